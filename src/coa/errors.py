@@ -1,0 +1,43 @@
+"""Errors that reach a person. Each says what is wrong and, where one is known, the command that cures it.
+
+A failed attempt at a task is not an error: it is a trajectory with `stop=FAILED` and a `Failure`.
+"""
+
+
+class CoaError(Exception):
+    """Something a user can act on; the command line prints it without a traceback and exits 1."""
+
+    def __init__(self, message: str, *, cure: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.cure = cure
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  cure: {self.cure}" if self.cure else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.message, self.cure)
+
+
+class ProfileError(CoaError):
+    """A profile that cannot be found, read or obeyed."""
+
+
+class StoreError(CoaError):
+    """A file of trajectories or tasks that cannot be read or written."""
+
+
+class SchemaVersionError(StoreError):
+    """A record written by a version of coa that this one does not know."""
+
+
+class TokenizerError(CoaError):
+    """A tokenizer that cannot be found or used."""
+
+
+class LedgerError(CoaError):
+    """Token ids that contradict the text they are said to stand for."""
+
+
+def _rebuild(kind: type[CoaError], message: str, cure: str | None) -> CoaError:
+    return kind(message, cure=cure)

@@ -1,0 +1,65 @@
+"""Chat templates as models ship them: Jinja, run in a sandbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Final, NoReturn
+
+from jinja2 import Template, TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from coa.errors import TokenizerError
+from coa.trajectory import Message
+
+PLAIN: Final = "{% for message in messages %}{{ message['content'] }}\n\n{% endfor %}"
+"""For base models, which ship no template: the messages, a blank line after each."""
+
+
+class ChatTemplate:
+    """`render` gives the prompt up to where the model begins to write."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        self._source = source or PLAIN
+        self._special_tokens = special_tokens
+
+    def render(self, messages: Sequence[Message]) -> str:
+        try:
+            return self._render(messages)
+        except TemplateError:
+            # Some templates refuse a system message; its text then leads the user's.
+            if not messages or messages[0].role != "system" or len(messages) < 2:
+                raise
+            system, first, *rest = messages
+            merged = first.model_copy(update={"content": f"{system.content}\n\n{first.content}"})
+            return self._render([merged, *rest])
+
+    def _render(self, messages: Sequence[Message]) -> str:
+        rows = [message.model_dump() for message in messages]
+        return self._template.render(messages=rows, add_generation_prompt=True, **self._special_tokens)
+
+    @cached_property
+    def _template(self) -> Template:
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _refuse
+        environment.globals["strftime_now"] = _now
+        try:
+            return environment.from_string(self._source)
+        except TemplateError as error:
+            raise TokenizerError(f"the model's chat template cannot be read: {error}") from error
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)

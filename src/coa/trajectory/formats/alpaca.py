@@ -1,0 +1,65 @@
+"""Alpaca rows: `instruction`, `input`, `output`, the whole trajectory as one tagged string. AFM's SFT sets are such."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from coa.trajectory.codec import parse, render
+from coa.trajectory.formats.rows import Row
+from coa.trajectory.formats.tasks import content_id
+from coa.trajectory.profile import Kind, Profile, load_profile
+from coa.trajectory.types import Message, Stop, Task, Trajectory
+
+FIELDS: Final = frozenset({"instruction", "input", "output"})
+_OPENING: Final = re.compile(r"<([a-z][a-z0-9_]*)>")
+
+
+def is_alpaca(row: Row) -> bool:
+    return set(row) >= FIELDS
+
+
+def from_alpaca(row: Row, profile: Profile | None = None) -> Trajectory:
+    """Read the tags back into steps. Without a profile the tags in the output tell which one was meant."""
+    instruction, question, output = (str(row[name] or "") for name in ("instruction", "input", "output"))
+    profile = profile or guess_profile(output)
+    steps = parse(output, profile)
+    answered = any(profile.agents[step.agent].kind is Kind.ANSWER for step in steps if step.agent in profile.agents)
+    return Trajectory(
+        task=Task(id=content_id(instruction + question, output), question=question or instruction),
+        profile=profile.name,
+        steps=steps,
+        stop=Stop.ANSWERED if answered else Stop.UNANSWERED,
+        prompt=_prompt(instruction, question),
+        meta={"format": "alpaca"},
+    )
+
+
+def to_alpaca(trajectory: Trajectory, profile: Profile) -> dict[str, Any]:
+    messages = trajectory.prompt or profile.messages(trajectory.task)
+    system = "\n\n".join(message.content for message in messages if message.role == "system")
+    rest = "\n\n".join(message.content for message in messages if message.role != "system")
+    return {"instruction": system, "input": rest, "output": render(trajectory.steps, profile)}
+
+
+def guess_profile(text: str) -> Profile:
+    """The shipped profile whose tools a transcript uses."""
+    tags = set(_OPENING.findall(text))
+    if "wiki_search" in tags:
+        return load_profile("mhqa")
+    web, computing = tags & {"web_search", "crawl_page"}, tags & {"code", "visual_inspector"}
+    if web or "suggested_answer" in tags:
+        return load_profile("all" if computing else "web")
+    if "visual_inspector" in tags:
+        return load_profile("all")
+    answer = text[text.rfind("<answer>") :]
+    return load_profile("code" if "```" in answer else "math")
+
+
+def _prompt(instruction: str, question: str) -> tuple[Message, ...]:
+    """As the sets are trained on: the instruction leads, the question follows."""
+    if not question:
+        return (Message(role="user", content=instruction),)
+    if not instruction:
+        return (Message(role="user", content=question),)
+    return (Message(role="system", content=instruction), Message(role="user", content=question))

@@ -1,0 +1,69 @@
+"""Rows of a data file, whatever it is called: JSONL, a JSON list, or Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coa.errors import StoreError
+from coa.trajectory.store.jsonl import read_lines
+
+Row = Mapping[str, Any]
+
+
+def read_rows(path: str | Path) -> Iterator[Row]:
+    path = Path(path)
+    if not path.is_file():
+        raise StoreError(f"there is no file {path}")
+    if path.suffix == ".parquet":
+        rows = _parquet(path)
+    elif _is_json_list(path):
+        rows = _json_list(path)
+    else:
+        rows = _jsonl(path)
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise StoreError(f"{path}, row {number} is a JSON {type(row).__name__}, not an object")
+        yield row
+
+
+def first_row(path: str | Path) -> Row:
+    """To see what kind of rows a file holds."""
+    row = next(iter(read_rows(path)), None)
+    if row is None:
+        raise StoreError(f"{path} is empty")
+    return row
+
+
+def _is_json_list(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(256).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
+
+def _json_list(path: Path) -> Iterator[Any]:
+    try:
+        yield from orjson.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    except orjson.JSONDecodeError as error:
+        raise StoreError(f"{path} begins like a JSON list but is not valid: {error}") from error
+
+
+def _jsonl(path: Path) -> Iterator[Any]:
+    for number, line in read_lines(path):
+        try:
+            yield orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise StoreError(f"{path}, line {number} is not valid JSON: {error}") from error
+
+
+def _parquet(path: Path) -> Iterator[Any]:
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=256):
+                yield from batch.to_pylist()
+    except pa.ArrowException as error:
+        raise StoreError(f"{path} is not a Parquet file: {error}") from error

@@ -1,0 +1,155 @@
+"""Task rows as people bring them -> `Task`.
+
+Read are our own rows, the RL rows of AFM and verl (`prompt`, `reward_model`, `extra_info`; the ground truth a string, an
+object, or an object spelled as JSON), and the flat rows of the common benchmarks. JSONL, JSON lists and Parquet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pydantic import ValidationError
+
+from coa.errors import StoreError
+from coa.trajectory.formats.rows import Row, read_rows
+from coa.trajectory.types import CodeTests, Message, Task, TestCase
+
+_IDS: Final = ("id", "task_id", "_id", "index", "question_id")
+_QUESTIONS: Final = ("question", "Question", "problem", "query")
+_ANSWERS: Final = ("answer", "Final answer", "golden_answers", "answers", "final_answer", "expected_answer", "target")
+_HEADING: Final = re.compile(r"^(?:Task|Question|Problem)[ \t]*:[ \t]*\n?", re.MULTILINE)
+"""Where the question begins in a prompt that holds instructions and question in one message."""
+
+
+def read_tasks(path: str | Path) -> Iterator[Task]:
+    """Tasks of a file, each with an id of its own: rows that bring none get one from their content."""
+    yield from tasks_of(read_rows(path), source=str(path))
+
+
+def tasks_of(rows: Iterable[Row], *, source: str = "rows") -> Iterator[Task]:
+    seen: dict[str, int] = {}
+    for number, row in enumerate(rows, start=1):
+        try:
+            task = to_task(row)
+        except (ValidationError, ValueError) as error:
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            raise StoreError(f"{source}, row {number} is not a task: {reason}") from error
+        seen[task.id] = seen.get(task.id, 0) + 1
+        # Two tasks under one id would be taken for two attempts at one task.
+        yield task if seen[task.id] == 1 else task.model_copy(update={"id": f"{task.id}#{seen[task.id]}"})
+
+
+def to_task(row: Row) -> Task:
+    if isinstance(row.get("reward_model"), Mapping):
+        return _from_rl_row(row)
+    question = _first(row, _QUESTIONS)
+    if question is None:
+        raise ValueError(f"it has no question; the fields are {sorted(row)}")
+    answer = _first(row, _ANSWERS)
+    own = {name: row[name] for name in ("profile", "tests", "files", "prompt") if row.get(name) is not None}
+    used = {*_IDS, *_QUESTIONS, *_ANSWERS, *own, "meta"}
+    meta = {**dict(row.get("meta") or {}), **{key: value for key, value in row.items() if key not in used}}
+    identity = _first(row, _IDS)
+    return Task(
+        id=str(identity) if identity is not None else content_id(str(question), answer),
+        question=str(question),
+        answer=_plain(answer),
+        meta={key: _plain(value) for key, value in meta.items() if value is not None},
+        **own,
+    )
+
+
+def from_task(task: Task) -> dict[str, Any]:
+    """Our own row: what `to_task` reads back exactly."""
+    return task.model_dump(mode="json", exclude_defaults=True)
+
+
+def content_id(question: str, answer: object) -> str:
+    """An id that depends on nothing but the content, so that a file gives the same ids wherever it is read."""
+    return hashlib.sha256(f"{question}\x00{answer}".encode()).hexdigest()[:12]
+
+
+def _from_rl_row(row: Row) -> Task:
+    info = row.get("extra_info") or {}
+    prompt = tuple(Message.model_validate({k: m[k] for k in ("role", "content")}) for m in row.get("prompt") or ())
+    question = info.get("question") or (_question_in(prompt[-1].content) if prompt else None)
+    if not question:
+        raise ValueError("it has neither a prompt nor extra_info.question")
+    truth = _parse_truth(row["reward_model"].get("ground_truth"))
+    tests = _tests(truth)
+    answer = () if tests else _answer(truth, info.get("answer"))
+    source = str(row.get("data_source") or "task")
+    index = info.get("index")
+    # Without an index the content decides; a constant would make one group of all rows.
+    identity = content_id(str(question), truth) if index in (None, "") else str(index)
+    kept = {"question", "answer", "index", "need_tools_kwargs", "tools_kwargs"}
+    meta = {key: _plain(value) for key, value in info.items() if key not in kept and value not in (None, "")}
+    return Task(
+        id=f"{source}-{identity}",
+        question=str(question),
+        answer=_plain(answer),
+        tests=tests,
+        prompt=prompt or None,
+        meta={"data_source": source, "ability": str(row.get("ability") or ""), **meta},
+    )
+
+
+def _question_in(content: str) -> str:
+    heading = _HEADING.search(content)
+    return (content[heading.end() :] if heading else content).strip()
+
+
+def _parse_truth(truth: object) -> object:
+    """Undo JSON spelled as a string, but only where it spells an object: "204" is an answer, not a number."""
+    if isinstance(truth, str) and truth.lstrip().startswith("{"):
+        try:
+            parsed = orjson.loads(truth)
+        except orjson.JSONDecodeError:
+            return truth
+        return parsed if isinstance(parsed, dict) else truth
+    return truth
+
+
+def _tests(truth: object) -> CodeTests | None:
+    if not isinstance(truth, Mapping):
+        return None
+    if truth.get("functional"):
+        return CodeTests(functional=str(truth["functional"]))
+    inputs = truth.get("stdin", truth.get("inputs"))
+    outputs = truth.get("expected_output", truth.get("outputs"))
+    if inputs is None or outputs is None:
+        return None
+    if len(inputs) != len(outputs):
+        raise ValueError(f"{len(inputs)} test inputs but {len(outputs)} expected outputs")
+    return CodeTests(
+        cases=tuple(TestCase(stdin=str(i), expected=str(o)) for i, o in zip(inputs, outputs, strict=True))
+    )
+
+
+def _answer(truth: object, fallback: object) -> Any:
+    if isinstance(truth, Mapping):
+        for name in ("target", "answer", "answers", "ground_truth", "value"):
+            if truth.get(name) is not None:
+                return truth[name]
+        raise ValueError(f"its ground truth has none of the known fields; it has {sorted(truth)}")
+    return fallback if truth is None else truth
+
+
+def _first(row: Row, names: tuple[str, ...]) -> Any:
+    return next((row[name] for name in names if row.get(name) is not None and row[name] != ""), None)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: Arrow gives dates and the like."""
+    if isinstance(value, str | int | float | bool) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value)

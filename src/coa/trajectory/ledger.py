@@ -1,0 +1,246 @@
+"""The token ledger: an append-only list of spans, and the only place where text becomes ids to train on.
+
+Each span is tokenised on its own and never again, and sampled ids are kept as sampled, so a trajectory has the same ids
+in SFT, RL and inference. What is trained follows from who wrote a span. Searching the ids for a tag would break as soon
+as the tokenizer merges the tag with its neighbour (`><`, `>\n\n`, ` <`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from coa.errors import LedgerError
+from coa.trajectory.codec import pieces
+from coa.trajectory.profile import Profile
+from coa.trajectory.types import Author, Message, Stop, Tokens, Trajectory
+
+PROMPT: Final = -1
+"""Step number of the prompt's span."""
+
+
+class Tokenizer(Protocol):
+    """What the ledger needs to know of a tokenizer; `coa.models.tokenizer` has the real ones."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for two tokenizers that give the same ids for every text."""
+
+    @property
+    def end_of_turn(self) -> int | None:
+        """The id with which the model ends its turn."""
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text as it stands inside a transcript: no prefix, and control tokens in it are plain text."""
+
+    def encode_prompt(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
+        """Text and ids of the chat template filled in, up to where the model begins to write."""
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def split(self, ids: Sequence[int]) -> list[str]:
+        """Text of each id; joined they are the whole. A character made of several ids stands with the last of them."""
+
+
+class Span(NamedTuple):
+    """A stretch of tokens by one author."""
+
+    author: Author
+    text: str
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Token ids ready to train on. All lists have one entry a token."""
+
+    ids: list[int]
+    mask: list[bool]
+    """Whether the model wrote it, i.e. whether it is trained."""
+    steps: list[int]
+    """Index of the step it belongs to; `PROMPT` before the first."""
+    logprobs: list[float] | None
+    """As sampled, 0 where the environment wrote; None unless every trained token has one."""
+    agents: tuple[str, ...] = ()
+    """Tag of each step, for losses that weigh agents differently."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def positions(self) -> list[int]:
+        """Position ids; they start at 0 in each sample, which is what keeps packed samples apart."""
+        return list(range(len(self.ids)))
+
+    @property
+    def trained(self) -> int:
+        return sum(self.mask)
+
+
+class Ledger:
+    """Grows while a run goes on: `open` with the prompt, then `append` and `append_sampled`, then perhaps `close`."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._spans: list[Span] = []
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return tuple(self._spans)
+
+    @property
+    def text(self) -> str:
+        return "".join(span.text for span in self._spans)
+
+    @property
+    def ids(self) -> list[int]:
+        return [token for span in self._spans for token in span.ids]
+
+    def __len__(self) -> int:
+        return sum(len(span.ids) for span in self._spans)
+
+    def open(self, messages: Sequence[Message]) -> Span:
+        if self._spans:
+            raise LedgerError("the prompt comes first and only once")
+        text, ids = self._tokenizer.encode_prompt(messages)
+        return self._add(Span(Author.ENVIRONMENT, text, tuple(ids), None, PROMPT))
+
+    def append(self, author: Author, text: str, *, step: int) -> Span:
+        """Text that came without ids."""
+        (ids,) = self._tokenizer.encode([text])
+        return self._add(Span(author, text, tuple(ids), None, step))
+
+    def append_sampled(self, tokens: Tokens, *, step: int, text: str | None = None) -> Span:
+        """What the model sampled, ids as they are. `text` is what it decodes to, where that is known already."""
+        decoded = self._tokenizer.decode(tokens.ids) if text is None else text
+        return self._add(Span(Author.MODEL, decoded, tokens.ids, tokens.logprobs, step))
+
+    def close(self, *, step: int) -> Span | None:
+        """The token with which the model ends its turn; None where the tokenizer has none."""
+        end = self._tokenizer.end_of_turn
+        if end is None:
+            return None
+        return self._add(Span(Author.MODEL, self._tokenizer.decode([end]), (end,), None, step))
+
+    def to_sample(self, agents: Sequence[str] = ()) -> Sample:
+        ids: list[int] = []
+        mask: list[bool] = []
+        steps: list[int] = []
+        logprobs: list[float] = []
+        complete = True
+        for span in self._spans:
+            count, trained = len(span.ids), span.author is Author.MODEL
+            ids += span.ids
+            mask += [trained] * count
+            steps += [span.step] * count
+            complete = complete and (not trained or span.logprobs is not None or not count)
+            logprobs += span.logprobs or [0.0] * count
+        return Sample(ids, mask, steps, logprobs if complete and any(mask) else None, tuple(agents))
+
+    def _add(self, span: Span) -> Span:
+        self._spans.append(span)
+        return span
+
+
+def ledger_of(
+    trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile, *, end_of_turn: bool | None = None
+) -> Ledger:
+    """The ledger of a recorded trajectory: the same ids that a live run of it had.
+
+    `end_of_turn` adds the token that ends the turn, trained. By default it is added to an answered trajectory that has
+    no sampled ids (it teaches when to stop), and not to a sampled one (nobody sampled it).
+    """
+    return ledgers_of([trajectory], tokenizer, profile, end_of_turn=end_of_turn)[0]
+
+
+def ledgers_of(
+    trajectories: Iterable[Trajectory], tokenizer: Tokenizer, profile: Profile, *, end_of_turn: bool | None = None
+) -> list[Ledger]:
+    """`ledger_of` for several at once; the tokenizer works on all their spans together."""
+    plans = [_plan(trajectory, tokenizer, profile) for trajectory in trajectories]
+    encoded = iter(tokenizer.encode([text for plan in plans for _, _, text, tokens in plan.spans if tokens is None]))
+    ledgers = []
+    for plan in plans:
+        ledger = Ledger(tokenizer)
+        ledger.open(plan.messages)
+        for step, author, text, tokens in plan.spans:
+            ids, logprobs = (tuple(next(encoded)), None) if tokens is None else (tokens.ids, tokens.logprobs)
+            ledger._add(Span(author, text, ids, logprobs, step))
+        if end_of_turn or (end_of_turn is None and plan.finished_unsampled):
+            ledger.close(step=plan.last_step)
+        ledgers.append(ledger)
+    return ledgers
+
+
+def attribute(
+    tokenizer: Tokenizer, ids: Sequence[int], logprobs: Sequence[float] | None, surfaces: Sequence[str]
+) -> list[Tokens]:
+    """Divide sampled ids among the steps they spell. A token belongs to the step in which it begins.
+
+    `surfaces` are the model's parts of consecutive steps; joined they are what the ids decode to.
+    """
+    texts = tokenizer.split(ids)
+    whole = "".join(surfaces)
+    if "".join(texts) != whole:
+        raise LedgerError(f"the sampled ids decode to {''.join(texts)!r}, not to {whole!r}")
+    ends: list[int] = []
+    for surface in surfaces:
+        ends.append((ends[-1] if ends else 0) + len(surface))
+    cuts, position, token = [0], 0, 0
+    for end in ends[:-1]:
+        while token < len(texts) and position < end:
+            position += len(texts[token])
+            token += 1
+        cuts.append(token)
+    cuts.append(len(ids))
+    return [
+        Tokens(ids=tuple(ids[a:b]), logprobs=None if logprobs is None else tuple(logprobs[a:b]))
+        for a, b in zip(cuts, cuts[1:], strict=False)
+    ]
+
+
+class _Planned(NamedTuple):
+    step: int
+    author: Author
+    text: str
+    tokens: Tokens | None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    messages: Sequence[Message]
+    spans: list[_Planned]
+    last_step: int
+    finished_unsampled: bool
+
+
+def _plan(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile) -> _Plan:
+    # Ids of another vocabulary mean something else here; their text is tokenised instead.
+    same = trajectory.tokenizer is not None and trajectory.tokenizer == tokenizer.fingerprint
+    spans = []
+    for step, author, text in pieces(trajectory.steps, profile):
+        tokens = trajectory.steps[step].tokens if same and author is Author.MODEL else None
+        spans.append(_Planned(step, author, text, tokens))
+    if any(span.tokens for span in spans):
+        _refuse_mixtures(trajectory, spans)
+    sampled = any(span.tokens for span in spans)
+    return _Plan(
+        messages=trajectory.prompt or profile.messages(trajectory.task),
+        spans=spans,
+        last_step=len(trajectory.steps) - 1,
+        finished_unsampled=trajectory.stop is Stop.ANSWERED and not sampled and bool(spans),
+    )
+
+
+def _refuse_mixtures(trajectory: Trajectory, spans: Sequence[_Planned]) -> None:
+    """A model step without ids next to sampled ones: a token across their border would be counted twice or lost."""
+    for span in spans:
+        if span.author is Author.MODEL and span.tokens is None:
+            raise LedgerError(
+                f"task {trajectory.task.id!r}: step {span.step} (<{trajectory.steps[span.step].agent}>) has no sampled "
+                f"tokens although other steps have",
+                cure="drop the tokens of all steps (their text is then tokenised), or sample the run again",
+            )

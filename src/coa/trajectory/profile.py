@@ -1,0 +1,341 @@
+"""A profile: which agents there are, how each writes, and who may follow whom. Data, in TOML.
+
+The prompt, the parser, the format check, the decoder's grammar and the viewer's legend are all derived from it, so a
+profile of one's own (new tags, new tools) needs no code. Contradictions are refused when it is loaded.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from coa.errors import ProfileError
+from coa.trajectory.shapes import Form, Shape, expectation
+from coa.trajectory.types import OBSERVATION, Frozen, Message, Task
+
+SHIPPED: Final = ("web", "mhqa", "code", "math", "all", "nano")
+
+
+class Kind(StrEnum):
+    THOUGHT = "thought"
+    """Free thinking; may stand before any other activation and the successor rules look through it."""
+    ROLE = "role"
+    """Played by the model alone."""
+    TOOL = "tool"
+    """Hands its text to a real tool, which answers with an observation."""
+    ANSWER = "answer"
+    """Ends the run."""
+
+
+class ScoreVerdict(Frozen):
+    """A number that decides who comes next, e.g. `score: 3`."""
+
+    read: Literal["score"] = "score"
+    label: str = "score"
+    low: int = 1
+    high: int = 4
+    pass_at: int = 3
+    passed: tuple[str, ...]
+    failed: tuple[str, ...]
+
+    def holds(self, text: str) -> bool | None:
+        """Whether the last score in the text passes; None where there is no readable one."""
+        found = re.findall(rf"{re.escape(self.label)}[^0-9\n]{{0,20}}([0-9]{{1,6}})", text, re.IGNORECASE)
+        inside = [int(number) for number in found if self.low <= int(number) <= self.high]
+        return inside[-1] >= self.pass_at if inside else None
+
+    def describe(self) -> str:
+        return (
+            f"ends with a line `{self.label}: N`, N from {self.low} to {self.high}; "
+            f"from {self.pass_at} on {_either(self.passed)} follows, below it {_either(self.failed)}"
+        )
+
+
+class GradeVerdict(Frozen):
+    """Several points graded in words, e.g. `progress: poor`; one grade of the worst kind fails."""
+
+    read: Literal["grades"] = "grades"
+    points: tuple[str, ...] = Field(min_length=1)
+    grades: tuple[str, ...] = ("good", "average", "poor")
+    """Best first; the last one fails."""
+    passed: tuple[str, ...] = ()
+    """Empty: any successor."""
+    failed: tuple[str, ...]
+
+    def holds(self, text: str) -> bool | None:
+        points = "|".join(re.escape(point) for point in self.points)
+        grades = "|".join(re.escape(grade) for grade in self.grades)
+        found = re.findall(rf"(?:{points})[^\n\w]{{0,10}}\b({grades})\b", text, re.IGNORECASE)
+        return all(grade.lower() != self.grades[-1].lower() for grade in found) if found else None
+
+    def describe(self) -> str:
+        points = ", ".join(f"`{point}: ...`" for point in self.points)
+        return (
+            f"grades {points} as {_either(self.grades)}; one `{self.grades[-1]}` means {_either(self.failed)} follows"
+        )
+
+
+Verdict = Annotated[ScoreVerdict | GradeVerdict, Field(discriminator="read")]
+
+
+class Agent(Frozen):
+    """One agent of a profile. Its tag is the key under `[agents]`."""
+
+    title: str
+    """What people call it; several tags may share a title (the verification agent has two)."""
+    kind: Kind
+    does: str
+    """One sentence for the prompt: what to write here."""
+    shape: Shape = Shape()
+    next: tuple[str, ...] = ()
+    """Who may follow, thoughts and observations aside."""
+    thought: bool = False
+    """Whether a thought must stand right before it."""
+    max: int | None = Field(None, ge=1)
+    """How often it may act in one run."""
+    verdict: Verdict | None = None
+    color: str = "white"
+    """For the terminal and the viewer."""
+
+
+class Limits(Frozen):
+    """What one run may spend."""
+
+    steps: int = Field(100, ge=1)
+    tool_calls: int = Field(40, ge=0)
+    model_tokens: int = Field(16_384, ge=1)
+    context_tokens: int = Field(32_768, ge=1)
+    seconds: float = Field(1_800, gt=0)
+    observation_characters: int = Field(20_000, ge=100)
+
+    @model_validator(mode="after")
+    def _context_holds_the_output(self) -> Limits:
+        if self.model_tokens > self.context_tokens:
+            raise ValueError(f"model_tokens ({self.model_tokens}) exceed context_tokens ({self.context_tokens})")
+        return self
+
+
+class Profile(Frozen):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    about: str
+    start: tuple[str, ...] = Field(min_length=1)
+    """Who may act first, thoughts aside."""
+    agents: Mapping[str, Agent]
+    prompt: str
+    """System prompt; `{agents}` and `{rules}` in it are replaced by what the rest of the profile says."""
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> Profile:
+        if problems := list(_contradictions(self)):
+            raise ValueError("; ".join(problems))
+        return self
+
+    @cached_property
+    def tags(self) -> frozenset[str]:
+        """Every tag that means something in a transcript of this profile."""
+        return frozenset(self.agents) | {OBSERVATION}
+
+    @cached_property
+    def thought(self) -> str | None:
+        """Tag of the thinking agent, if there is one."""
+        return next((tag for tag, agent in self.agents.items() if agent.kind is Kind.THOUGHT), None)
+
+    @cached_property
+    def tools(self) -> tuple[str, ...]:
+        return self.of_kind(Kind.TOOL)
+
+    def of_kind(self, kind: Kind) -> tuple[str, ...]:
+        return tuple(tag for tag, agent in self.agents.items() if agent.kind is kind)
+
+    def shape(self, tag: str) -> Shape:
+        agent = self.agents.get(tag)
+        return agent.shape if agent else Shape()
+
+    def color(self, tag: str) -> str:
+        agent = self.agents.get(tag)
+        return agent.color if agent else "bright_black"
+
+    @cached_property
+    def system_prompt(self) -> str:
+        return self.prompt.replace("{agents}", describe_agents(self)).replace("{rules}", describe_rules(self)).strip()
+
+    def messages(self, task: Task) -> tuple[Message, ...]:
+        """The prompt for a task, before the model's chat template."""
+        files = "".join(f"\nfile: {path}" for path in task.files)
+        return (
+            Message(role="system", content=self.system_prompt),
+            Message(role="user", content=task.question + files),
+        )
+
+
+def describe_agents(profile: Profile) -> str:
+    """A line per agent: tag, title, what it does, what stands between its tags."""
+    lines = []
+    for tag, agent in profile.agents.items():
+        content = "" if agent.shape.form is Form.TEXT else f" Content: {expectation(agent.shape)}."
+        verdict = f" It {agent.verdict.describe()}." if agent.verdict else ""
+        lines.append(f"- <{tag}>...</{tag}> {agent.title}: {agent.does}{content}{verdict}")
+    return "\n".join(lines)
+
+
+def describe_rules(profile: Profile) -> str:
+    """The successor rules as sentences."""
+    lines = [f"- Begin with {_either(profile.start)}."]
+    for tag, agent in profile.agents.items():
+        if agent.next:
+            after = f"the observation that answers {tag}" if agent.kind is Kind.TOOL else tag
+            lines.append(f"- After {after}: {_either(agent.next)}.")
+    if thoughtful := [tag for tag, agent in profile.agents.items() if agent.thought]:
+        lines.append(f"- Write a {profile.thought} right before each {_either(thoughtful)}.")
+    for tag, agent in profile.agents.items():
+        if agent.max is not None:
+            lines.append(f"- Use {tag} at most {'once' if agent.max == 1 else f'{agent.max} times'}.")
+    if profile.tools:
+        lines.append(
+            f"- Stop after the closing tag of {_either(profile.tools)}: the result comes as <{OBSERVATION}>. "
+            f"Never write an {OBSERVATION} yourself."
+        )
+    lines.append("- Use these tags only to mark agents, never inside their text.")
+    return "\n".join(lines)
+
+
+def load_profile(source: str | Path) -> Profile:
+    """A shipped profile by name, or one's own from a TOML file."""
+    name = str(source)
+    if name in SHIPPED:
+        return _shipped(name)
+    path = Path(source)
+    if path.suffix != ".toml" and not path.is_file():
+        raise ProfileError(
+            f"there is no profile {name!r}; shipped are {', '.join(SHIPPED)}",
+            cure="give the path of a .toml file for a profile of your own (coa profile show web --toml is a start)",
+        )
+    return _parse(_with_base(_read_toml(path), path), path)
+
+
+def shipped_toml(name: str) -> str:
+    """Source text of a shipped profile, as a starting point for one's own."""
+    return (resources.files(__package__) / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+_cache: dict[str, Profile] = {}
+
+
+def _shipped(name: str) -> Profile:
+    if name not in _cache:
+        _cache[name] = _parse(tomllib.loads(shipped_toml(name)), Path(f"{name}.toml"))
+    return _cache[name]
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProfileError(f"cannot read the profile {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ProfileError(f"{path} is not valid TOML: {error}") from error
+
+
+def _with_base(data: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Lay a profile over the shipped one that it names in `extends`: tables merge, everything else is replaced."""
+    base = data.pop("extends", None)
+    if base is None:
+        return data
+    if base not in SHIPPED:
+        raise ProfileError(f"{path} extends {base!r}; only shipped profiles can be extended: {', '.join(SHIPPED)}")
+    return _merge(tomllib.loads(shipped_toml(base)), data)
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _parse(data: dict[str, Any], path: Path) -> Profile:
+    try:
+        return Profile.model_validate(data)
+    except ValidationError as error:
+        reasons = [
+            ".".join(str(part) for part in item["loc"]) + (": " if item["loc"] else "")
+            # pydantic puts "Value error, " before what our own validators say
+            + item["msg"].removeprefix("Value error, ")
+            for item in error.errors()
+        ]
+        raise ProfileError(f"the profile {path} is refused:\n  - " + "\n  - ".join(reasons)) from error
+
+
+_TAG: Final = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def _contradictions(profile: Profile) -> Iterable[str]:
+    agents = profile.agents
+    if bad := [tag for tag in agents if not _TAG.fullmatch(tag)]:
+        yield f"the tag {bad[0]!r} is not of the form [a-z][a-z0-9_]*"
+    if OBSERVATION in agents:
+        yield f"`{OBSERVATION}` is the environment's tag and cannot name an agent"
+    answers = profile.of_kind(Kind.ANSWER)
+    if answers != ("answer",):
+        yield f"exactly one agent has the kind `answer`, and its tag is `answer`; found {list(answers)}"
+    if len(profile.of_kind(Kind.THOUGHT)) > 1:
+        yield f"more than one agent has the kind `thought`: {list(profile.of_kind(Kind.THOUGHT))}"
+    yield from _contradictory_agents(profile)
+    named = {name for agent in agents.values() for name in agent.next} | set(profile.start)
+    if unknown := sorted(named - set(agents)):
+        yield f"{unknown} named in `start` or `next` but not defined under [agents]"
+        return
+    if thoughts := sorted(named & set(profile.of_kind(Kind.THOUGHT))):
+        yield f"{thoughts} is a thought: it may stand before anyone and is not listed in `start` or `next`"
+    if lost := sorted(_actors(profile) - _reachable(profile, profile.start)):
+        yield f"{lost} can never act: no way leads there from `start`"
+    if stuck := sorted(tag for tag in _actors(profile) if "answer" not in _reachable(profile, [tag])):
+        yield f"from {stuck} no way leads to the answer"
+
+
+def _contradictory_agents(profile: Profile) -> Iterable[str]:
+    for tag, agent in profile.agents.items():
+        if agent.kind in (Kind.THOUGHT, Kind.ANSWER) and agent.next:
+            yield f"`{tag}` is of kind `{agent.kind}` and has no `next`"
+        if agent.thought and profile.thought is None:
+            yield f"`{tag}` wants a thought before it, but no agent has the kind `thought`"
+        if agent.thought and agent.kind is Kind.THOUGHT:
+            yield f"`{tag}` is a thought and cannot want one before it"
+        if agent.verdict is None:
+            continue
+        if isinstance(agent.verdict, ScoreVerdict) and not (
+            agent.verdict.low < agent.verdict.pass_at <= agent.verdict.high
+        ):
+            yield f"the verdict of `{tag}` can never go both ways: low < pass_at <= high does not hold"
+        if outside := [name for name in (*agent.verdict.passed, *agent.verdict.failed) if name not in agent.next]:
+            yield f"the verdict of `{tag}` leads to {outside}, which its `next` does not allow"
+
+
+def _actors(profile: Profile) -> set[str]:
+    return {tag for tag, agent in profile.agents.items() if agent.kind is not Kind.THOUGHT}
+
+
+def _reachable(profile: Profile, start: Iterable[str]) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(start)
+    while waiting:
+        tag = waiting.pop()
+        if tag not in seen:
+            seen.add(tag)
+            waiting.extend(profile.agents[tag].next)
+    return seen
+
+
+def _either(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last

@@ -1,0 +1,152 @@
+"""Who may act next: the profile's rules as a small state machine.
+
+One machine serves the format check (filters, rewards, viewer) and, through `legal`, whoever wants to know the legal next
+tags before they are written (constrained decoding, hints to the model).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from coa.trajectory.profile import Kind, Profile
+from coa.trajectory.shapes import Slip, read
+from coa.trajectory.types import OBSERVATION, Author, Step
+
+
+class Rule(StrEnum):
+    """What a step did wrong."""
+
+    UNKNOWN_AGENT = "unknown_agent"
+    FORGED_OBSERVATION = "forged_observation"
+    """The model wrote an observation itself."""
+    FOREIGN_AUTHOR = "foreign_author"
+    """The environment wrote a step that is the model's to write."""
+    UNEXPECTED_OBSERVATION = "unexpected_observation"
+    MISSING_OBSERVATION = "missing_observation"
+    ORDER = "order"
+    MISSING_THOUGHT = "missing_thought"
+    TOO_OFTEN = "too_often"
+    VERDICT_IGNORED = "verdict_ignored"
+    VERDICT_UNREADABLE = "verdict_unreadable"
+    SHAPE = "shape"
+    AFTER_ANSWER = "after_answer"
+    NO_ANSWER = "no_answer"
+
+
+@dataclass(frozen=True)
+class Violation:
+    step: int
+    """Index of the offending step; the number of steps where something is missing at the end."""
+    rule: Rule
+    message: str
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run stands. `advance` gives the state after one more step and what that step did wrong."""
+
+    profile: Profile
+    last: str | None = None
+    """The last agent that acted, thoughts aside."""
+    allowed: tuple[str, ...] = ()
+    """Successors of `last`, after its verdict."""
+    thought: bool = False
+    """Whether a thought was the latest step."""
+    waiting: str | None = None
+    """The tool whose observation is due."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    done: bool = False
+
+    @classmethod
+    def begin(cls, profile: Profile) -> State:
+        return cls(profile, allowed=profile.start)
+
+    def legal(self) -> tuple[str, ...]:
+        """Tags the model may open now; empty while an observation is due and after the answer."""
+        if self.waiting or self.done:
+            return ()
+        agents = self.profile.agents
+        actors = [
+            tag
+            for tag in self.allowed
+            if not (agents[tag].thought and not self.thought) and self.counts.get(tag, 0) < (agents[tag].max or 1 << 30)
+        ]
+        if self.profile.thought and not self.thought:
+            return (self.profile.thought, *actors)
+        return tuple(actors)
+
+    def advance(self, step: Step) -> tuple[State, list[tuple[Rule, str]]]:
+        if step.agent == OBSERVATION:
+            return self._observe(step)
+        agent = self.profile.agents.get(step.agent)
+        if agent is None:
+            return self, [(Rule.UNKNOWN_AGENT, f"<{step.agent}> is no agent of the profile {self.profile.name!r}")]
+        wrong: list[tuple[Rule, str]] = []
+        if step.author is not Author.MODEL:
+            wrong.append((Rule.FOREIGN_AUTHOR, f"<{step.agent}> is the model's to write"))
+        if self.done:
+            wrong.append((Rule.AFTER_ANSWER, f"<{step.agent}> after the answer"))
+        if self.waiting:
+            wrong.append((Rule.MISSING_OBSERVATION, f"<{step.agent}> before {self.waiting} was answered"))
+        if agent.kind is Kind.THOUGHT:
+            return replace(self, thought=True, waiting=None), wrong
+        wrong += self._out_of_order(step.agent)
+        if isinstance(slip := read(agent.shape, step.text), Slip):
+            wrong.append((Rule.SHAPE, f"<{step.agent}>: {slip.message}"))
+        allowed = agent.next
+        if agent.verdict is not None:
+            verdict = agent.verdict.holds(step.text)
+            if verdict is None:
+                wrong.append((Rule.VERDICT_UNREADABLE, f"<{step.agent}> {agent.verdict.describe()}; none was found"))
+            else:
+                allowed = (agent.verdict.passed if verdict else agent.verdict.failed) or agent.next
+        counts = {**self.counts, step.agent: self.counts.get(step.agent, 0) + 1}
+        after = State(
+            profile=self.profile,
+            last=step.agent,
+            allowed=allowed,
+            waiting=step.agent if agent.kind is Kind.TOOL else None,
+            counts=counts,
+            done=self.done or agent.kind is Kind.ANSWER,
+        )
+        return after, wrong
+
+    def _observe(self, step: Step) -> tuple[State, list[tuple[Rule, str]]]:
+        if step.author is Author.MODEL:
+            return self, [(Rule.FORGED_OBSERVATION, "the model wrote an observation itself")]
+        # The runtime may speak at any time (a hint, a budget notice); only a tool's answer is awaited.
+        unexpected = not self.waiting and self.done
+        wrong = [(Rule.UNEXPECTED_OBSERVATION, "an observation after the answer")] if unexpected else []
+        return replace(self, waiting=None, thought=False), wrong
+
+    def _out_of_order(self, tag: str) -> list[tuple[Rule, str]]:
+        agent = self.profile.agents[tag]
+        wrong: list[tuple[Rule, str]] = []
+        if tag not in self.allowed and not self.done:
+            where = f"after {self.last}" if self.last else "at the start"
+            ignored = self.last is not None and tag in self.profile.agents[self.last].next
+            rule = Rule.VERDICT_IGNORED if ignored else Rule.ORDER
+            wrong.append((rule, f"<{tag}> {where}, where {' or '.join(self.allowed) or 'nothing'} may come"))
+        if agent.thought and not self.thought:
+            wrong.append((Rule.MISSING_THOUGHT, f"<{tag}> without a <{self.profile.thought}> before it"))
+        if agent.max is not None and self.counts.get(tag, 0) >= agent.max:
+            wrong.append((Rule.TOO_OFTEN, f"<{tag}> more than {agent.max} times"))
+        return wrong
+
+
+def check(steps: Iterable[Step], profile: Profile) -> tuple[Violation, ...]:
+    """Every rule of the profile that the steps break; empty for a well-formed run."""
+    state = State.begin(profile)
+    violations: list[Violation] = []
+    count = 0
+    for index, step in enumerate(steps):
+        state, wrong = state.advance(step)
+        violations += [Violation(index, rule, message) for rule, message in wrong]
+        count = index + 1
+    if state.waiting:
+        violations.append(Violation(count, Rule.MISSING_OBSERVATION, f"{state.waiting} was never answered"))
+    if not state.done:
+        violations.append(Violation(count, Rule.NO_ANSWER, "the run ends without an answer"))
+    return tuple(violations)

@@ -1,0 +1,159 @@
+"""Trajectories -> samples of a bounded length, with a count of what was cut or dropped, and why.
+
+Over-long trajectories lose text from the middle of their longest observations first. A model's span is never cut: what
+still does not fit is dropped, with a reason. Sampled trajectories are not cut at all, because what the model wrote
+depended on what it read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import islice
+from typing import Final
+
+from coa.trajectory.ledger import Ledger, Sample, Tokenizer, ledger_of, ledgers_of
+from coa.trajectory.profile import Profile
+from coa.trajectory.types import OBSERVATION, Author, FrozenDict, Step, Trajectory
+
+KEPT_OF_AN_OBSERVATION: Final = 64
+"""Tokens below which an observation is not cut: less than this tells the model nothing."""
+_BATCH: Final = 64
+
+
+class Drop(StrEnum):
+    TOO_LONG = "too_long"
+    """Over the limit even with all observations cut."""
+    SAMPLED_TOO_LONG = "sampled_too_long"
+    """Over the limit, and cutting would change what the model had read when it wrote."""
+    NOTHING_TO_TRAIN = "nothing_to_train"
+
+
+@dataclass
+class Tally:
+    """What became of the trajectories. Shown before training starts."""
+
+    samples: int = 0
+    cut: int = 0
+    tokens: int = 0
+    trained_tokens: int = 0
+    dropped: Counter[Drop] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        share = self.trained_tokens / self.tokens if self.tokens else 0.0
+        drops = ", ".join(f"{count} {reason}" for reason, count in sorted(self.dropped.items())) or "none"
+        return (
+            f"{self.samples} samples, {self.tokens} tokens, {share:.1%} trained; "
+            f"observations cut in {self.cut}; dropped: {drops}"
+        )
+
+
+def to_sample(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile) -> Sample:
+    """Ids and mask of one trajectory, whatever its length."""
+    return ledger_of(trajectory, tokenizer, profile).to_sample(_agents(trajectory))
+
+
+def to_samples(
+    trajectories: Iterable[Trajectory],
+    tokenizer: Tokenizer,
+    profile: Profile,
+    *,
+    max_tokens: int | None = None,
+    tally: Tally | None = None,
+) -> Iterator[tuple[Trajectory, Sample]]:
+    """Samples that fit, each with the trajectory it was made from (shortened where that was needed)."""
+    tally = Tally() if tally is None else tally
+    source = iter(trajectories)
+    while batch := list(islice(source, _BATCH)):
+        for trajectory, ledger in zip(batch, ledgers_of(batch, tokenizer, profile), strict=True):
+            fitted = fit(trajectory, tokenizer, profile, max_tokens=max_tokens, ledger=ledger)
+            if isinstance(fitted, Drop):
+                tally.dropped[fitted] += 1
+                continue
+            kept, sample = fitted
+            tally.samples += 1
+            tally.cut += kept is not trajectory
+            tally.tokens += len(sample)
+            tally.trained_tokens += sample.trained
+            yield kept, sample
+
+
+def fit(
+    trajectory: Trajectory,
+    tokenizer: Tokenizer,
+    profile: Profile,
+    *,
+    max_tokens: int | None,
+    ledger: Ledger | None = None,
+) -> tuple[Trajectory, Sample] | Drop:
+    """The trajectory and its sample if it fits, shortened if that makes it fit, else why not."""
+    ledger = ledger or ledger_of(trajectory, tokenizer, profile)
+    if not any(span.ids for span in ledger.spans if span.author is Author.MODEL):
+        return Drop.NOTHING_TO_TRAIN
+    if max_tokens is None or len(ledger) <= max_tokens:
+        return trajectory, ledger.to_sample(_agents(trajectory))
+    if trajectory.tokenizer == tokenizer.fingerprint and any(step.tokens for step in trajectory.steps):
+        return Drop.SAMPLED_TOO_LONG
+    sizes = _observation_sizes(ledger, trajectory)
+    goal = max_tokens
+    # Tokens of a shortened text are not known before it is tokenised again; a few rounds get there.
+    for _ in range(6):
+        level = _level(list(sizes.values()), excess=len(ledger) - goal)
+        if level is None:
+            return Drop.TOO_LONG
+        shorter = _shorten(trajectory, tokenizer, {step for step, size in sizes.items() if size > level}, level)
+        length = len(fitted := ledger_of(shorter, tokenizer, profile))
+        if length <= max_tokens:
+            return shorter, fitted.to_sample(_agents(shorter))
+        goal -= length - max_tokens + 8
+    return Drop.TOO_LONG
+
+
+def _agents(trajectory: Trajectory) -> list[str]:
+    return [step.agent for step in trajectory.steps]
+
+
+def _observation_sizes(ledger: Ledger, trajectory: Trajectory) -> dict[int, int]:
+    sizes: dict[int, int] = {}
+    for span in ledger.spans:
+        if span.step >= 0 and trajectory.steps[span.step].agent == OBSERVATION and span.author is Author.ENVIRONMENT:
+            sizes[span.step] = sizes.get(span.step, 0) + len(span.ids)
+    return sizes
+
+
+def _level(sizes: Sequence[int], *, excess: int) -> int | None:
+    """The height to which the tallest must be cut so that `excess` goes; None if that is below what must be kept."""
+    tall = sorted(sizes, reverse=True)
+    for count in range(1, len(tall) + 1):
+        below = tall[count] if count < len(tall) else 0
+        level = (sum(tall[:count]) - excess) // count
+        if level >= below:
+            return level if level >= KEPT_OF_AN_OBSERVATION else None
+    return None
+
+
+def _shorten(trajectory: Trajectory, tokenizer: Tokenizer, indices: set[int], level: int) -> Trajectory:
+    steps = [
+        _cut_middle(step, tokenizer, level) if index in indices else step
+        for index, step in enumerate(trajectory.steps)
+    ]
+    return trajectory.model_copy(update={"steps": tuple(steps)})
+
+
+def _cut_middle(step: Step, tokenizer: Tokenizer, keep: int) -> Step:
+    (ids,) = tokenizer.encode([step.text])
+    texts = tokenizer.split(ids)
+    half = max((keep - 24) // 2, 1)  # tags and the mark take about 24 tokens
+    if 2 * half >= len(texts):
+        return step
+    head, tail = "".join(texts[:half]), "".join(texts[-half:])
+    cut = len(step.text) - len(head) - len(tail)
+    return step.model_copy(
+        update={
+            "text": f"{head}\n[{cut} characters cut]\n{tail}",
+            "surface": None,
+            "meta": FrozenDict({**step.meta, "cut_characters": cut}),
+        }
+    )

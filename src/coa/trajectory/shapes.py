@@ -1,0 +1,280 @@
+r"""What stands between a tool's tags: argument shapes, read tolerantly and written canonically.
+
+A shape belongs to an agent of a profile. `read` gives arguments and the repairs it took, or a `Slip` that tells the
+model what was expected; it never raises. `write` is its inverse for whoever has arguments and needs text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import orjson
+from pydantic import Field, JsonValue, model_validator
+
+from coa.trajectory.types import Frozen, Repair, RepairKind
+
+Arguments = Mapping[str, JsonValue]
+
+
+class Form(StrEnum):
+    TEXT = "text"
+    """Anything: `{"text": ...}`."""
+    LINE = "line"
+    """One line, such as a query: `{"text": ...}`."""
+    LIST = "list"
+    """Items separated by a bar: `{"items": [...]}`."""
+    CODE = "code"
+    """A fenced program, optionally a second fence with its standard input: `{"code": ..., "stdin": ...}`."""
+    JSON = "json"
+    """A JSON object, fenced or bare, with the fields given."""
+    BOXED = "boxed"
+    r"""Text whose result stands in `\boxed{}`: `{"text": ...}` holds the inside."""
+
+
+class FieldType(StrEnum):
+    STRING = "string"
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    ARRAY = "array"
+    OBJECT = "object"
+
+
+class ArgumentField(Frozen):
+    """One field of a JSON argument object."""
+
+    type: FieldType = FieldType.STRING
+    required: bool = True
+    about: str = ""
+
+
+class Shape(Frozen):
+    form: Form = Form.TEXT
+    separator: str = Field("|", min_length=1)
+    """Between the items of a `list`."""
+    language: str = "py"
+    """Written after the opening fence of `code`."""
+    stdin: bool = False
+    """Whether `code` may carry a second fence, marked `sh`, with the program's standard input."""
+    fields: Mapping[str, ArgumentField] = {}
+    """Of `json`."""
+
+    @model_validator(mode="after")
+    def _fields_only_for_json(self) -> Shape:
+        if self.fields and self.form is not Form.JSON:
+            raise ValueError(f"`fields` belong to the form `json`, not to `{self.form}`")
+        return self
+
+    @property
+    def fenced(self) -> bool:
+        return self.form in (Form.CODE, Form.JSON)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Arguments as understood."""
+
+    arguments: Arguments
+    repairs: tuple[Repair, ...] = ()
+
+
+@dataclass(frozen=True)
+class Slip:
+    """The text could not be understood; `message` is written for the model to read."""
+
+    message: str
+
+
+_FENCE: Final = re.compile(r"^[ \t]*+```[ \t]*+([A-Za-z0-9_+-]*+)[ \t]*+$", re.MULTILINE)
+_TYPES: Final[Mapping[FieldType, tuple[type, ...]]] = {
+    FieldType.STRING: (str,),
+    FieldType.INTEGER: (int,),
+    FieldType.NUMBER: (int, float),
+    FieldType.BOOLEAN: (bool,),
+    FieldType.ARRAY: (list,),
+    FieldType.OBJECT: (dict,),
+}
+
+
+def read(shape: Shape, text: str) -> Reading | Slip:
+    repairs: list[Repair] = []
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        repairs.append(Repair(kind=RepairKind.CRLF))
+    match shape.form:
+        case Form.TEXT:
+            return Reading({"text": text.strip()}, tuple(repairs))
+        case Form.LINE:
+            line = " ".join(text.split())
+            return Reading({"text": line}, tuple(repairs)) if line else Slip("it is empty; write one line of text")
+        case Form.LIST:
+            items: list[JsonValue] = [item for part in text.split(shape.separator) if (item := " ".join(part.split()))]
+            if not items:
+                return Slip(f"it is empty; write one item, or several separated by {shape.separator!r}")
+            return Reading({"items": items}, tuple(repairs))
+        case Form.CODE:
+            return _read_code(shape, text, repairs)
+        case Form.JSON:
+            return _read_json(shape, text, repairs)
+        case Form.BOXED:
+            inside = last_boxed(text)
+            return Reading({"text": text.strip() if inside is None else inside.strip()}, tuple(repairs))
+
+
+def write(shape: Shape, arguments: Arguments) -> str:
+    """Canonical text for arguments. `read(shape, write(shape, a))` gives `a` back, up to surrounding blanks."""
+    match shape.form:
+        case Form.TEXT | Form.LINE:
+            return str(arguments["text"])
+        case Form.LIST:
+            items = arguments["items"]
+            assert isinstance(items, list)
+            return f" {shape.separator} ".join(str(item) for item in items)
+        case Form.CODE:
+            program = f"```{shape.language}\n{str(arguments['code']).rstrip()}\n```"
+            stdin = arguments.get("stdin")
+            return f"\n{program}\n```sh\n{stdin}\n```\n" if stdin else f"\n{program}\n"
+        case Form.JSON:
+            return f"\n```json\n{orjson.dumps(dict(arguments)).decode()}\n```\n"
+        case Form.BOXED:
+            return f"\\boxed{{{arguments['text']}}}"
+
+
+def expectation(shape: Shape) -> str:
+    """One sentence for the prompt and for the answer to a slip."""
+    match shape.form:
+        case Form.TEXT:
+            return "free text"
+        case Form.LINE:
+            return "one line of text"
+        case Form.LIST:
+            return f"one item, or several separated by {shape.separator}"
+        case Form.CODE:
+            stdin = "; a second fence marked sh may hold its standard input" if shape.stdin else ""
+            return f"a program between ```{shape.language} and ```{stdin}"
+        case Form.JSON:
+            fields = ", ".join(_describe(name, field) for name, field in shape.fields.items())
+            return f"a JSON object between ```json and ```{' with ' + fields if fields else ''}"
+        case Form.BOXED:
+            return "the reasoning in short and the result in \\boxed{}"
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Inside of the last `\boxed{...}` or `\fbox{...}` whose braces balance, or None. Of nested ones, the outer."""
+    best: str | None = None
+    open_braces: list[int | None] = []  # where the inside of a box begins; None for any other brace
+    for token in _BRACES.finditer(text):
+        piece = token.group()
+        if piece == "}":
+            start = open_braces.pop() if open_braces else None
+            if start is not None:
+                best = text[start : token.start()]
+        elif piece == "{":
+            open_braces.append(None)
+        elif piece.endswith("{"):
+            open_braces.append(token.end())
+    return best
+
+
+_BRACES: Final = re.compile(r"\\(?:boxed|fbox)[ \t]*+\{|\\.|[{}]", re.DOTALL)
+
+
+def _describe(name: str, field: ArgumentField) -> str:
+    optional = "" if field.required else ", optional"
+    return f"{name} ({field.type}{optional}{': ' + field.about if field.about else ''})"
+
+
+def _blocks(text: str) -> tuple[list[tuple[str, str]], str, bool]:
+    """Fenced blocks as (language, body), the text outside them, and whether the last fence was never closed."""
+    blocks: list[tuple[str, str]] = []
+    outside: list[str] = []
+    position, opening = 0, None
+    for fence in _FENCE.finditer(text):
+        if opening is None:
+            outside.append(text[position : fence.start()])
+            opening = fence
+        elif fence.group(1):  # a language marks an opening: the block before it was never closed
+            blocks.append((opening.group(1), text[opening.end() + 1 : fence.start()].rstrip("\n")))
+            opening = fence
+        else:
+            blocks.append((opening.group(1), text[opening.end() + 1 : max(fence.start() - 1, opening.end() + 1)]))
+            opening = None
+        position = fence.end()
+    if opening is not None:
+        blocks.append((opening.group(1), text[opening.end() + 1 :].rstrip().removesuffix("```").rstrip("\n")))
+        return blocks, "".join(outside), True
+    outside.append(text[position:])
+    return blocks, "".join(outside), False
+
+
+def _read_code(shape: Shape, text: str, repairs: list[Repair]) -> Reading | Slip:
+    blocks, outside, unclosed = _blocks(text)
+    if not blocks:
+        code = _inline_fence(text)
+        repairs.append(Repair(kind=RepairKind.MISSING_FENCE, detail="no fence around the program"))
+        return Reading({"code": code}, tuple(repairs)) if code else Slip(f"it is empty; write {expectation(shape)}")
+    if unclosed:
+        repairs.append(Repair(kind=RepairKind.MISSING_FENCE, detail="the last fence is not closed"))
+    stdin: str | None = None
+    if shape.stdin and len(blocks) == 2 and blocks[1][0] in ("sh", "stdin", "text", "input"):
+        stdin = blocks[1][1]
+        blocks = blocks[:1]
+    if len(blocks) > 1:
+        return Slip(f"it holds {len(blocks)} fenced blocks; write {expectation(shape)}")
+    code = blocks[0][1]
+    if not code.strip():
+        return Slip(f"the program is empty; write {expectation(shape)}")
+    arguments: dict[str, JsonValue] = {"code": code}
+    if stdin is not None:
+        arguments["stdin"] = stdin
+    return Reading(arguments, tuple(repairs))
+
+
+def _inline_fence(text: str) -> str:
+    """The program of "```py print(1)```" on one line, or the text itself where there is no fence at all."""
+    body = text.strip()
+    if body.startswith("```"):
+        body = re.sub(r"^```[ \t]*(?:python3?|py)?[ \t]*\n?", "", body)
+    return body.removesuffix("```").strip("\n")
+
+
+def _read_json(shape: Shape, text: str, repairs: list[Repair]) -> Reading | Slip:
+    blocks, _, unclosed = _blocks(text)
+    if not blocks:
+        repairs.append(Repair(kind=RepairKind.MISSING_FENCE, detail="no fence around the object"))
+        body = _inline_fence(text.strip().removeprefix("```json")).strip()
+    else:
+        if unclosed:
+            repairs.append(Repair(kind=RepairKind.MISSING_FENCE, detail="the last fence is not closed"))
+        if len(blocks) > 1:
+            return Slip(f"it holds {len(blocks)} fenced blocks; write {expectation(shape)}")
+        body = blocks[0][1]
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        return Slip(f"it is not valid JSON ({error}); write {expectation(shape)}")
+    if not isinstance(value, dict):
+        return Slip(f"it is a JSON {type(value).__name__}, not an object; write {expectation(shape)}")
+    return _check_fields(shape, value, repairs)
+
+
+def _check_fields(shape: Shape, value: dict[str, JsonValue], repairs: list[Repair]) -> Reading | Slip:
+    for name, field in shape.fields.items():
+        if name not in value:
+            if field.required:
+                return Slip(f"the field {name!r} is missing; write {expectation(shape)}")
+            continue
+        given = value[name]
+        right = isinstance(given, _TYPES[field.type]) and (
+            isinstance(given, bool) is (field.type is FieldType.BOOLEAN)
+        )
+        if not right:
+            return Slip(f"the field {name!r} is not of type {field.type}; write {expectation(shape)}")
+    unknown = [name for name in value if name not in shape.fields]
+    if shape.fields and unknown:
+        return Slip(f"the field {unknown[0]!r} is unknown; write {expectation(shape)}")
+    return Reading(value, tuple(repairs))

@@ -1,0 +1,65 @@
+"""Files of trajectories: JSONL to append to while a run goes on, Parquet to keep. Both stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from coa.errors import StoreError
+from coa.trajectory.store.jsonl import JsonlWriter, read_jsonl
+from coa.trajectory.store.parquet import ParquetWriter, is_trajectory_parquet, read_parquet
+from coa.trajectory.types import Trajectory
+
+NAMES = ("trajectories.jsonl", "trajectories.parquet")
+"""What a run folder calls its file."""
+
+
+def find(path: str | Path) -> Path:
+    """The trajectory file that a path means: itself, or the one inside a run folder."""
+    path = Path(path)
+    if path.is_dir():
+        for name in NAMES:
+            if (path / name).is_file():
+                return path / name
+        raise StoreError(f"the folder {path} holds neither {NAMES[0]} nor {NAMES[1]}")
+    if not path.is_file():
+        raise StoreError(f"there is no file {path}")
+    return path
+
+
+def read(path: str | Path) -> Iterator[Trajectory]:
+    """Trajectories of a JSONL or Parquet file or of a run folder, one after another."""
+    path = find(path)
+    return read_parquet(path) if path.suffix == ".parquet" else read_jsonl(path)
+
+
+def writer(path: str | Path) -> JsonlWriter | ParquetWriter:
+    """Appends to JSONL, replaces Parquet. Use as a context manager."""
+    path = Path(path)
+    if path.suffix not in (".jsonl", ".parquet"):
+        raise StoreError(f"{path}: trajectories are written to .jsonl or .parquet")
+    return ParquetWriter(path) if path.suffix == ".parquet" else JsonlWriter(path)
+
+
+def write(path: str | Path, trajectories: Iterable[Trajectory]) -> int:
+    """Write (JSONL: append) and return how many."""
+    count = 0
+    with writer(path) as out:
+        for trajectory in trajectories:
+            out.write(trajectory)
+            count += 1
+    return count
+
+
+__all__ = [
+    "NAMES",
+    "JsonlWriter",
+    "ParquetWriter",
+    "find",
+    "is_trajectory_parquet",
+    "read",
+    "read_jsonl",
+    "read_parquet",
+    "write",
+    "writer",
+]

@@ -1,0 +1,143 @@
+"""JSONL that survives crashes and company.
+
+A record is one `write` under an exclusive lock, so two processes never interleave. A kill can only tear the last line:
+opening the file to append puts the fragment into `<file>.torn` and goes on after the last whole record.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import orjson
+from pydantic import ValidationError
+
+from coa.errors import SchemaVersionError, StoreError
+from coa.trajectory.types import Trajectory
+
+log = logging.getLogger(__name__)
+_BLOCK: Final = 1 << 16
+
+
+class JsonlWriter:
+    """Appends records. Several writers may share a file, in one process or in many."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
+        with _locked(self._fd):
+            _repair(self._fd, self.path)
+
+    def write(self, record: Trajectory) -> None:
+        self.write_line(record.to_json().encode())
+
+    def write_line(self, line: bytes) -> None:
+        """One record, already JSON."""
+        data = memoryview(line + b"\n")
+        with _locked(self._fd):
+            start = os.fstat(self._fd).st_size
+            try:
+                while data:
+                    data = data[os.write(self._fd, data) :]
+            except OSError as error:
+                # A full disk takes part of a record; what was whole before stays whole.
+                os.ftruncate(self._fd, start)
+                raise StoreError(f"cannot append to {self.path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_jsonl(path: str | Path) -> Iterator[Trajectory]:
+    """Records in order. A torn last line is left out with a warning; a bad line before it is an error."""
+    path = Path(path)
+    for number, line in read_lines(path):
+        try:
+            yield Trajectory.from_json(line)
+        except SchemaVersionError as error:
+            raise SchemaVersionError(f"{path}, line {number}: {error.message}", cure=error.cure) from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise StoreError(
+                f"{path}, line {number} is not a trajectory: {where + ': ' if where else ''}{first['msg']}"
+            ) from error
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Numbered whole lines of a JSONL file; blank ones are skipped."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    with file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n") and not _is_json(line):
+                log.warning("%s: line %d is torn and left out; opening the file to append repairs it", path, number)
+                return
+            if line.strip():
+                yield number, line
+
+
+@contextmanager
+def _locked(fd: int) -> Iterator[None]:
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def _repair(fd: int, path: Path) -> None:
+    size = os.fstat(fd).st_size
+    if size == 0 or os.pread(fd, 1, size - 1) == b"\n":
+        return
+    start = _last_line_start(fd, size)
+    fragment = os.pread(fd, size - start, start)
+    if _is_json(fragment):
+        os.write(fd, b"\n")
+        return
+    with path.with_name(path.name + ".torn").open("ab") as torn:
+        torn.write(fragment + b"\n")
+    os.ftruncate(fd, start)
+    log.warning("%s: its last line was torn; %d bytes moved to %s.torn", path, len(fragment), path.name)
+
+
+def _last_line_start(fd: int, size: int) -> int:
+    """Where the last line begins, found from the end in blocks."""
+    end = size
+    while end > 0:
+        begin = max(0, end - _BLOCK)
+        newline = os.pread(fd, end - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        end = begin
+    return 0
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return True

@@ -1,0 +1,173 @@
+"""Parquet with typed columns for what people query (agents, texts, scores, usage), JSON text for what is free-form.
+
+Written in row groups of bounded size to a file beside the target, which replaces it only when all is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from coa.errors import StoreError
+from coa.trajectory.types import SCHEMA_VERSION, Trajectory
+
+_GROUP_BYTES: Final = 32 << 20
+_GROUP_ROWS: Final = 1_000
+
+_MESSAGES: Final = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+_USAGE: Final = pa.struct(
+    [
+        ("prompt_tokens", pa.int64()),
+        ("completion_tokens", pa.int64()),
+        ("cached_tokens", pa.int64()),
+        ("model_calls", pa.int64()),
+        ("tool_calls", pa.int64()),
+        ("seconds", pa.float64()),
+    ]
+)
+_STEP: Final = pa.struct(
+    [
+        ("agent", pa.string()),
+        ("author", pa.string()),
+        ("text", pa.string()),
+        ("surface", pa.string()),
+        ("given", pa.int32()),
+        ("ids", pa.list_(pa.int32())),
+        ("logprobs", pa.list_(pa.float64())),
+        ("repairs", pa.list_(pa.struct([("kind", pa.string()), ("detail", pa.string())]))),
+        ("usage", _USAGE),
+        ("meta", pa.string()),
+    ]
+)
+SCHEMA: Final = pa.schema(
+    [
+        ("schema_version", pa.int32()),
+        ("task_id", pa.string()),
+        ("sample", pa.int32()),
+        ("profile", pa.string()),
+        ("question", pa.string()),
+        ("answer", pa.string()),
+        ("stop", pa.string()),
+        ("failure", pa.string()),
+        ("scores", pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64()), ("reason", pa.string())]))),
+        ("usage", _USAGE),
+        ("prompt", _MESSAGES),
+        ("tokenizer", pa.string()),
+        ("steps", pa.list_(_STEP)),
+        ("task", pa.string()),
+        ("meta", pa.string()),
+    ]
+)
+"""`question` and `answer` repeat what `task` and `steps` hold, for queries; they are not read back."""
+
+
+class ParquetWriter:
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        self._rows: list[dict[str, Any]] = []
+        self._bytes = 0
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self._temporary, SCHEMA, compression="zstd")
+        except OSError as error:
+            raise StoreError(f"cannot write {self.path}: {error}") from error
+
+    def write(self, record: Trajectory) -> None:
+        self._rows.append(_to_row(record))
+        self._bytes += sum(len(step.text) for step in record.steps) + 512
+        if self._bytes >= _GROUP_BYTES or len(self._rows) >= _GROUP_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        """Finish the file and put it in place."""
+        self._flush()
+        self._writer.close()
+        os.replace(self._temporary, self.path)
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=SCHEMA))
+        self._rows, self._bytes = [], 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._writer.close()
+            self._temporary.unlink(missing_ok=True)
+
+
+def read_parquet(path: str | Path) -> Iterator[Trajectory]:
+    path = Path(path)
+    number = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=64):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield _from_row(row)
+    except pa.ArrowException as error:
+        raise StoreError(f"{path} is not a Parquet file of trajectories: {error}") from error
+    except (KeyError, ValidationError) as error:
+        raise StoreError(f"{path}, row {number} is not a trajectory: {error}") from error
+
+
+def is_trajectory_parquet(path: Path) -> bool:
+    try:
+        with pq.ParquetFile(path) as file:
+            return {"schema_version", "steps", "task"} <= set(file.schema_arrow.names)
+    except (pa.ArrowException, OSError) as error:
+        raise StoreError(f"{path} is not a Parquet file: {error}") from error
+
+
+def _to_row(trajectory: Trajectory) -> dict[str, Any]:
+    data = trajectory.model_dump(mode="json")
+    task = data.pop("task")
+    for step in data["steps"]:
+        tokens = step.pop("tokens") or {}
+        step["ids"], step["logprobs"] = tokens.get("ids"), tokens.get("logprobs")
+        step["meta"] = _json(step["meta"])
+    return {
+        **data,
+        "task_id": task["id"],
+        "question": task["question"],
+        "answer": trajectory.answer,
+        "failure": data["failure"] and _json(data["failure"]),
+        "scores": [{"name": name, **score} for name, score in data["scores"].items()],
+        "task": _json(task),
+        "meta": _json(data["meta"]),
+    }
+
+
+def _from_row(row: dict[str, Any]) -> Trajectory:
+    for step in row["steps"]:
+        ids, logprobs = step.pop("ids"), step.pop("logprobs")
+        step["tokens"] = None if ids is None else {"ids": ids, "logprobs": logprobs}
+        step["meta"] = orjson.loads(step["meta"])
+    row["task"] = orjson.loads(row["task"])
+    row["meta"] = orjson.loads(row["meta"])
+    row["failure"] = row["failure"] and orjson.loads(row["failure"])
+    row["scores"] = {score.pop("name"): score for score in row["scores"]}
+    for repeated in ("task_id", "question", "answer"):
+        del row[repeated]
+    if row["schema_version"] != SCHEMA_VERSION:
+        return Trajectory(**row)  # refuses, and says how to cure it
+    return Trajectory.model_validate(row)
+
+
+def _json(value: object) -> str:
+    return orjson.dumps(value).decode()
