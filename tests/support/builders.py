@@ -8,14 +8,14 @@ from coa.trajectory import OBSERVATION, Author, Profile, Step, Task, Trajectory,
 
 WEB = load_profile("web")
 
-TAGGY = st.lists(
-    st.sampled_from(
-        ["<", ">", "</", "\\", "<\\", " ", "\n", "\r\n", "```", "```py\n", "a", "|", "é", "🙂", "<think>", "</think>"]
-        + ["<answer>", "</answer>", "<observation>", "</observation>", "<web_search>", "</web_search>", "< plan >"]
-        + ["<PLAN>", "</plan>", "<code>", "</code>", "<|im_end|>", "<s>", "＜think＞", "<thinK>", "<answer", "score: 3"]
-    ),
-    max_size=25,
-).map("".join)
+# fmt: off
+_PIECES = [
+    "<", ">", "</", "\\", "<\\", "```", "```py\n", "a", "|", "é", "🙂", " ", "\n", "\r\n", "<|im_end|>", "<s>", "score: 3",
+    "<think>", "</think>", "<answer>", "</answer>", "<observation>", "</observation>", "<web_search>", "</web_search>",
+    "<PLAN>", "< plan >", "</plan>", "<code>", "</code>", "＜think＞", "<thinK>", "<answer",
+]
+# fmt: on
+TAGGY = st.lists(st.sampled_from(_PIECES), max_size=25).map("".join)
 """Text full of everything that looks like the grammar."""
 
 ANY_TEXT = st.one_of(TAGGY, st.text(max_size=60))
@@ -28,7 +28,9 @@ def steps(profile: Profile) -> st.SearchStrategy[tuple[Step, ...]]:
     return st.lists(st.one_of(model, ANY_TEXT.map(observation)), max_size=8).map(tuple)
 
 
-def make_trajectory(*parts: tuple[str, str], profile: str = "web", question: str = "Who?", **rest: object) -> Trajectory:
+def make_trajectory(
+    *parts: tuple[str, str], profile: str = "web", question: str = "Who?", **rest: object
+) -> Trajectory:
     """`make_trajectory(("think", "hm"), ("observation", "..."), ("answer", "Ada"))`."""
     made = tuple(
         Step(agent=agent, text=text, author=Author.ENVIRONMENT if agent == OBSERVATION else Author.MODEL)

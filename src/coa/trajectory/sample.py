@@ -136,8 +136,7 @@ def _level(sizes: Sequence[int], *, excess: int) -> int | None:
 
 def _shorten(trajectory: Trajectory, tokenizer: Tokenizer, indices: set[int], level: int) -> Trajectory:
     steps = [
-        _cut_middle(step, tokenizer, level) if index in indices else step
-        for index, step in enumerate(trajectory.steps)
+        _cut_middle(step, tokenizer, level) if index in indices else step for index, step in enumerate(trajectory.steps)
     ]
     return trajectory.model_copy(update={"steps": tuple(steps)})
 

@@ -188,37 +188,34 @@ def _describe(name: str, field: ArgumentField) -> str:
     return f"{name} ({field.type}{optional}{': ' + field.about if field.about else ''})"
 
 
-def _blocks(text: str) -> tuple[list[tuple[str, str]], str, bool]:
-    """Fenced blocks as (language, body), the text outside them, and whether the last fence was never closed."""
+def _blocks(text: str) -> tuple[list[tuple[str, str]], bool]:
+    """Fenced blocks as (language, body), and whether a fence was never closed."""
     blocks: list[tuple[str, str]] = []
-    outside: list[str] = []
-    position, opening = 0, None
+    opening: re.Match[str] | None = None
+    unclosed = False
     for fence in _FENCE.finditer(text):
         if opening is None:
-            outside.append(text[position : fence.start()])
             opening = fence
-        elif fence.group(1):  # a language marks an opening: the block before it was never closed
-            blocks.append((opening.group(1), text[opening.end() + 1 : fence.start()].rstrip("\n")))
-            opening = fence
-        else:
-            blocks.append((opening.group(1), text[opening.end() + 1 : max(fence.start() - 1, opening.end() + 1)]))
-            opening = None
-        position = fence.end()
+            continue
+        body = text[opening.end() + 1 : max(fence.start() - 1, opening.end() + 1)]
+        blocks.append((opening.group(1), body))
+        # A language marks an opening: the block before it was never closed.
+        unclosed = unclosed or bool(fence.group(1))
+        opening = fence if fence.group(1) else None
     if opening is not None:
         blocks.append((opening.group(1), text[opening.end() + 1 :].rstrip().removesuffix("```").rstrip("\n")))
-        return blocks, "".join(outside), True
-    outside.append(text[position:])
-    return blocks, "".join(outside), False
+        unclosed = True
+    return blocks, unclosed
 
 
 def _read_code(shape: Shape, text: str, repairs: list[Repair]) -> Reading | Slip:
-    blocks, outside, unclosed = _blocks(text)
+    blocks, unclosed = _blocks(text)
     if not blocks:
         code = _inline_fence(text)
         repairs.append(Repair(kind=RepairKind.MISSING_FENCE, detail="no fence around the program"))
         return Reading({"code": code}, tuple(repairs)) if code else Slip(f"it is empty; write {expectation(shape)}")
     if unclosed:
-        repairs.append(Repair(kind=RepairKind.MISSING_FENCE, detail="the last fence is not closed"))
+        repairs.append(Repair(kind=RepairKind.MISSING_FENCE, detail="a fence is not closed"))
     stdin: str | None = None
     if shape.stdin and len(blocks) == 2 and blocks[1][0] in ("sh", "stdin", "text", "input"):
         stdin = blocks[1][1]
@@ -243,13 +240,13 @@ def _inline_fence(text: str) -> str:
 
 
 def _read_json(shape: Shape, text: str, repairs: list[Repair]) -> Reading | Slip:
-    blocks, _, unclosed = _blocks(text)
+    blocks, unclosed = _blocks(text)
     if not blocks:
         repairs.append(Repair(kind=RepairKind.MISSING_FENCE, detail="no fence around the object"))
         body = _inline_fence(text.strip().removeprefix("```json")).strip()
     else:
         if unclosed:
-            repairs.append(Repair(kind=RepairKind.MISSING_FENCE, detail="the last fence is not closed"))
+            repairs.append(Repair(kind=RepairKind.MISSING_FENCE, detail="a fence is not closed"))
         if len(blocks) > 1:
             return Slip(f"it holds {len(blocks)} fenced blocks; write {expectation(shape)}")
         body = blocks[0][1]
@@ -269,9 +266,7 @@ def _check_fields(shape: Shape, value: dict[str, JsonValue], repairs: list[Repai
                 return Slip(f"the field {name!r} is missing; write {expectation(shape)}")
             continue
         given = value[name]
-        right = isinstance(given, _TYPES[field.type]) and (
-            isinstance(given, bool) is (field.type is FieldType.BOOLEAN)
-        )
+        right = isinstance(given, _TYPES[field.type]) and (isinstance(given, bool) is (field.type is FieldType.BOOLEAN))
         if not right:
             return Slip(f"the field {name!r} is not of type {field.type}; write {expectation(shape)}")
     unknown = [name for name in value if name not in shape.fields]

@@ -71,12 +71,12 @@ class Frozen(BaseModel):
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict that refuses change, so that a frozen record stays what it was. JSON, pickle and equality as for a dict."""
+    """A dict that refuses change, so that a frozen record stays what it was; otherwise like any dict."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("this record is frozen; make a changed copy with model_copy(update=...)")
 
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[object, ...]:
         return FrozenDict, (dict(self),)
@@ -303,9 +303,7 @@ class Trajectory(Frozen):
 
     def scored(self, name: str, value: float | None, reason: str = "") -> Trajectory:
         """A copy with one more entry in `scores`."""
-        return self.model_copy(
-            update={"scores": FrozenDict({**self.scores, name: Score(value=value, reason=reason)})}
-        )
+        return self.model_copy(update={"scores": FrozenDict({**self.scores, name: Score(value=value, reason=reason)})})
 
     def to_json(self) -> str:
         """One line of JSON: the version first, fields that hold their default left out."""

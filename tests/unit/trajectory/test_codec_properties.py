@@ -3,7 +3,20 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coa.trajectory import Author, Closed, Delta, Event, Opened, Parser, Step, load_profile, neutralise, parse, readable, render
+from coa.trajectory import (
+    Author,
+    Closed,
+    Delta,
+    Event,
+    Opened,
+    Parser,
+    Step,
+    load_profile,
+    neutralise,
+    parse,
+    readable,
+    render,
+)
 from support.builders import ANY_TEXT, TAGGY, steps
 
 PROFILES = [load_profile(name) for name in ("web", "code", "all", "nano")]

@@ -4,8 +4,8 @@ Canonical text is `<tag>content</tag>`, one step a line: a step begins on a new 
 line. The line break belongs to the environment when either neighbour is an observation, else to the model.
 
 Writing neutralises tag-like text inside a step with a backslash (`<\answer>`), reading takes it away again, so no page
-can forge a step and `parse(render(steps))` gives the steps back. Reading never raises and takes linear time on any text.
-Unambiguous slips are repaired and noted on the step; `Step.surface` keeps what was really written, so that
+can forge a step and `parse(render(steps))` gives the steps back. Reading never raises and takes linear time on any
+text. Unambiguous slips are repaired and noted on the step; `Step.surface` keeps what was really written, so that
 `render(parse(text))` is `text`, whatever the text.
 """
 

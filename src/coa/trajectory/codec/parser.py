@@ -126,9 +126,7 @@ class Parser:
     have forged the end of the observation that holds it.
     """
 
-    def __init__(
-        self, profile: Profile, *, transcript: bool = False, given: str = "", ends_line: bool = True
-    ) -> None:
+    def __init__(self, profile: Profile, *, transcript: bool = False, given: str = "", ends_line: bool = True) -> None:
         """`given` is an opening the environment wrote for the model, such as `<answer>`; `ends_line` says whether the
         transcript before it is empty or ends with a line break."""
         self._profile = profile
@@ -376,9 +374,7 @@ class Parser:
         given, self._given = self._given, 0
         plain = not given and surface == canonical(step, self._profile, ends_line=self._ends_line)
         repairs = tuple(draft.repairs) + self._shape_repairs(step)
-        step = step.model_copy(
-            update={"surface": None if plain else surface, "given": given, "repairs": repairs}
-        )
+        step = step.model_copy(update={"surface": None if plain else surface, "given": given, "repairs": repairs})
         self._ended_line_before_last = self._ends_line
         if surface:
             self._ends_line = surface.endswith("\n")

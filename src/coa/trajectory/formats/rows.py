@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,46 @@ def _parquet(path: Path) -> Iterator[Any]:
                 yield from batch.to_pylist()
     except pa.ArrowException as error:
         raise StoreError(f"{path} is not a Parquet file: {error}") from error
+
+
+def write_rows(path: str | Path, rows: Iterable[bytes]) -> int:
+    """JSON objects to .jsonl, .json (a list) or .parquet, by the ending; returns how many. It streams."""
+    path = Path(path)
+    match path.suffix:
+        case ".jsonl":
+            return _write_joined(path, rows, b"", b"\n", b"\n")
+        case ".json":
+            return _write_joined(path, rows, b"[\n", b",\n", b"\n]\n")
+        case ".parquet":
+            return _write_parquet(path, rows)
+    raise StoreError(f"{path}: rows are written to .jsonl, .json or .parquet")
+
+
+def _write_joined(path: Path, rows: Iterable[bytes], before: bytes, between: bytes, after: bytes) -> int:
+    count = 0
+    with path.open("wb") as file:
+        file.write(before)
+        for count, row in enumerate(rows, start=1):
+            file.write(row if count == 1 else between + row)
+        file.write(after if count or before else b"")
+    return count
+
+
+def _write_parquet(path: Path, rows: Iterable[bytes]) -> int:
+    """Column types come from the first rows; a row that does not fit them is an error, not a guess."""
+    count, writer = 0, None
+    source = iter(rows)
+    try:
+        while batch := [orjson.loads(row) for row in islice(source, 256)]:
+            table = pa.Table.from_pylist(batch, schema=writer.schema if writer else None)
+            writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
+            writer.write_table(table)
+            count += len(batch)
+    except pa.ArrowException as error:
+        raise StoreError(f"rows {count + 1} and after do not fit the columns of those before: {error}") from error
+    finally:
+        if writer:
+            writer.close()
+    if writer is None:
+        raise StoreError("there are no rows to write")
+    return count

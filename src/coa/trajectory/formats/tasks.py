@@ -1,7 +1,7 @@
 """Task rows as people bring them -> `Task`.
 
-Read are our own rows, the RL rows of AFM and verl (`prompt`, `reward_model`, `extra_info`; the ground truth a string, an
-object, or an object spelled as JSON), and the flat rows of the common benchmarks. JSONL, JSON lists and Parquet.
+Read are our own rows, the RL rows of AFM and verl (`prompt`, `reward_model`, `extra_info`; the ground truth a string,
+an object, or an object spelled as JSON), and the flat rows of the common benchmarks. JSONL, JSON lists and Parquet.
 """
 
 from __future__ import annotations
@@ -126,9 +126,7 @@ def _tests(truth: object) -> CodeTests | None:
         return None
     if len(inputs) != len(outputs):
         raise ValueError(f"{len(inputs)} test inputs but {len(outputs)} expected outputs")
-    return CodeTests(
-        cases=tuple(TestCase(stdin=str(i), expected=str(o)) for i, o in zip(inputs, outputs, strict=True))
-    )
+    return CodeTests(cases=tuple(TestCase(stdin=str(i), expected=str(o)) for i, o in zip(inputs, outputs, strict=True)))
 
 
 def _answer(truth: object, fallback: object) -> Any:

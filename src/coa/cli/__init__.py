@@ -1,0 +1,54 @@
+"""The command line: one file per command. A command imports what it needs when it runs, so that help comes at once."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from coa import __version__
+from coa.cli.doctor import doctor
+from coa.cli.export import export
+from coa.cli.inspect import inspect
+from coa.cli.profile import profile
+from coa.errors import CoaError
+
+app = typer.Typer(
+    name="coa",
+    help="Train one language model to act like many agents, and run it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(inspect)
+app.command()(export)
+app.add_typer(profile, name="profile")
+app.command()(doctor)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"coa {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which coa this is.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    try:
+        app()
+    except CoaError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of our output has seen enough (`coa inspect FILE | head`).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,3 @@
+from coa.cli import main
+
+main()

@@ -1,0 +1,126 @@
+"""`coa doctor`: what works on this machine, and the command that repairs what does not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coa.errors import CoaError
+
+
+@dataclass(frozen=True)
+class Check:
+    what: str
+    works: bool
+    detail: str
+    cure: str | None = None
+    needed: bool = True
+    """Whether coa is of no use without it."""
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
+    """Say what works on this machine; for what does not, the command that repairs it."""
+    checks = list(examine())
+    if as_json:
+        import orjson
+
+        typer.echo(orjson.dumps([asdict(check) for check in checks], option=orjson.OPT_INDENT_2))
+    else:
+        _print(checks)
+    if any(check.needed and not check.works for check in checks):
+        raise typer.Exit(1)
+
+
+def examine() -> Iterator[Check]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Check("Python", sys.version_info >= (3, 11), version, "install Python 3.11 or later")
+    yield _attempt("profiles", _profiles)
+    yield _attempt("write trajectories here", _write_here)
+    yield _attempt("tokenizer of the embedded model (smollm2)", _smollm2, needed=False)
+    yield _attempt("tokenizers from the hub", _hub, needed=False)
+    yield _attempt("paging in the terminal", _pager, needed=False)
+
+
+def _attempt(what: str, probe: Callable[[], str], *, needed: bool = True) -> Check:
+    try:
+        return Check(what, True, probe(), needed=needed)
+    except CoaError as error:
+        return Check(what, False, error.message, error.cure, needed)
+    except ImportError as error:
+        return Check(what, False, str(error), f"{sys.executable} -m pip install chain-of-agents", needed)
+
+
+def _profiles() -> str:
+    from coa.trajectory.profile import SHIPPED, load_profile
+
+    return ", ".join(load_profile(name).name for name in SHIPPED)
+
+
+def _write_here() -> str:
+    """Appends under a lock, as every long command does, to a file in the current folder."""
+    import tempfile
+
+    from coa.errors import StoreError
+    from coa.trajectory import JsonlWriter, Task, Trajectory, read
+
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=".coa-doctor-", dir=".")
+    except OSError as error:
+        raise StoreError(
+            f"cannot write in {Path.cwd()}: {error.strerror}", cure="cd to a folder that you may write to"
+        ) from error
+    with folder as name:
+        path = Path(name) / "probe.jsonl"
+        probe = Trajectory(task=Task(id="probe", question="?"), profile="web")
+        try:
+            with JsonlWriter(path) as writer:
+                writer.write(probe)
+        except OSError as error:
+            raise StoreError(
+                f"files in {Path.cwd()} cannot be locked: {error.strerror}", cure="work on a local disk"
+            ) from error
+        if list(read(path)) != [probe]:
+            raise StoreError(f"what was written in {Path.cwd()} did not read back", cure="check the disk")
+    return f"{Path.cwd()}"
+
+
+def _smollm2() -> str:
+    from coa.models.tokenizer import load_tokenizer
+
+    return f"{load_tokenizer('smollm2').vocabulary_size} tokens"
+
+
+def _hub() -> str:
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return f"offline by HF_HUB_OFFLINE; only what is in {constants.HF_HUB_CACHE}"
+    return f"from {constants.ENDPOINT} (not contacted), kept in {constants.HF_HUB_CACHE}"
+
+
+def _pager() -> str:
+    import os
+    import shlex
+    import shutil
+
+    command = shlex.split(os.environ.get("PAGER") or "less -R")
+    if not command or not shutil.which(command[0]):
+        raise CoaError("no pager: long output runs through", cure="apt-get install less, or set PAGER")
+    return " ".join(command)
+
+
+def _print(checks: list[Check]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for check in checks:
+        mark, style = ("ok", "green") if check.works else ("no", "red" if check.needed else "yellow")
+        console.print(Text.assemble((f"{mark:>4}  ", style), (check.what, "bold"), f": {check.detail}"), soft_wrap=True)
+        if check.cure and not check.works:
+            console.print(Text(f"      cure: {check.cure}"), soft_wrap=True)

@@ -1,0 +1,139 @@
+"""`coa export`: trajectories and tasks in the shapes of other programs, or foreign rows in ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from coa.trajectory import Profile, Trajectory
+
+
+class Target(StrEnum):
+    TRAJECTORIES = "trajectories"
+    TASKS = "tasks"
+    MESSAGES = "messages"
+    ALPACA = "alpaca"
+    SHAREGPT = "sharegpt"
+    VERL = "verl"
+    ATIF = "atif"
+
+
+def export(
+    data: Annotated[Path, typer.Argument(help="Trajectories, a run folder, AFM SFT rows, or (for tasks) task rows.")],
+    to: Annotated[Target, typer.Option(help="The shape to write; `trajectories` and `tasks` are coa's own.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help=".jsonl, .json or .parquet; for atif also a folder, a file each. Without it: JSONL to stdout."
+        ),
+    ] = None,
+    profile: Annotated[str | None, typer.Option(help="Profile by name or .toml, where the data do not tell.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+) -> None:
+    """Write trajectories for other trainers and tools, or read foreign rows into coa's own files."""
+    from coa.cli.terminal import show_warnings
+    from coa.errors import StoreError
+
+    show_warnings()
+    if out is not None and out.exists() and not force:
+        raise StoreError(f"{out} exists already", cure="add --force to replace it, or choose another --out")
+    if out is not None and not out.suffix and to is not Target.ATIF:
+        raise StoreError(f"{out} has no ending", cure="end --out in .jsonl, .json or .parquet")
+    rows = _rows(data, to, profile)
+    if out is None:
+        for row in rows:
+            typer.echo(_json(row))
+        return
+    count = _write_folder(rows, out) if to is Target.ATIF and not out.suffix else _write(rows, out, to)
+    typer.echo(f"{count} {'tasks' if to is Target.TASKS else 'trajectories'} written to {out}", err=True)
+
+
+def _rows(data: Path, to: Target, profile: str | None) -> Iterator[Any]:
+    if to is Target.TASKS:
+        yield from _task_rows(data, profile)
+        return
+    from coa.cli.load import profile_finder
+    from coa.trajectory import load_profile
+    from coa.trajectory.formats.detect import read_trajectories
+
+    convert = _converter(to)
+    find = profile_finder(profile)
+    for trajectory in read_trajectories(data, load_profile(profile) if profile else None):
+        yield trajectory if to is Target.TRAJECTORIES else convert(trajectory, find(trajectory))
+
+
+def _task_rows(data: Path, profile: str | None) -> Iterator[dict[str, Any]]:
+    from coa.trajectory import load_profile
+    from coa.trajectory.formats.detect import Content, detect, read_trajectories
+    from coa.trajectory.formats.tasks import from_task, read_tasks
+
+    if detect(data) is Content.TASKS:
+        yield from map(from_task, read_tasks(data))
+        return
+    seen: set[str] = set()
+    for trajectory in read_trajectories(data, load_profile(profile) if profile else None):
+        if trajectory.task.id not in seen:
+            seen.add(trajectory.task.id)
+            yield from_task(trajectory.task)
+
+
+def _converter(to: Target) -> Callable[[Trajectory, Profile], dict[str, Any]]:
+    from coa.trajectory.formats.alpaca import to_alpaca
+    from coa.trajectory.formats.atif import to_atif
+    from coa.trajectory.formats.messages import to_messages, to_sharegpt
+    from coa.trajectory.formats.verl import to_verl
+
+    return {
+        Target.ALPACA: to_alpaca,
+        Target.ATIF: to_atif,
+        Target.MESSAGES: to_messages,
+        Target.SHAREGPT: to_sharegpt,
+        Target.VERL: to_verl,
+    }.get(to, to_messages)
+
+
+def _write(rows: Iterable[Any], out: Path, to: Target) -> int:
+    """Write beside the target and put it in place at the end, so that an interrupted export leaves nothing half."""
+    from coa.trajectory import Trajectory, writer
+    from coa.trajectory.formats.rows import write_rows
+
+    part = out.with_name(f".{out.stem}.{os.getpid()}{out.suffix}")
+    try:
+        if to is Target.TRAJECTORIES and out.suffix != ".json":
+            count = 0
+            with writer(part) as file:
+                for row in rows:
+                    assert isinstance(row, Trajectory)
+                    file.write(row)
+                    count += 1
+        else:
+            count = write_rows(part, (_json(row) for row in rows))
+        os.replace(part, out)
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def _write_folder(rows: Iterable[dict[str, Any]], out: Path) -> int:
+    import re
+
+    out.mkdir(parents=True, exist_ok=True)
+    count = 0
+    for count, row in enumerate(rows, start=1):
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "_", row["session_id"])[:80]
+        (out / f"{count:06d}-{name}.json").write_bytes(_json(row))
+    return count
+
+
+def _json(row: Any) -> bytes:
+    import orjson
+
+    from coa.trajectory import Trajectory
+
+    return row.to_json().encode() if isinstance(row, Trajectory) else orjson.dumps(row)

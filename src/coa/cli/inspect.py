@@ -1,0 +1,219 @@
+"""`coa inspect`: read trajectories in the terminal, one colour per agent; see token by token what would be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from coa.models.tokenizer import TextTokenizer
+    from coa.trajectory import Profile, Sample, Step, Task, Trajectory
+
+_FOLD_LINES = 12
+
+
+def inspect(
+    file: Annotated[
+        Path, typer.Argument(help="Trajectories (.jsonl, .parquet, a run folder), AFM SFT rows, or tasks.")
+    ],
+    task: Annotated[str | None, typer.Option(help="Only this task id.")] = None,
+    skip: Annotated[int, typer.Option(min=0, help="Leave out so many at the start.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show at most so many.")] = None,
+    mask: Annotated[bool, typer.Option("--mask", help="Show each token and whether it would be trained.")] = False,
+    tokenizer: Annotated[
+        str, typer.Option(help="For --mask: smollm2, a model folder, a tokenizer.json, a .gguf, or a hub id.")
+    ] = "smollm2",
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="For --mask: cut or drop what is longer, as training would.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(help="Profile by name or .toml, where the file does not tell.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Do not fold long observations.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    pager: Annotated[bool, typer.Option(help="Page when a person is looking.")] = True,
+) -> None:
+    """Page through trajectories or tasks."""
+    from coa.cli.terminal import paged, show_warnings
+    from coa.trajectory.formats.detect import Content, detect
+
+    show_warnings()
+    with paged(wanted=pager and not as_json) as console:
+        if detect(file) is Content.TASKS:
+            tasks = _selected(_tasks(file), lambda item: item.id, task, skip, limit)
+            _show_tasks(console, tasks, as_json=as_json)
+            return
+        from coa.cli.load import profile_finder
+        from coa.trajectory import load_profile
+        from coa.trajectory.formats.detect import read_trajectories
+
+        chosen = load_profile(profile) if profile else None
+        source = read_trajectories(file, chosen)
+        trajectories = _selected(source, lambda item: item.task.id, task, skip, limit)
+        find = profile_finder(profile)
+        if mask:
+            from coa.models.tokenizer import load_tokenizer
+
+            _show_masks(console, trajectories, find, load_tokenizer(tokenizer), max_tokens, as_json=as_json)
+            return
+        for trajectory in trajectories:
+            if as_json:
+                typer.echo(trajectory.to_json())
+            else:
+                _show(console, trajectory, find(trajectory), fold=None if full else _FOLD_LINES)
+
+
+def _selected(items: Iterable[Any], key: Any, wanted: str | None, skip: int, limit: int | None) -> Iterator[Any]:
+    from coa.errors import StoreError
+
+    matching = (item for item in items if wanted is None or key(item) == wanted)
+    shown = 0
+    for item in islice(matching, skip, None if limit is None else skip + limit):
+        shown += 1
+        yield item
+    if not shown:
+        raise StoreError(f"there is no task {wanted!r} in it" if wanted else "there is nothing to show")
+
+
+def _tasks(file: Path) -> Iterator[Task]:
+    from coa.trajectory.formats.tasks import read_tasks
+
+    return read_tasks(file)
+
+
+def _show_tasks(console: Console, tasks: Iterable[Task], *, as_json: bool) -> None:
+    from rich.text import Text
+
+    for task in tasks:
+        if as_json:
+            typer.echo(task.model_dump_json(exclude_defaults=True))
+            continue
+        tests = f"   {_count_tests(task)}" if task.tests else ""
+        console.rule(Text(f"task {task.id}", style="bold"), align="left")
+        console.print(Text(task.question))
+        if task.answer:
+            console.print(Text(f"answer: {' | '.join(task.answer)}", style="green"))
+        if tests:
+            console.print(Text(tests.strip(), style="blue"))
+
+
+def _count_tests(task: Task) -> str:
+    assert task.tests is not None
+    if task.tests.functional is not None:
+        return "judged by assertions"
+    return f"judged by {len(task.tests.cases)} inputs"
+
+
+def _show(console: Console, trajectory: Trajectory, profile: Profile, *, fold: int | None) -> None:
+    from rich.text import Text
+
+    from coa.trajectory import check
+
+    sample = f" #{trajectory.sample}" if trajectory.sample else ""
+    console.rule(Text(f"task {trajectory.task.id}{sample}", style="bold"), align="left")
+    console.print(Text(trajectory.task.question, style="bold"))
+    for step in trajectory.steps:
+        _show_step(console, step, profile, fold)
+    violations = check(trajectory.steps, profile)
+    calls = sum(step.agent in profile.tools for step in trajectory.steps)
+    scores = "".join(f"  {name} {score.value}" for name, score in trajectory.scores.items())
+    console.print(
+        Text(
+            f"{trajectory.profile}  {trajectory.stop}  {len(trajectory.steps)} steps  {calls} tool calls  "
+            f"{len(trajectory.repairs)} repairs  {len(violations)} violations{scores}",
+            style="dim",
+        )
+    )
+    if trajectory.failure:
+        console.print(Text(f"failed in the {trajectory.failure.site}: {trajectory.failure.message}", style="red"))
+    for violation in violations:
+        console.print(Text(f"  step {violation.step}: {violation.rule}: {violation.message}", style="red"))
+    console.print()
+
+
+def _show_step(console: Console, step: Step, profile: Profile, fold: int | None) -> None:
+    from rich.text import Text
+
+    from coa.trajectory import Author
+
+    color = profile.color(step.agent)
+    lines = step.text.strip().splitlines() or [""]
+    if step.author is Author.ENVIRONMENT and fold is not None and len(lines) > fold:
+        lines = [*lines[:fold], f"... {len(lines) - fold} more lines (--full shows them)"]
+    repairs = f"  repaired: {', '.join(repair.kind for repair in step.repairs)}" if step.repairs else ""
+    console.print(Text.assemble((f"{step.agent}", f"bold {color}"), (repairs, "yellow")))
+    for line in lines:
+        console.print(Text(f"  {line}", style=color if step.author is Author.MODEL else "bright_black"))
+
+
+def _show_masks(
+    console: Console,
+    trajectories: Iterable[Trajectory],
+    find: Any,
+    tokenizer: TextTokenizer,
+    max_tokens: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    from coa.trajectory import Drop, Tally, fit
+
+    tally = Tally()
+    for original in trajectories:
+        fitted = fit(original, tokenizer, find(original), max_tokens=max_tokens)
+        if isinstance(fitted, Drop):
+            tally.dropped[fitted] += 1
+            typer.echo(f"task {original.task.id}: dropped, {fitted}", err=True)
+            continue
+        kept, sample = fitted
+        tally.samples += 1
+        tally.cut += kept is not original
+        tally.tokens += len(sample)
+        tally.trained_tokens += sample.trained
+        if as_json:
+            _print_mask_json(kept, sample, tokenizer)
+        else:
+            _print_mask(console, kept, sample, find(original), tokenizer)
+    if not as_json:
+        console.print(str(tally), style="bold")
+
+
+def _print_mask_json(trajectory: Trajectory, sample: Sample, tokenizer: TextTokenizer) -> None:
+    import orjson
+
+    rows = [
+        {"id": token, "text": text, "trained": trained, "agent": sample.agents[step] if step >= 0 else None}
+        for token, text, trained, step in zip(
+            sample.ids, tokenizer.split(sample.ids), sample.mask, sample.steps, strict=True
+        )
+    ]
+    typer.echo(orjson.dumps({"task": trajectory.task.id, "sample": trajectory.sample, "tokens": rows}))
+
+
+def _print_mask(
+    console: Console, trajectory: Trajectory, sample: Sample, profile: Profile, tokenizer: TextTokenizer
+) -> None:
+    """Trained tokens stand out: on a terminal by colour on alternating ground, elsewhere between «»."""
+    from rich.text import Text
+
+    console.rule(Text(f"task {trajectory.task.id}", style="bold"), align="left")
+    colored = console.color_system is not None
+    out = Text()
+    for number, (piece, trained, step) in enumerate(
+        zip(tokenizer.split(sample.ids), sample.mask, sample.steps, strict=True)
+    ):
+        shown = piece.replace("\n", "⏎\n")
+        if not colored:
+            out.append(f"«{shown}»" if trained else shown)
+        elif trained:
+            ground = "grey19" if number % 2 else "grey30"
+            out.append(shown, style=f"bold {profile.color(sample.agents[step])} on {ground}")
+        else:
+            out.append(shown, style="dim" if number % 2 else "bright_black")
+    console.print(out)
+    console.print(
+        Text(f"{len(sample)} tokens, {sample.trained} trained ({sample.trained / len(sample):.1%})", style="dim")
+    )

@@ -1,0 +1,46 @@
+"""Consoles and the pager."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+
+@contextmanager
+def paged(*, wanted: bool) -> Iterator[Console]:
+    """A console whose output goes through the pager as it is made, where a person is looking; else plain stdout."""
+    console = Console(highlight=False)
+    command = shlex.split(os.environ.get("PAGER") or "less -R")
+    if not (wanted and console.is_terminal and command and shutil.which(command[0])):
+        yield console
+        return
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, encoding="utf-8")
+    assert process.stdin is not None
+    try:
+        yield Console(file=process.stdin, highlight=False, force_terminal=True, width=console.width)
+        process.stdin.close()
+    except BrokenPipeError:
+        pass  # the person has left the pager
+    finally:
+        _wait(process)
+
+
+def show_warnings() -> None:
+    """Warnings of the library go to stderr in one line each."""
+    logging.basicConfig(level=logging.WARNING, format="warning: %(message)s")
+
+
+def _wait(process: subprocess.Popen[str]) -> None:
+    while True:
+        try:
+            process.wait()
+            return
+        except KeyboardInterrupt:
+            continue  # Ctrl-C is the pager's

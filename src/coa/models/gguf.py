@@ -1,0 +1,70 @@
+"""The key-value header of a GGUF file, without touching the weights behind it.
+
+The `gguf` package maps every array element on its own and takes seconds for a vocabulary; `coa inspect --mask` should
+not. Tests compare the two. Weights are read by transformers and llama.cpp, never here.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from coa.errors import TokenizerError
+
+_NUMBERS: Final = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_STRING: Final = 8
+_ARRAY: Final = 9
+_MOST: Final = 1 << 24
+"""No vocabulary and no template comes near this; a larger count means a damaged file."""
+
+
+def read_header(path: Path) -> dict[str, object]:
+    """All keys of the file with their values."""
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise ValueError("it does not begin with GGUF")
+            version, _tensors, count = struct.unpack("<IQQ", _exactly(file, 20))
+            if version not in (2, 3):
+                raise ValueError(f"its version {version} is not known")
+            header: dict[str, object] = {}
+            for _ in range(count):
+                key = _string(file)
+                header[key] = _value(file, _number(file, "<I"))
+            return header
+    except (ValueError, OSError, KeyError, UnicodeDecodeError) as error:
+        raise TokenizerError(f"{path} is not a readable GGUF file: {error}") from error
+
+
+def _value(file: BinaryIO, kind: int) -> object:
+    if kind == _STRING:
+        return _string(file)
+    if kind != _ARRAY:
+        return _number(file, _NUMBERS[kind])
+    inner, length = struct.unpack("<IQ", _exactly(file, 12))
+    if length > _MOST:
+        raise ValueError(f"it claims an array of {length} elements")
+    if inner in (_STRING, _ARRAY):
+        return [_value(file, inner) for _ in range(length)]
+    form = _NUMBERS[inner]
+    return list(struct.unpack(f"<{length}{form[1]}", _exactly(file, length * struct.calcsize(form))))
+
+
+def _string(file: BinaryIO) -> str:
+    length = _number(file, "<Q")
+    if length > _MOST:
+        raise ValueError(f"it claims a string of {length} bytes")
+    return _exactly(file, length).decode()
+
+
+def _number(file: BinaryIO, form: str) -> int:
+    (value,) = struct.unpack(form, _exactly(file, struct.calcsize(form)))
+    return value  # type: ignore[no-any-return]
+
+
+def _exactly(file: BinaryIO, size: int) -> bytes:
+    data = file.read(size)
+    if len(data) != size:
+        raise ValueError("it ends too early")
+    return data

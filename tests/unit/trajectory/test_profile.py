@@ -1,0 +1,177 @@
+"""Profiles: what ships is sound, one's own needs no code, contradictions are refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coa.errors import ProfileError
+from coa.trajectory import Kind, Parser, Profile, Task, check, load_profile, parse, render
+from coa.trajectory.profile import SHIPPED, describe_rules
+
+OWN = """
+name = "lab"
+about = "An assay robot and a notebook."
+start = ["assay"]
+prompt = "Find the compound. {agents} {rules}"
+
+[agents.muse]
+title = "Thinking"
+kind = "thought"
+does = "thinks."
+
+[agents.assay]
+title = "Assay"
+kind = "tool"
+does = "measures a compound."
+next = ["assay", "answer"]
+thought = true
+[agents.assay.shape]
+form = "json"
+[agents.assay.shape.fields]
+compound = { about = "its name" }
+dose = { type = "number", required = false }
+
+[agents.answer]
+title = "Answer"
+kind = "answer"
+does = "names the compound."
+"""
+
+
+def own(tmp_path: Path, text: str = OWN) -> Profile:
+    path = tmp_path / "lab.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_profile(path)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_agent_of_a_shipped_profile_is_explained_in_its_prompt(name: str) -> None:
+    profile = load_profile(name)
+    assert profile.name == name
+    for tag in profile.agents:
+        assert tag in profile.system_prompt
+    assert "{agents}" not in profile.system_prompt and "{rules}" not in profile.system_prompt
+
+
+def test_the_paper_s_successor_rules_hold_in_the_web_profile() -> None:
+    web = load_profile("web")
+    follows = {tag: set(agent.next) for tag, agent in web.agents.items()}
+    assert follows["plan"] == {"web_search", "crawl_page", "suggested_answer"}
+    assert follows["web_search"] == {"web_search", "crawl_page", "reflection", "suggested_answer"}
+    assert follows["reflection"] == {"plan", "web_search", "crawl_page", "suggested_answer"}
+    assert follows["suggested_answer"] == {"double_check"}
+    assert follows["double_check"] == {"answer", "plan", "web_search", "crawl_page"}
+    assert all(agent.thought for tag, agent in web.agents.items() if tag != "think")
+
+
+def test_a_profile_of_ones_own_works_without_code(tmp_path: Path) -> None:
+    lab = own(tmp_path)
+    text = (
+        '<muse>try it</muse>\n<assay>\n```json\n{"compound": "X", "dose": 2}\n```\n</assay>\n'
+        "<observation>strong</observation>\n<answer>X</answer>"
+    )
+    steps = parse(text, lab)
+    assert [step.agent for step in steps] == ["muse", "assay", "observation", "answer"]
+    assert check(steps, lab) == ()
+    assert render(steps, lab) == text
+    assert "compound (string: its name), dose (number, optional)" in lab.system_prompt
+    assert lab.messages(Task(id="1", question="Which?", files=("a.csv",)))[1].content == "Which?\nfile: a.csv"
+
+
+def test_a_tag_of_another_profile_is_plain_text(tmp_path: Path) -> None:
+    steps = parse("<muse>I would <web_search>x</web_search></muse>", own(tmp_path))
+    assert len(steps) == 1 and steps[0].text == "I would <web_search>x</web_search>"
+
+
+def test_a_shipped_profile_can_be_extended(tmp_path: Path) -> None:
+    text = """
+extends = "mhqa"
+name = "mhqa-dates"
+[agents.calendar]
+title = "Calendar"
+kind = "tool"
+does = "counts days."
+next = ["wiki_search", "answer"]
+[agents.wiki_search]
+next = ["wiki_search", "calendar", "reflection", "plan", "answer"]
+"""
+    extended = own(tmp_path, text)
+    assert "calendar" in extended.tools and "wiki_search" in extended.tools
+    assert "calendar" in extended.agents["wiki_search"].next
+    assert extended.agents["wiki_search"].thought
+
+
+CONTRADICTIONS = {
+    # what is changed in OWN: (before, after, what the refusal says)
+    "unknown successor": ('next = ["assay", "answer"]', 'next = ["assay", "bake"]', "not defined"),
+    "no way to the answer": ('next = ["assay", "answer"]', 'next = ["assay"]', "can never act"),
+    "two answers": ('kind = "tool"', 'kind = "answer"', "exactly one agent has the kind `answer`"),
+    "no thought to need": ('kind = "thought"', 'kind = "role"', "wants a thought"),
+    "environment's tag": ("[agents.muse]", "[agents.observation]", "environment's tag"),
+    "bad tag": ("[agents.muse]", '[agents."Mu se"]', "not of the form"),
+    "fields without json": ('form = "json"', 'form = "line"', "belong to the form `json`"),
+    "unknown key": ('about = "An', 'abuot = "x"\nabout = "An', "abuot"),
+    "start with nobody": ('start = ["assay"]', "start = []", "start"),
+    "thought as successor": ('start = ["assay"]', 'start = ["assay", "muse"]', "is a thought"),
+    "answer goes on": ('does = "names', 'next = ["assay"]\ndoes = "names', "has no `next`"),
+    "verdict outside next": (
+        'does = "measures',
+        'verdict = { read = "score", passed = ["answer"], failed = ["muse"] }\ndoes = "measures',
+        "which its `next` does not allow",
+    ),
+    "verdict of one way": (
+        'does = "measures',
+        'verdict = { read = "score", pass_at = 1, passed = ["answer"], failed = ["assay"] }\ndoes = "measures',
+        "never go both ways",
+    ),
+    "limits": ("[agents.muse]", "[limits]\nmodel_tokens = 50000\n[agents.muse]", "exceed context_tokens"),
+    "not TOML": ("name =", "name", "not valid TOML"),
+}
+
+
+@pytest.mark.parametrize("case", CONTRADICTIONS)
+def test_contradictions_are_refused_with_the_reason(case: str, tmp_path: Path) -> None:
+    before, after, reason = CONTRADICTIONS[case]
+    assert before in OWN
+    with pytest.raises(ProfileError) as refusal:
+        own(tmp_path, OWN.replace(before, after, 1))
+    assert reason in str(refusal.value)
+
+
+def test_a_role_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
+    text = OWN.replace('next = ["assay", "answer"]', 'next = ["trap", "answer"]') + (
+        '[agents.trap]\ntitle = "T"\nkind = "role"\ndoes = "x."\nnext = ["trap"]\n'
+    )
+    with pytest.raises(ProfileError, match=r"from \['trap'\] no way leads to the answer"):
+        own(tmp_path, text)
+
+
+def test_an_unknown_name_says_which_there_are() -> None:
+    with pytest.raises(ProfileError, match="shipped are web, mhqa"):
+        load_profile("wbe")
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(ProfileError, match="nowhere.toml"):
+        load_profile("nowhere.toml")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_rules_in_words_name_every_successor(name: str) -> None:
+    profile = load_profile(name)
+    words = describe_rules(profile)
+    for agent in profile.agents.values():
+        assert all(following in words for following in agent.next)
+    assert len(profile.of_kind(Kind.ANSWER)) == 1
+
+
+def test_prompt_and_parser_agree_on_the_tags() -> None:
+    for name in SHIPPED:
+        profile = load_profile(name)
+        for tag in profile.agents:
+            parser = Parser(profile)
+            parser.feed(f"<{tag}>x</{tag}>")
+            parser.finish()
+            assert [step.agent for step in parser.steps] == [tag]

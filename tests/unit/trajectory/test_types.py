@@ -1,0 +1,162 @@
+"""The records: frozen, exact in JSON, and clear about what they refuse."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from coa.errors import SchemaVersionError
+from coa.trajectory import (
+    CodeTests,
+    Failure,
+    FailureSite,
+    Message,
+    Repair,
+    RepairKind,
+    Step,
+    Stop,
+    Task,
+    TestCase,
+    Tokens,
+    Trajectory,
+    Usage,
+    observation,
+)
+from support.builders import ANY_TEXT, make_trajectory, web_run
+
+floats = st.floats(allow_nan=False, allow_infinity=False)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | floats | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+metas = st.dictionaries(st.text(max_size=8), json_values, max_size=3)
+counts = st.integers(0, 10**9)
+usages = st.builds(Usage, prompt_tokens=counts, completion_tokens=counts, tool_calls=counts, seconds=st.floats(0, 1e6))
+tokens = st.lists(st.tuples(st.integers(0, 2**31 - 1), floats), max_size=4).map(
+    lambda pairs: Tokens(ids=tuple(i for i, _ in pairs), logprobs=tuple(p for _, p in pairs))
+)
+model_steps = st.builds(
+    Step,
+    agent=st.sampled_from(["think", "plan", "answer"]),
+    text=ANY_TEXT,
+    surface=st.none() | ANY_TEXT,
+    given=st.integers(0, 5),
+    tokens=st.none() | tokens,
+    repairs=st.lists(st.builds(Repair, kind=st.sampled_from(RepairKind), detail=ANY_TEXT), max_size=2).map(tuple),
+    usage=st.none() | usages,
+    meta=metas,
+)
+tests = st.builds(CodeTests, cases=st.lists(st.builds(TestCase, stdin=ANY_TEXT, expected=ANY_TEXT), max_size=2))
+tasks = st.builds(
+    Task,
+    id=st.text(min_size=1, max_size=8),
+    question=ANY_TEXT,
+    answer=st.lists(ANY_TEXT, max_size=2),
+    tests=st.none() | tests,
+    files=st.lists(st.text(max_size=8), max_size=2).map(tuple),
+    prompt=st.none() | st.lists(st.builds(Message, role=st.just("user"), content=ANY_TEXT), max_size=2).map(tuple),
+    meta=metas,
+)
+trajectories = st.builds(
+    Trajectory,
+    task=tasks,
+    profile=st.just("web"),
+    steps=st.lists(model_steps | ANY_TEXT.map(observation), max_size=4).map(tuple),
+    stop=st.sampled_from([stop for stop in Stop if stop is not Stop.FAILED]),
+    scores=st.dictionaries(st.text(max_size=5), st.none() | floats, max_size=2),
+    usage=usages,
+    prompt=st.none() | st.lists(st.builds(Message, role=st.just("system"), content=ANY_TEXT), max_size=1).map(tuple),
+    tokenizer=st.none() | st.text(max_size=5),
+    sample=st.integers(0, 99),
+    meta=metas,
+)
+
+
+@given(trajectories)
+def test_json_round_trip_is_exact(trajectory: Trajectory) -> None:
+    assert Trajectory.from_json(trajectory.to_json()) == trajectory
+    assert Trajectory.from_json(trajectory.to_json()).to_json() == trajectory.to_json()
+    assert "\n" not in trajectory.to_json()
+
+
+@given(trajectories)
+def test_pickle_round_trip_is_exact(trajectory: Trajectory) -> None:
+    assert pickle.loads(pickle.dumps(trajectory)) == trajectory
+
+
+@pytest.mark.parametrize("version", [0, 2, 99, "1", None, 1.5])
+def test_unknown_schema_versions_are_refused(version: object) -> None:
+    data = web_run().model_dump(mode="json") | {"schema_version": version}
+    with pytest.raises(SchemaVersionError, match="schema version"):
+        Trajectory.model_validate(data)
+
+
+def test_a_newer_version_names_the_cure() -> None:
+    line = web_run().to_json().replace('"schema_version":1', '"schema_version":2')
+    with pytest.raises(SchemaVersionError, match="pip install --upgrade"):
+        Trajectory.from_json(line)
+
+
+def test_records_are_frozen_down_to_their_mappings() -> None:
+    trajectory = web_run(meta={"a": 1})
+    with pytest.raises(ValidationError):
+        trajectory.stop = Stop.TIME
+    with pytest.raises(TypeError, match="frozen"):
+        trajectory.meta["a"] = 2  # type: ignore[index]
+    with pytest.raises(TypeError, match="frozen"):
+        trajectory.scores.update(exact=1)  # type: ignore[attr-defined]
+
+
+def test_unknown_fields_and_nan_are_refused() -> None:
+    with pytest.raises(ValidationError):
+        Step(agent="think", text="", colour="red")  # type: ignore[call-arg]
+    with pytest.raises(ValidationError):
+        Tokens(ids=(1,), logprobs=(float("nan"),))
+    with pytest.raises(ValidationError):
+        Tokens(ids=(1, 2), logprobs=(0.0,))
+
+
+@pytest.mark.parametrize(
+    ("given_answer", "kept"),
+    [("x", ("x",)), (42, ("42",)), (["a", "b"], ("a", "b")), ([1, "b"], ("1", "b")), (None, ()), (1.5, ("1.5",))],
+)
+def test_an_answer_may_be_written_in_any_common_way(given_answer: object, kept: tuple[str, ...]) -> None:
+    assert Task(id="1", question="q", answer=given_answer).answer == kept  # type: ignore[arg-type]
+
+
+def test_a_score_is_added_to_a_copy_and_unscored_is_not_zero() -> None:
+    trajectory = web_run()
+    scored = trajectory.scored("exact", 1.0).scored("judge", None, "time-out")
+    assert not trajectory.scores
+    assert scored.scores["exact"].value == 1.0
+    assert scored.scores["judge"].value is None and scored.scores["judge"].reason == "time-out"
+    assert Trajectory.from_json(scored.to_json()) == scored
+
+
+def test_a_failure_is_told_exactly_when_the_run_failed() -> None:
+    failure = Failure(site=FailureSite.TOOL, message="boom")
+    assert make_trajectory(stop=Stop.FAILED, failure=failure).failure == failure
+    with pytest.raises(ValidationError, match="exactly when"):
+        make_trajectory(stop=Stop.FAILED)
+    with pytest.raises(ValidationError, match="exactly when"):
+        make_trajectory(failure=failure)
+
+
+def test_the_answer_is_the_last_answer_step() -> None:
+    assert web_run().answer == "Ada"
+    assert make_trajectory(("answer", "x"), ("answer", "y")).answer == "y"
+    assert make_trajectory(("think", "x")).answer is None
+
+
+def test_usage_adds_up() -> None:
+    one = Usage(prompt_tokens=10, completion_tokens=2, cached_tokens=4, model_calls=1, tool_calls=1, seconds=0.5)
+    total = Usage.sum([one, one, Usage()])
+    assert total == Usage(
+        prompt_tokens=20, completion_tokens=4, cached_tokens=8, model_calls=2, tool_calls=2, seconds=1.0
+    )
+    assert total.total_tokens == 24
