@@ -82,6 +82,7 @@ class FrozenDict(dict[str, Any]):
         return FrozenDict, (dict(self),)
 
 
+EMPTY: Final = FrozenDict()
 Meta = Annotated[Mapping[str, JsonValue], AfterValidator(FrozenDict)]
 
 
@@ -155,7 +156,7 @@ class Step(Frozen):
     """Ids as sampled; None when the text came without any (a chat API, a teacher, a person)."""
     repairs: tuple[Repair, ...] = ()
     usage: Usage | None = None
-    meta: Meta = FrozenDict()
+    meta: Meta = Field(default_factory=lambda: EMPTY)
 
     @model_validator(mode="after")
     def _authorship_is_consistent(self) -> Step:
@@ -213,7 +214,7 @@ class Task(Frozen):
     files: tuple[str, ...] = ()
     prompt: tuple[Message, ...] | None = None
     """The row's own prompt where it brings one (AFM rows do); used on request instead of the profile's."""
-    meta: Meta = FrozenDict()
+    meta: Meta = Field(default_factory=lambda: EMPTY)
 
 
 class FailureSite(StrEnum):
@@ -260,7 +261,7 @@ class Trajectory(Frozen):
     steps: tuple[Step, ...] = ()
     stop: Stop = Stop.ANSWERED
     failure: Failure | None = None
-    scores: Scores = FrozenDict()
+    scores: Scores = Field(default_factory=lambda: EMPTY)
     usage: Usage = Usage()
     prompt: tuple[Message, ...] | None = None
     """The messages that were shown; None stands for the profile's own prompt with the task's question."""
@@ -268,7 +269,7 @@ class Trajectory(Frozen):
     """Fingerprint of the tokenizer that the steps' tokens belong to."""
     sample: int = Field(0, ge=0)
     """Number of this attempt among several at the same task."""
-    meta: Meta = FrozenDict()
+    meta: Meta = Field(default_factory=lambda: EMPTY)
     schema_version: int = SCHEMA_VERSION
 
     @model_validator(mode="before")

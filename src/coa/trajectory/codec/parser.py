@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
-from coa.trajectory.codec.writer import canonical, patterns, readable
+from coa.trajectory.codec.writer import canonical, element, patterns, readable
 from coa.trajectory.profile import Kind, Profile
 from coa.trajectory.shapes import Form, Reading, read
 from coa.trajectory.types import OBSERVATION, Author, Repair, RepairKind, Step
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Opened:
     """An agent begins to act."""
 
     agent: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Delta:
     """More of its text, as written."""
 
@@ -26,7 +27,7 @@ class Delta:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Closed:
     """The agent is done. Blanks that follow a step may still join its surface; `finish` gives the final record."""
 
@@ -39,12 +40,13 @@ Event = Opened | Delta | Closed
 def parse(text: str, profile: Profile) -> tuple[Step, ...]:
     """Steps of a whole transcript, in which `<observation>` marks what the environment wrote."""
     parser = Parser(profile, transcript=True)
+    parser._quiet = True  # nobody listens, and the events of a long text would fill the memory
     parser.feed(text)
     parser.finish()
     return parser.steps
 
 
-@dataclass
+@dataclass(slots=True)
 class _Mention:
     """A whole `<tag>...</tag>` inside another element: a mention, or a step whose predecessor was never closed."""
 
@@ -54,7 +56,7 @@ class _Mention:
     content_end: int = -1
 
 
-@dataclass
+@dataclass(slots=True)
 class _Draft:
     """An element being read. Two lists grow: what was written, and what of it is content."""
 
@@ -122,8 +124,8 @@ class Parser:
     """Incremental reader: `feed` text as it comes, `finish` when there is no more; `steps` is the record.
 
     A parser for model output (the default) takes everything for the model's. With `transcript=True` the text is a whole
-    run in which observations are the environment's; their steps are then known at `finish` only, because a page may
-    have forged the end of the observation that holds it.
+    run in which observations are the environment's. `Closed` then comes late, with the next observation or at `finish`,
+    because a page may have forged the end of the observation that holds it.
     """
 
     def __init__(self, profile: Profile, *, transcript: bool = False, given: str = "", ends_line: bool = True) -> None:
@@ -137,10 +139,10 @@ class Parser:
         self._gap: list[str] = []
         self._stray: list[Repair] = []
         self._open: _Draft | None = None
-        self._drafts: list[_Draft] = []
+        self._pending: list[_Draft] = []
         self._steps: list[Step] = []
-        self._last_observation: int | None = None
         self._events: list[Event] = []
+        self._quiet = False
         self._given = len(given)
         self._finished = False
         if given:
@@ -180,9 +182,7 @@ class Parser:
             self._text(self._held)
             self._held = ""
             self._end_implicitly()
-            if self._transcript:
-                for draft in self._drafts:
-                    self._record(draft)
+            self._record_pending()
             self._settle_the_rest()
             self._finished = True
         return self._take_events()
@@ -210,7 +210,7 @@ class Parser:
             text = rest
         assert self._open is not None
         self._open.write(text, fences=self._watches_fences(self._open))
-        self._events.append(Delta(self._open.agent, text))
+        self._emit(Delta(self._open.agent, text))
 
     def _tag(self, written: str, agent: str, *, closing: bool) -> None:
         if self._open is not None and self._open.settling and not (closing and agent == OBSERVATION):
@@ -287,9 +287,9 @@ class Parser:
             draft.note(RepairKind.LOOSE_TAG, written)
         draft.opened_at = len(draft.surface)
         if environment:
-            self._last_observation = len(self._drafts)
+            self._record_pending()
         self._open = draft
-        self._events.append(Opened(agent))
+        self._emit(Opened(agent))
 
     def _begin_untagged(self) -> None:
         self._begin(self._profile.thought or next(iter(self._profile.agents)), "", tagged=False)
@@ -334,11 +334,12 @@ class Parser:
             self._open = _Draft(
                 mention.agent,
                 Author.MODEL,
-                surface=surface[mention.surface_at : end],
+                surface=[*self._gap, *surface[mention.surface_at : end]],
                 content=content[mention.content_at + 1 : mention.content_end],
-                repairs=[Repair(kind=RepairKind.NESTED_CALL, detail=f"inside <{draft.agent}>")],
+                repairs=[_repair(RepairKind.NESTED_CALL, f"inside <{draft.agent}>")],
             )
-            self._events.append(Opened(mention.agent))
+            self._gap = []
+            self._emit(Opened(mention.agent))
             self._give_back_blanks(self._open, surface_only=True)
             self._release()
 
@@ -361,8 +362,15 @@ class Parser:
         assert draft is not None
         if draft.mentions_kept:
             draft.note(RepairKind.TAG_IN_TEXT)
-        self._drafts.append(draft)
-        if not self._transcript:
+        if self._pending or draft.author is Author.ENVIRONMENT:
+            # Until the next observation begins, this one may turn out not to have ended yet (see _swallow_forgery).
+            self._pending.append(draft)
+        else:
+            self._record(draft)
+
+    def _record_pending(self) -> None:
+        pending, self._pending = self._pending, []
+        for draft in pending:
             self._record(draft)
 
     def _record(self, draft: _Draft) -> None:
@@ -370,25 +378,32 @@ class Parser:
         observed = draft.author is Author.ENVIRONMENT
         content = draft.surface[draft.opened_at : draft.closed_at] if observed else draft.content
         text, surface = readable("".join(content), self._profile), "".join(draft.surface)
-        step = Step(agent=draft.agent, author=draft.author, text=text)
         given, self._given = self._given, 0
-        plain = not given and surface == canonical(step, self._profile, ends_line=self._ends_line)
-        repairs = tuple(draft.repairs) + self._shape_repairs(step)
-        step = step.model_copy(update={"surface": None if plain else surface, "given": given, "repairs": repairs})
+        plain = not given and surface == element(
+            draft.agent, draft.author, text, self._profile, ends_line=self._ends_line
+        )
+        step = Step(
+            agent=draft.agent,
+            author=draft.author,
+            text=text,
+            surface=None if plain else surface,
+            given=given,
+            repairs=(*draft.repairs, *self._shape_repairs(draft, text)),
+        )
         self._ended_line_before_last = self._ends_line
         if surface:
             self._ends_line = surface.endswith("\n")
         self._steps.append(step)
-        self._events.append(Closed(step))
+        self._emit(Closed(step))
 
-    def _shape_repairs(self, step: Step) -> tuple[Repair, ...]:
-        agent = self._profile.agents.get(step.agent)
-        if agent is None or step.author is Author.ENVIRONMENT:
+    def _shape_repairs(self, draft: _Draft, text: str) -> tuple[Repair, ...]:
+        agent = self._profile.agents.get(draft.agent)
+        if agent is None or draft.author is Author.ENVIRONMENT:
             return ()
         if agent.kind in (Kind.TOOL, Kind.ANSWER) and agent.shape.form is not Form.TEXT:
-            reading = read(agent.shape, step.text)
+            reading = read(agent.shape, text)
             return reading.repairs if isinstance(reading, Reading) else ()
-        return (Repair(kind=RepairKind.CRLF),) if "\r" in step.text else ()
+        return (_repair(RepairKind.CRLF),) if "\r" in text else ()
 
     def _settle_the_rest(self) -> None:
         """Blanks and stray tags after the last step join its surface, so that nothing written is lost."""
@@ -398,8 +413,6 @@ class Parser:
         if not self._steps:
             self._begin_untagged()
             self._release()
-            if self._transcript:
-                self._record(self._drafts[-1])
             return
         last = self._steps[-1]
         surface = last.surface
@@ -414,7 +427,7 @@ class Parser:
     def _keep_as_text(self, written: str) -> None:
         assert self._open is not None
         self._open.write_tag(written)
-        self._events.append(Delta(self._open.agent, written))
+        self._emit(Delta(self._open.agent, written))
 
     def _drop_stray(self, written: str, agent: str) -> None:
         self._gap.append(written)
@@ -426,11 +439,11 @@ class Parser:
             return False
         draft = self._open
         if draft is None or not draft.settling:
-            if self._last_observation is None:
+            if not self._pending:
                 return False
-            swallowed = self._drafts[self._last_observation + 1 :] + ([draft] if draft else [])
-            draft = self._drafts[self._last_observation]
-            del self._drafts[self._last_observation :]
+            swallowed = [*self._pending[1:], draft] if draft else self._pending[1:]
+            draft = self._pending[0]
+            self._pending = []
             for other in swallowed:
                 draft.surface += other.surface
             draft.surface += self._gap
@@ -444,6 +457,10 @@ class Parser:
 
     def _watches_fences(self, draft: _Draft) -> bool:
         return draft.author is Author.MODEL and self._profile.shape(draft.agent).fenced
+
+    def _emit(self, event: Event) -> None:
+        if not self._quiet:
+            self._events.append(event)
 
     def _take_events(self) -> list[Event]:
         events, self._events = self._events, []
@@ -463,5 +480,11 @@ def _clean(text: str) -> str:
 
 def _note(repairs: list[Repair], kind: RepairKind, detail: str) -> None:
     """Once for each kind of slip: a megabyte of stray tags is one remark."""
-    if not any(repair.kind is kind and repair.detail == detail for repair in repairs):
-        repairs.append(Repair(kind=kind, detail=detail))
+    repair = _repair(kind, detail)
+    if repair not in repairs:
+        repairs.append(repair)
+
+
+@lru_cache(maxsize=256)
+def _repair(kind: RepairKind, detail: str = "") -> Repair:
+    return Repair(kind=kind, detail=detail)

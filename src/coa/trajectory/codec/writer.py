@@ -45,9 +45,14 @@ def canonical(step: Step, profile: Profile, *, ends_line: bool) -> str:
             f"the profile {profile.name!r} has no agent <{step.agent}>",
             cure="name the profile the trajectory was made with (--profile NAME or FILE.toml)",
         )
+    return element(step.agent, step.author, step.text, profile, ends_line=ends_line)
+
+
+def element(agent: str, author: Author, text: str, profile: Profile, *, ends_line: bool) -> str:
+    """`canonical` for a step that does not exist yet."""
     before = "" if ends_line else "\n"
-    after = "\n" if step.author is Author.ENVIRONMENT else ""
-    return f"{before}<{step.agent}>{neutralise(step.text, profile)}</{step.agent}>{after}"
+    after = "\n" if author is Author.ENVIRONMENT else ""
+    return f"{before}<{agent}>{neutralise(text, profile)}</{agent}>{after}"
 
 
 def neutralise(text: str, profile: Profile) -> str:
