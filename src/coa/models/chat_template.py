@@ -29,13 +29,12 @@ class ChatTemplate:
     def render(self, messages: Sequence[Message]) -> str:
         try:
             return self._render(messages)
-        except TemplateError:
-            # Some templates refuse a system message; its text then leads the user's.
-            if not messages or messages[0].role != "system" or len(messages) < 2:
-                raise
-            system, first, *rest = messages
-            merged = first.model_copy(update={"content": f"{system.content}\n\n{first.content}"})
-            return self._render([merged, *rest])
+        except TemplateError as error:
+            if len(messages) < 2 or messages[0].role != "system":
+                raise TokenizerError(f"the model's chat template refuses the prompt: {error}") from error
+        # Some templates refuse a system message; its text then leads the user's.
+        system, first, *rest = messages
+        return self.render([first.model_copy(update={"content": f"{system.content}\n\n{first.content}"}), *rest])
 
     def _render(self, messages: Sequence[Message]) -> str:
         rows = [message.model_dump() for message in messages]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -84,16 +85,30 @@ class TextTokenizer:
         return self._inside.decode(list(ids), skip_special_tokens=False)
 
     def split(self, ids: Sequence[int]) -> list[str]:
+        whole = self.decode(ids)
         stream = decoders.DecodeStream(skip_special_tokens=False)
-        texts = [stream.step(self._inside, token) or "" for token in ids]
-        # Bytes that never became a character: the decoder replaces them, and so the last token carries the rest.
-        whole, so_far = self.decode(ids), "".join(texts)
-        if texts and whole != so_far:
-            return (
-                _from_prefixes(self, ids)
-                if not whole.startswith(so_far)
-                else [*texts[:-1], texts[-1] + whole[len(so_far) :]]
-            )
+        try:
+            texts = [stream.step(self._inside, token) or "" for token in ids]
+        except Exception:  # the library raises bare Exception for bytes that spell no character
+            texts = []
+        return texts if "".join(texts) == whole else self._split_slowly(ids, whole)
+
+    def _split_slowly(self, ids: Sequence[int], whole: str) -> list[str]:
+        """For ids that spell broken characters, where more ids can change the text of earlier ones.
+
+        Halved wherever the halves decode on their own to the whole, so that only the broken stretch takes long.
+        """
+        middle = len(ids) // 2
+        for cut in sorted(range(max(middle - 8, 1), min(middle + 8, len(ids) - 1)), key=lambda at: abs(at - middle)):
+            left = self.decode(ids[:cut])
+            if whole.startswith(left) and left + self.decode(ids[cut:]) == whole:
+                return self._split_slowly(ids[:cut], left) + self._split_slowly(ids[cut:], whole[len(left) :])
+        texts, settled = [], 0
+        for count in range(1, len(ids) + 1):
+            prefix = whole if count == len(ids) else self.decode(ids[:count])
+            agreed = max(settled, len(os.path.commonprefix([prefix, whole])))
+            texts.append(whole[settled:agreed])
+            settled = agreed
         return texts
 
     def _spell(self, text: str) -> list[int]:
@@ -120,18 +135,6 @@ class TextTokenizer:
             ids += self._encode_template(before) if before else []
             ids += self.encode([message.content])[0]
         return ids + (self._encode_template(frame) if frame else [])
-
-
-def _from_prefixes(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
-    """The slow way, for decoders that rewrite earlier text: what each longer prefix adds."""
-    texts, so_far = [], ""
-    for count in range(1, len(ids) + 1):
-        prefix = tokenizer.decode(ids[:count])
-        grown = prefix if count == len(ids) else prefix.rstrip("\ufffd")
-        added = grown[len(so_far) :] if grown.startswith(so_far) else ""
-        texts.append(added)
-        so_far += added
-    return texts
 
 
 def load_tokenizer(source: str | Path) -> TextTokenizer:
@@ -180,24 +183,24 @@ def _from_files(tokenizer: Path, config: Path | None, template: Path | None) -> 
 
 def _from_hub(name: str) -> TextTokenizer:
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    def download(filename: str) -> Path | None:
+    def optional(filename: str) -> Path | None:
         try:
             return Path(hf_hub_download(name, filename))
         except EntryNotFoundError:
             return None
 
     try:
-        tokenizer = download("tokenizer.json")
-        config, template = download("tokenizer_config.json"), download("chat_template.jinja")
+        tokenizer = Path(hf_hub_download(name, "tokenizer.json"))
+        config, template = optional("tokenizer_config.json"), optional("chat_template.jinja")
     except Exception as error:  # network, gated, misspelled: the library's errors have no common base
+        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+            raise TokenizerError(f"the hub repository {name!r} has no tokenizer.json") from error
         raise TokenizerError(
             f"cannot get the tokenizer of {name!r} from the hub: {type(error).__name__}: {error}",
-            cure="check the name, log in with `hf auth login`, or download it and give its folder",
+            cure="check the name and the connection, log in with `hf auth login`, or download it and give its folder",
         ) from error
-    if tokenizer is None:
-        raise TokenizerError(f"the hub repository {name!r} has no tokenizer.json")
     return _from_files(tokenizer, config, template)
 
 

