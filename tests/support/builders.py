@@ -10,7 +10,7 @@ WEB = load_profile("web")
 
 # fmt: off
 _PIECES = [
-    "<", ">", "</", "\\", "<\\", "```", "```py\n", "a", "|", "é", "🙂", " ", "\n", "\r\n", "<|im_end|>", "<s>", "score: 3",
+    "<", ">", "</", "\\", "<\\", "```", "```py\n", "a", "|", "é", "🙂", " ", "\n", "\r\n", "<|im_end|>", "<s>",
     "<think>", "</think>", "<answer>", "</answer>", "<observation>", "</observation>", "<web_search>", "</web_search>",
     "<PLAN>", "< plan >", "</plan>", "<code>", "</code>", "＜think＞", "<thinK>", "<answer",
 ]

@@ -72,7 +72,7 @@ def _write_here() -> str:
         folder = tempfile.TemporaryDirectory(prefix=".coa-doctor-", dir=".")
     except OSError as error:
         raise StoreError(
-            f"cannot write in {Path.cwd()}: {error.strerror}", cure="cd to a folder that you may write to"
+            f"cannot write in the current folder: {error.strerror}", cure="cd to a folder that you may write to"
         ) from error
     with folder as name:
         path = Path(name) / "probe.jsonl"
@@ -82,11 +82,11 @@ def _write_here() -> str:
                 writer.write(probe)
         except OSError as error:
             raise StoreError(
-                f"files in {Path.cwd()} cannot be locked: {error.strerror}", cure="work on a local disk"
+                f"files in the current folder cannot be locked: {error.strerror}", cure="work on a local disk"
             ) from error
         if list(read(path)) != [probe]:
-            raise StoreError(f"what was written in {Path.cwd()} did not read back", cure="check the disk")
-    return f"{Path.cwd()}"
+            raise StoreError("what was written in the current folder did not read back", cure="check the disk")
+    return str(Path.cwd())
 
 
 def _smollm2() -> str:

@@ -124,6 +124,7 @@ def _show(console: Console, trajectory: Trajectory, profile: Profile, *, fold: i
     console.print(
         Text(
             f"{trajectory.profile}  {trajectory.stop}  {len(trajectory.steps)} steps  {calls} tool calls  "
+            f"{trajectory.usage.total_tokens} tokens  {trajectory.usage.seconds:.1f} s  "
             f"{len(trajectory.repairs)} repairs  {len(violations)} violations{scores}",
             style="dim",
         )
@@ -136,6 +137,7 @@ def _show(console: Console, trajectory: Trajectory, profile: Profile, *, fold: i
 
 
 def _show_step(console: Console, step: Step, profile: Profile, fold: int | None) -> None:
+    from rich.padding import Padding
     from rich.text import Text
 
     from coa.trajectory import Author
@@ -146,8 +148,8 @@ def _show_step(console: Console, step: Step, profile: Profile, fold: int | None)
         lines = [*lines[:fold], f"... {len(lines) - fold} more lines (--full shows them)"]
     repairs = f"  repaired: {', '.join(repair.kind for repair in step.repairs)}" if step.repairs else ""
     console.print(Text.assemble((f"{step.agent}", f"bold {color}"), (repairs, "yellow")))
-    for line in lines:
-        console.print(Text(f"  {line}", style=color if step.author is Author.MODEL else "bright_black"))
+    style = color if step.author is Author.MODEL else "bright_black"
+    console.print(Padding(Text("\n".join(lines), style=style), (0, 0, 0, 2)))
 
 
 def _show_masks(

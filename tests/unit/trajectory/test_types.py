@@ -10,20 +10,14 @@ from pydantic import ValidationError
 
 from coa.errors import SchemaVersionError
 from coa.trajectory import (
-    CodeTests,
     Failure,
     FailureSite,
-    Message,
-    Repair,
-    RepairKind,
     Step,
     Stop,
     Task,
-    TestCase,
     Tokens,
     Trajectory,
     Usage,
-    observation,
 )
 from support.builders import make_trajectory, web_run
 from support.strategies import trajectories

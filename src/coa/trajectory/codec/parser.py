@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -41,9 +44,23 @@ def parse(text: str, profile: Profile) -> tuple[Step, ...]:
     """Steps of a whole transcript, in which `<observation>` marks what the environment wrote."""
     parser = Parser(profile, transcript=True)
     parser._quiet = True  # nobody listens, and the events of a long text would fill the memory
-    parser.feed(text)
-    parser.finish()
+    with _collector_paused(len(text) >= _LONG):
+        parser.feed(text)
+        parser.finish()
     return parser.steps
+
+
+@contextmanager
+def _collector_paused(wanted: bool) -> Iterator[None]:
+    """Reading makes no cycles, but the collector would walk through all the steps again and again as they grow."""
+    paused = wanted and gc.isenabled()
+    if paused:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
 
 
 @dataclass(slots=True)
@@ -118,6 +135,8 @@ class _Draft:
 
 _HEAD: Final = 64
 """How much of a line is kept to see whether it is a fence."""
+_LONG: Final = 1_000_000
+"""Characters from which on the garbage collector is worth pausing."""
 
 
 class Parser:

@@ -1,0 +1,35 @@
+# `make test` and `make demo` do everything on a fresh machine; the other targets are parts of them.
+SHELL := /bin/bash
+BIN := .venv/bin
+export OMP_WAIT_POLICY := PASSIVE
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint demo bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/.ready  ## prepare .venv with everything, at the pinned versions
+
+.venv/.ready: pyproject.toml constraints.txt scripts/setup
+	scripts/setup
+
+test: setup lint  ## set up, lint, type-check, and run all tests
+	$(BIN)/python -m pytest -n auto
+
+lint: setup  ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+demo: setup  ## set up and show on example runs what coa does so far
+	scripts/demo
+
+bench: setup  ## measure: codec MB/s, ledger tokens/s beside the bare tokenizer, growth with size
+	$(BIN)/python -m benchmarks.codec
+	$(BIN)/python -m benchmarks.ledger
+
+clean:  ## remove .venv and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

