@@ -39,5 +39,13 @@ class LedgerError(CoaError):
     """Token ids that contradict the text they are said to stand for."""
 
 
+class ModelError(CoaError):
+    """A model that did not answer, or not in a way that can be used."""
+
+
+class ToolError(CoaError):
+    """A tool that is not there or cannot be built. A tool that fails in a run answers with an observation instead."""
+
+
 def _rebuild(kind: type[CoaError], message: str, cure: str | None) -> CoaError:
     return kind(message, cure=cure)

@@ -177,6 +177,31 @@ class Profile(Frozen):
         )
 
 
+def with_tool(profile: Profile, tag: str, *, title: str, does: str, shape: Shape, color: str = "blue") -> Profile:
+    """The profile with one more tool, which may act wherever a tool of the profile may and lead where they lead."""
+    known = set(profile.tools)
+    like = profile.agents[profile.tools[0]] if known else None
+
+    def leads_to_tools(agent: Agent) -> bool:
+        return bool(known & set(agent.next)) if known else bool(agent.next)
+
+    agents = {
+        name: agent.model_copy(update={"next": (*agent.next, tag)}) if leads_to_tools(agent) else agent
+        for name, agent in profile.agents.items()
+    }
+    agents[tag] = Agent(
+        title=title,
+        kind=Kind.TOOL,
+        does=does,
+        shape=shape,
+        next=(*(like.next if like else dict.fromkeys([*profile.start, "answer"])), tag),
+        thought=like.thought if like else False,
+        color=color,
+    )
+    start = (*profile.start, tag) if not known or known & set(profile.start) else profile.start
+    return Profile.model_validate({**profile.model_dump(), "agents": agents, "start": start})
+
+
 def describe_agents(profile: Profile) -> str:
     """A line per agent: tag, title, what it does, what stands between its tags."""
     lines = []

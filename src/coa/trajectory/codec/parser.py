@@ -195,13 +195,18 @@ class Parser:
         self._held = data[cut:]
         return self._take_events()
 
-    def finish(self) -> list[Event]:
-        """No more text: settle what is open. Calling it again changes nothing."""
+    def finish(self, overshoot: str = "") -> list[Event]:
+        """No more text: settle what is open. Calling it again changes nothing.
+
+        `overshoot` is what the last sampled token spelled beyond a stop string; it joins the last step's surface.
+        """
         if not self._finished:
             self._text(self._held)
             self._held = ""
             self._end_implicitly()
             self._record_pending()
+            if overshoot:
+                self._gap.append(_clean(overshoot))
             self._settle_the_rest()
             self._finished = True
         return self._take_events()

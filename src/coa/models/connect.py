@@ -1,0 +1,109 @@
+"""From `--model` to a model: what a server is, what it can do, and what it cannot, said once at the start."""
+
+from __future__ import annotations
+
+import logging
+import os
+from enum import StrEnum
+from typing import Any
+
+from coa.errors import ModelError, TokenizerError
+from coa.models.base import Model
+from coa.models.chat import Abilities, ChatModel
+from coa.models.completions import CompletionsModel, Dialect
+from coa.models.http import Patience, Transport
+from coa.models.tokenizer import TextTokenizer, load_tokenizer
+
+log = logging.getLogger(__name__)
+
+
+class Mode(StrEnum):
+    AUTO = "auto"
+    TOKENS = "tokens"
+    CHAT = "chat"
+
+
+async def connect(
+    url: str,
+    name: str | None = None,
+    *,
+    mode: Mode = Mode.AUTO,
+    tokenizer: str | None = None,
+    api_key_env: str = "COA_API_KEY",
+    patience: Patience | None = None,
+    pool: int = 512,
+) -> Model:
+    """A model behind an OpenAI-compatible server. The key, if one is needed, is read from the environment by name."""
+    key = os.environ.get(api_key_env)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    transport = Transport(url.rstrip("/").removesuffix("/v1"), headers=headers, patience=patience, pool=pool)
+    try:
+        return await _connect(transport, name, mode, tokenizer)
+    except BaseException:
+        await transport.close()
+        raise
+
+
+async def _connect(transport: Transport, name: str | None, mode: Mode, tokenizer: str | None) -> Model:
+    listed = await _models(transport)
+    names = [str(row.get("id")) for row in listed]
+    if name is None:
+        if len(names) != 1:
+            raise ModelError(
+                f"{transport.url} serves {', '.join(names) or 'no model that it lists'}", cure="add --model-name NAME"
+            )
+        name = names[0]
+    elif names and name not in names:
+        raise ModelError(f"{transport.url} does not serve {name!r}; it serves {', '.join(names)}")
+    dialect = _dialect(listed)
+    if mode is not Mode.CHAT and dialect is not None:
+        found = _tokenizer(tokenizer, name, listed, required=mode is Mode.TOKENS)
+        if found is not None:
+            return CompletionsModel(transport, name, found, dialect)
+        log.warning(
+            "no tokenizer for %r here, so the run has no token ids and RL cannot train on it; --tokenizer gives one",
+            name,
+        )
+    if mode is Mode.TOKENS:
+        raise ModelError(
+            f"{transport.url} is not known to take and return token ids",
+            cure="serve the model with vLLM, SGLang or llama.cpp, or use --mode chat",
+        )
+    if dialect is None:
+        log.warning(
+            "%s: an unknown kind of server: no token ids, no logprobs, at most 4 stop strings, and observations are "
+            "sent as user messages",
+            transport.url,
+        )
+        return ChatModel(transport, name)
+    many = dialect in (Dialect.VLLM, Dialect.SGLANG)
+    return ChatModel(transport, name, Abilities(prefix=True, vllm=many, most_stops=16))
+
+
+async def _models(transport: Transport) -> list[dict[str, Any]]:
+    answer = await transport.get("/v1/models")
+    rows = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(rows, list):
+        raise ModelError(f"{transport.url}/v1/models does not list models; is this an OpenAI-compatible server?")
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def _dialect(listed: list[dict[str, Any]]) -> Dialect | None:
+    """The three servers sign their model lists."""
+    owners = {str(row.get("owned_by", "")).lower() for row in listed}
+    return next((dialect for dialect in Dialect if dialect.value in owners), None)
+
+
+def _tokenizer(given: str | None, name: str, listed: list[dict[str, Any]], *, required: bool) -> TextTokenizer | None:
+    """The one that was named, or the one of the served model's own folder or hub id."""
+    if given is not None:
+        return load_tokenizer(given)
+    roots = [str(row["root"]) for row in listed if row.get("id") == name and row.get("root")]
+    for source in dict.fromkeys([*roots, name]):
+        try:
+            return load_tokenizer(source)
+        except TokenizerError as error:
+            log.debug("%s: %s", source, error)
+    if required:
+        raise ModelError(f"token mode needs the tokenizer of {name!r}", cure="add --tokenizer FOLDER or HUB-ID")
+    return None

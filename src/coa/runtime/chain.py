@@ -1,0 +1,383 @@
+"""The chain loop: let the model write, read what it wrote, call the tool it calls, append what comes back, go on.
+
+Nothing that a model or a tool does raises out of `run`: a failure ends as a trajectory that tells it. Whatever budget
+runs out, the run is led to an answer; the words with which it is led are the environment's and never trained.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from pydantic import JsonValue
+
+from coa.errors import LedgerError, ModelError
+from coa.models.base import Context, Finish, Generation, Model, Sampling, first_stop
+from coa.runtime import wording
+from coa.tools import Observation, Tool, ToolContext, call_tool
+from coa.trajectory import (
+    OBSERVATION,
+    Author,
+    Delta,
+    Failure,
+    FailureSite,
+    Kind,
+    Ledger,
+    Limits,
+    Message,
+    Opened,
+    Parser,
+    Profile,
+    Reading,
+    RepairKind,
+    State,
+    Step,
+    Stop,
+    Task,
+    Tokens,
+    Trajectory,
+    Usage,
+    attribute,
+    load_profile,
+    observation,
+)
+from coa.trajectory.codec import canonical
+from coa.trajectory.profile import with_tool
+from coa.trajectory.shapes import read
+
+ANSWER_TOKENS: Final = 512
+"""Kept back for the answer when a budget runs out."""
+NUDGES: Final = 3
+"""How often a model that ends its turn without an answer is told to go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A tool is being called."""
+
+    agent: str
+    arguments: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The environment wrote a step."""
+
+    step: Step
+
+
+ChainEvent = Opened | Delta | Called | Observed | Step
+"""What a listener hears; a `Step` when one of the model's is complete."""
+
+
+async def run(
+    task: Task | str,
+    model: Model,
+    tools: Mapping[str, Tool] | None = None,
+    profile: Profile | str = "web",
+    *,
+    sampling: Sampling | None = None,
+    limits: Limits | None = None,
+    prompt: Sequence[Message] | None = None,
+    sample: int = 0,
+    listen: Callable[[ChainEvent], None] | None = None,
+) -> Trajectory:
+    """One attempt at one task."""
+    chain = Chain(
+        task, model, tools, profile, sampling=sampling, limits=limits, prompt=prompt, sample=sample, listen=listen
+    )
+    return await chain.run()
+
+
+class Chain:
+    """One run in progress. `trajectory()` is what there is of it at any time, also after an interruption."""
+
+    def __init__(
+        self,
+        task: Task | str,
+        model: Model,
+        tools: Mapping[str, Tool] | None = None,
+        profile: Profile | str = "web",
+        *,
+        sampling: Sampling | None = None,
+        limits: Limits | None = None,
+        prompt: Sequence[Message] | None = None,
+        sample: int = 0,
+        listen: Callable[[ChainEvent], None] | None = None,
+    ) -> None:
+        self._task = Task(id="question", question=task) if isinstance(task, str) else task
+        self._model = model
+        self._tools = tools or {}
+        self._profile = _knowing(load_profile(profile) if isinstance(profile, str) else profile, self._tools)
+        self._sampling = sampling or Sampling()
+        self._limits = limits or self._profile.limits
+        self._messages = tuple(prompt or self._profile.messages(self._task))
+        self._sample = sample
+        self._listen = listen or (lambda event: None)
+        self._stops = _stops(self._profile)
+        self._ledger = Ledger(model.tokenizer) if model.tokenizer is not None else None
+        self._steps: list[Step] = []
+        self._text: list[tuple[Author, str]] = []
+        self._state = State.begin(self._profile)
+        self._usage = Usage()
+        self._context_tokens = 0
+        self._made: dict[tuple[str, str], int] = {}
+        self._nudges = 0
+        self._stop = Stop.INTERRUPTED
+        self._failure: Failure | None = None
+        self._started = time.monotonic()
+        self.doing = "starting"
+        """What it waits for, for whoever asks why it takes so long."""
+
+    async def run(self) -> Trajectory:
+        self._started = time.monotonic()
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                self._open()
+                await self._go_on()
+        except TimeoutError:
+            self._stop = Stop.TIME
+            self._fall_back()
+        except (ModelError, LedgerError) as error:
+            self._stop = Stop.FAILED
+            self._failure = Failure(site=FailureSite.MODEL, message=error.message, step=len(self._steps))
+        return self.trajectory()
+
+    def trajectory(self) -> Trajectory:
+        tokenizer = self._model.tokenizer
+        return Trajectory(
+            task=self._task,
+            profile=self._profile.name,
+            steps=tuple(self._steps),
+            stop=self._stop,
+            failure=self._failure,
+            usage=self._usage.model_copy(update={"seconds": time.monotonic() - self._started}),
+            prompt=self._messages,
+            tokenizer=tokenizer.fingerprint if tokenizer is not None else None,
+            sample=self._sample,
+            meta={"model": self._model.name},
+        )
+
+    # ---- the loop
+
+    def _open(self) -> None:
+        if self._ledger is not None:
+            self._context_tokens = len(self._ledger.open(self._messages).ids)
+
+    async def _go_on(self) -> None:
+        while True:
+            spent = self._spent()
+            if spent is not None:
+                await self._conclude(spent)
+                return
+            generation = await self._generate(self._stops, self._room())
+            stop = await self._act(generation, self._take(generation, self._stops))
+            if stop is Stop.ANSWERED:
+                self._stop = stop
+                return
+            if stop is not None:
+                await self._conclude(stop)
+                return
+
+    async def _act(self, generation: Generation, steps: Sequence[Step]) -> Stop | None:
+        """Do what the model's last step asks for; the reason to stop, if there is one."""
+        last = steps[-1] if steps else None
+        agent = self._profile.agents.get(last.agent) if last else None
+        cut_off = generation.finish is Finish.LENGTH and last is not None and _unclosed(last)
+        if agent is not None and agent.kind is Kind.ANSWER and not cut_off:
+            return Stop.ANSWERED
+        if agent is not None and agent.kind is Kind.TOOL:
+            assert last is not None
+            if self._usage.tool_calls >= self._limits.tool_calls:
+                return Stop.TOOL_CALLS
+            self._observe(Observation(wording.CUT_OFF, ok=False) if cut_off else await self._call(last))
+            return None
+        if last is not None and last.agent == OBSERVATION:
+            self._observe(Observation(wording.FORGED, ok=False, meta={"error": "forged_observation"}))
+            return None
+        if generation.finish is Finish.LENGTH:
+            return None  # the next call goes on where this one was cut
+        self._nudges += 1
+        if self._nudges > NUDGES:
+            return Stop.UNANSWERED
+        self._observe(Observation(wording.unfinished(self._state.legal()), ok=False, meta={"error": "unfinished"}))
+        return None
+
+    async def _call(self, step: Step) -> Observation:
+        reading = read(self._profile.shape(step.agent), step.text)
+        if not isinstance(reading, Reading):
+            return Observation(wording.slip(step.agent, reading), ok=False, meta={"error": "format"})
+        tool = self._tools.get(step.agent)
+        if tool is None:
+            return Observation(wording.missing(step.agent, self._tools), ok=False, meta={"error": "no_such_tool"})
+        key = (step.agent, repr(sorted(reading.arguments.items())))
+        if key in self._made:
+            return Observation(wording.repeated(self._made[key]), ok=False, meta={"error": "repeated"})
+        self._made[key] = len(self._steps)
+        self._listen(Called(step.agent, reading.arguments))
+        self._usage = self._usage + Usage(tool_calls=1)
+        self.doing = f"waiting for the tool {step.agent}"
+        thoughts = (s.text for s in reversed(self._steps) if s.agent == self._profile.thought)
+        started = time.monotonic()
+        answer = await call_tool(
+            tool,
+            reading.arguments,
+            ToolContext(self._task, next(thoughts, "")),
+            max_characters=self._limits.observation_characters,
+            timeout_s=self._limits.seconds,
+        )
+        return Observation(answer.text, answer.ok, {**answer.meta, "seconds": time.monotonic() - started})
+
+    # ---- budgets
+
+    def _spent(self) -> Stop | None:
+        limits = self._limits
+        if len(self._steps) >= limits.steps:
+            return Stop.STEPS
+        if self._usage.completion_tokens >= limits.model_tokens:
+            return Stop.TOKENS
+        if self._context_tokens + min(ANSWER_TOKENS, limits.context_tokens // 8) >= limits.context_tokens:
+            return Stop.CONTEXT
+        if time.monotonic() - self._started >= 0.9 * limits.seconds:  # the rest is for the answer
+            return Stop.TIME
+        return None
+
+    def _room(self) -> int:
+        reserve = min(ANSWER_TOKENS, self._limits.context_tokens // 8)
+        context = self._limits.context_tokens - reserve - self._context_tokens
+        return max(min(self._limits.model_tokens - self._usage.completion_tokens, context), 1)
+
+    async def _conclude(self, reason: Stop) -> None:
+        """Open the answer for the model and let it fill it in; else take its last suggestion."""
+        self._stop = reason
+        opening = ("" if self._ends_line() else "\n") + "<answer>"
+        self._write(Author.ENVIRONMENT, opening, len(self._steps))
+        self.doing = "writing the final answer"
+        try:
+            generation = await self._generate(("</answer>",), ANSWER_TOKENS)
+        except ModelError:
+            self._unwrite()
+            self._fall_back()
+            return
+        steps = self._take(generation, ("</answer>",), given=opening)
+        if not any(step.agent == "answer" and step.text.strip() for step in steps):
+            self._fall_back()
+
+    def _fall_back(self) -> None:
+        """The last suggestion as the answer, in the environment's name."""
+        texts = [
+            step.text for step in self._steps if step.agent in ("suggested_answer", "answer") and step.text.strip()
+        ]
+        if texts and not any(step.agent == "answer" and step.text.strip() for step in self._steps):
+            step = Step(
+                agent="answer", text=texts[-1], author=Author.ENVIRONMENT, meta={"fallback": "suggested_answer"}
+            )
+            self._append(step)
+
+    # ---- what the model wrote, what the environment writes
+
+    async def _generate(self, stop: Sequence[str], room: int) -> Generation:
+        self.doing = "waiting for the model"
+        sampling = self._sampling
+        limit = min(sampling.max_tokens, room)
+        turns = [(author is Author.MODEL, "".join(text for _, text in group))
+                 for author, group in groupby(self._text, key=lambda piece: piece[0])]  # fmt: skip
+        context = Context(
+            messages=self._messages,
+            text="".join(text for _, text in self._text),
+            ids=self._ledger.ids if self._ledger is not None else None,
+            turns=turns,
+        )
+        generation = await self._model.generate(
+            context,
+            stop=stop,
+            sampling=Sampling(sampling.temperature, sampling.top_p, sampling.top_k, limit, sampling.seed),
+        )
+        self._usage = self._usage + generation.usage
+        if self._ledger is None:
+            self._context_tokens = generation.usage.prompt_tokens + generation.usage.completion_tokens
+        return generation
+
+    def _take(self, generation: Generation, stop: Sequence[str], *, given: str = "") -> tuple[Step, ...]:
+        """Read what was written into steps, each with the ids it was sampled as."""
+        text = generation.text
+        found = first_stop(text, stop)
+        end = found[0] if found else len(text)
+        parser = Parser(self._profile, given=given, ends_line=self._ends_line(before=bool(given)))
+        for event in parser.feed(text[:end]):
+            if isinstance(event, Opened | Delta):
+                self._listen(event)
+        parser.finish(text[end:])
+        steps = parser.steps
+        if generation.tokens is not None and self._ledger is not None and steps:
+            steps = self._with_tokens(steps, generation.tokens)
+        for step in steps:
+            self._keep(step)
+            self._listen(step)
+        if text:
+            self._text.append((Author.MODEL, text))
+        if generation.tokens is not None and self._ledger is not None:
+            self._ledger.append_sampled(generation.tokens, step=len(self._steps) - 1, text=text)
+            self._context_tokens = len(self._ledger)
+        return steps
+
+    def _with_tokens(self, steps: Sequence[Step], tokens: Tokens) -> tuple[Step, ...]:
+        assert self._model.tokenizer is not None
+        ends_line, surfaces = self._ends_line(before=bool(steps[0].given)), []
+        for step in steps:
+            surface = canonical(step, self._profile, ends_line=ends_line) if step.surface is None else step.surface
+            surfaces.append(surface[step.given :])
+            ends_line = surface.endswith("\n") if surface else ends_line
+        shares = attribute(self._model.tokenizer, tokens.ids, tokens.logprobs, surfaces)
+        return tuple(step.model_copy(update={"tokens": share}) for step, share in zip(steps, shares, strict=True))
+
+    def _observe(self, answer: Observation) -> None:
+        meta = {"ok": answer.ok, **answer.meta}
+        self._append(observation(answer.text, meta=meta))
+
+    def _append(self, step: Step) -> None:
+        """A step of the environment's."""
+        text = canonical(step, self._profile, ends_line=self._ends_line())
+        self._keep(step)
+        self._write(Author.ENVIRONMENT, text, len(self._steps) - 1)
+        self._listen(Observed(step))
+
+    def _keep(self, step: Step) -> None:
+        self._steps.append(step)
+        self._state, _ = self._state.advance(step)
+
+    def _write(self, author: Author, text: str, step: int) -> None:
+        self._text.append((author, text))
+        if self._ledger is not None:
+            self._ledger.append(author, text, step=step)
+            self._context_tokens = len(self._ledger)
+
+    def _unwrite(self) -> None:
+        """Take back an opening that the model never filled; the ledger of a concluded run is not used again."""
+        self._text.pop()
+
+    def _ends_line(self, *, before: bool = False) -> bool:
+        """Whether the transcript is empty or ends a line; `before` looks past the opening written last."""
+        texts = self._text[:-1] if before else self._text
+        return not texts or texts[-1][1].endswith("\n")
+
+
+def _knowing(profile: Profile, tools: Mapping[str, Tool]) -> Profile:
+    """Tools that the profile does not name join it, described by themselves."""
+    for tag, tool in tools.items():
+        if tag not in profile.agents:
+            profile = with_tool(profile, tag, title=tag, does=tool.about, shape=tool.shape)
+    return profile
+
+
+def _stops(profile: Profile) -> tuple[str, ...]:
+    """An answer, an observation of its own, a call: where the model has to wait for the environment."""
+    return ("</answer>", f"<{OBSERVATION}>", *(f"</{tag}>" for tag in profile.tools))
+
+
+def _unclosed(step: Step) -> bool:
+    return any(repair.kind is RepairKind.MISSING_CLOSE for repair in step.repairs)

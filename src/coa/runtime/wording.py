@@ -1,0 +1,29 @@
+"""What the runtime says to the model when something is not as it should be. Short, and it names the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from coa.trajectory import Slip
+
+FORGED: Final = "error: observations are written by the tools. Call a tool and wait, or go on without one."
+CUT_OFF: Final = "error: the call was cut off before its closing tag. Write it again, shorter."
+
+
+def slip(agent: str, found: Slip) -> str:
+    return f"error: the content of {agent} could not be read: {found.message}."
+
+
+def missing(agent: str, there: Iterable[str]) -> str:
+    names = ", ".join(there)
+    return f"error: the tool {agent} is not available here. " + (f"Available: {names}." if names else "No tool is.")
+
+
+def repeated(step: int) -> str:
+    return f"note: this very call was made before (step {step}); its result is above. Try something else."
+
+
+def unfinished(legal: Iterable[str]) -> str:
+    names = ", ".join(f"<{tag}>" for tag in legal)
+    return f"note: there is no <answer> yet. Go on with {names or '<answer>'}; the run ends with <answer>...</answer>."

@@ -1,0 +1,75 @@
+"""What a tool is, and the one way to call it: bounded in time and output, and never raising."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from pydantic import JsonValue
+
+from coa.trajectory import Shape, Task
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a tool answers. `ok=False` is an answer too: the model reads what went wrong and may try again."""
+
+    text: str
+    ok: bool = True
+    meta: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool may know of the run that calls it."""
+
+    task: Task
+    thought: str = ""
+    """The model's last thought, for tools that read with a goal."""
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """A tool agent. `about` and `shape` describe it to the model where the profile does not know it."""
+
+    @property
+    def about(self) -> str: ...
+
+    @property
+    def shape(self) -> Shape: ...
+
+    @property
+    def timeout_s(self) -> float: ...
+
+    async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation: ...
+
+
+async def call_tool(
+    tool: Tool, arguments: Mapping[str, JsonValue], context: ToolContext, *, max_characters: int, timeout_s: float
+) -> Observation:
+    """The tool's answer, or an observation that says why there is none."""
+    limit = min(tool.timeout_s, timeout_s)
+    try:
+        async with asyncio.timeout(limit):
+            observation = await tool.call(arguments, context)
+    except TimeoutError:
+        return Observation(f"error: no answer within {limit:g} seconds", ok=False, meta={"error": "timeout"})
+    except Exception as error:  # the border to code of any origin: a broken tool must not end the run
+        log.debug("tool failed", exc_info=error)
+        message = f"error: {type(error).__name__}: {error}"
+        return Observation(_cut(message, max_characters), ok=False, meta={"error": type(error).__name__})
+    text = _cut(observation.text, max_characters)
+    return Observation(text, observation.ok, observation.meta) if text is not observation.text else observation
+
+
+def _cut(text: str, most: int) -> str:
+    """Cut from the middle, and say so."""
+    if len(text) <= most:
+        return text
+    half = max((most - 40) // 2, 1)
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters cut]\n{text[-half:]}"
