@@ -1,0 +1,193 @@
+"""Models over HTTP against servers on loopback that behave, and that do not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from coa.errors import ModelError
+from coa.models.base import Finish, Model
+from coa.models.connect import Mode, connect
+from coa.models.http import Patience
+from coa.runtime import run, run_many
+from coa.trajectory import FailureSite, Stop, Task, Trajectory, ledger_of
+from support import servers
+from support.builders import WEB
+from support.servers import FakeServer
+from support.tokenizers import tokenizer
+from support.tools import searching
+
+QUICK = Patience(attempts=4, timeout_s=0.6, connect_s=0.5, silence_s=0.3, backoff_s=0.01)
+SEARCH = "<think>t</think>\n<plan>p</plan>\n<think>s</think>\n<web_search>who</web_search> and more"
+DONE = "<think>d</think>\n<answer>Ada</answer> trailing"
+
+
+def two_turns(body: dict[str, Any]) -> str:
+    seen = str(body.get("messages")) + (tokenizer("smollm2").decode(body["prompt"]) if "prompt" in body else "")
+    return DONE if "Ada Lovelace" in seen else SEARCH
+
+
+def with_server(
+    server: FakeServer, use: Callable[[Model], Awaitable[Any]], *, patience: Patience = QUICK, **options: Any
+) -> Any:
+    async def go() -> Any:
+        async with server.running() as url:
+            model = await connect(url, patience=patience, **options)
+            try:
+                return await use(model)
+            finally:
+                await model.close()
+
+    return asyncio.run(go())
+
+
+async def ask(model: Model) -> Trajectory:
+    return await run("Who?", model, {"web_search": searching()})
+
+
+@pytest.mark.parametrize("owner", ["vllm", "sglang", "llamacpp"])
+def test_token_mode_keeps_the_ids_that_the_server_sampled(owner: str) -> None:
+    server = FakeServer(two_turns, owner=owner, tokenizer=tokenizer("smollm2"))
+    if owner == "sglang":
+        server.script = lambda body: two_turns({"prompt": body["prompt"]})
+    done = with_server(server, ask, tokenizer="smollm2")
+    assert done.stop is Stop.ANSWERED and done.answer == "Ada"
+    assert done.tokenizer == tokenizer("smollm2").fingerprint
+    asked = [body.get("prompt") or body["input_ids"] for body in server.asked]
+    ids = ledger_of(done, tokenizer("smollm2"), WEB).ids
+    assert all(ids[: len(prompt)] == prompt for prompt in asked)
+    assert ledger_of(done, tokenizer("smollm2"), WEB).to_sample().logprobs is not None
+    assert done.usage.prompt_tokens == sum(map(len, asked)) and done.usage.model_calls == 2
+
+
+@pytest.mark.parametrize("owner", ["vllm", "llamacpp"])
+def test_chat_mode_continues_the_turn_where_the_server_can(owner: str) -> None:
+    server = FakeServer(two_turns, owner=owner)
+    done = with_server(server, ask, mode=Mode.CHAT)
+    assert done.answer == "Ada" and done.tokenizer is None
+    last = server.asked[1]["messages"][-1]
+    assert last["role"] == "assistant" and last["content"].endswith("</observation>\n")
+    assert server.asked[1].get("continue_final_message", False) is (owner == "vllm")
+    assert done.usage.cached_tokens == 4
+
+
+def test_an_unknown_chat_server_gets_observations_as_user_messages(caplog: pytest.LogCaptureFixture) -> None:
+    server = FakeServer(two_turns, owner="somebody")
+    done = with_server(server, ask)
+    assert done.answer == "Ada"
+    assert [message["role"] for message in server.asked[1]["messages"]] == ["system", "user", "assistant", "user"]
+    assert len(server.asked[0]["stop"]) <= 4
+    assert "no token ids, no logprobs, at most 4 stop strings" in caplog.text
+
+
+def test_a_stop_string_that_the_server_took_away_is_put_back() -> None:
+    server = FakeServer(two_turns, owner="somebody")
+    done = with_server(server, ask)
+    assert [step.surface for step in done.steps if step.agent in ("web_search", "answer")] == [None, None]
+
+
+TROUBLE = {
+    "429": servers.status(429),
+    "429 with a date": servers.status(429, **{"Retry-After": "Fri, 01 Jan 2027 00:00:00 GMT"}),
+    "500": servers.status(500, "oops"),
+    "503": servers.status(503),
+    "drop": servers.drop,
+    "hang": servers.hang,
+    "truncated JSON": servers.truncated,
+    "wrong content type": servers.wrong_type,
+    "slow bytes": servers.slow_bytes,
+    "dies in the middle": servers.dies_in_the_middle,
+}
+
+
+@pytest.mark.parametrize("owner", ["vllm", "llamacpp", "somebody"])
+@pytest.mark.parametrize("kind", TROUBLE)
+def test_passing_trouble_is_waited_out(kind: str, owner: str) -> None:
+    server = FakeServer(two_turns, owner=owner, tokenizer=tokenizer("smollm2"))
+    server.trouble = [TROUBLE[kind], TROUBLE[kind]]
+    done = with_server(server, ask, tokenizer=None if owner == "somebody" else "smollm2")
+    assert done.stop is Stop.ANSWERED, done.failure
+
+
+@pytest.mark.parametrize("kind", TROUBLE)
+def test_lasting_trouble_ends_as_a_named_failure(kind: str) -> None:
+    server = FakeServer(two_turns, owner="vllm", tokenizer=tokenizer("smollm2"))
+    server.trouble = [TROUBLE[kind]] * 50
+    done = with_server(server, ask, tokenizer="smollm2")
+    assert done.stop is Stop.FAILED and done.failure is not None
+    assert done.failure.site is FailureSite.MODEL and "4 attempts" in done.failure.message
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (servers.status(400, '{"error": {"message": "prompt too long"}}'), "prompt too long"),
+        (servers.status(401, "no"), "refuses: 401"),
+        (lambda request: servers.web.json_response({"unexpected": True}), "unknown shape"),
+        (lambda request: servers.web.json_response({"choices": [{"text": "x"}]}), "does not return token ids"),
+    ],
+)
+def test_what_will_not_pass_is_told_at_once(trouble: Any, said: str) -> None:
+    server = FakeServer(two_turns, owner="vllm", tokenizer=tokenizer("smollm2"))
+    server.trouble = [trouble]
+    done = with_server(server, ask, tokenizer="smollm2")
+    assert done.failure is not None and said in done.failure.message
+    assert len(server.asked) == 0
+
+
+def test_half_of_the_requests_fail_and_nothing_is_lost() -> None:
+    import random
+
+    rng = random.Random(1)
+    server = FakeServer(two_turns, owner="vllm", tokenizer=tokenizer("smollm2"))
+    kinds = [servers.drop, servers.status(500), servers.truncated, servers.status(429), None, None, None, None]
+    server.trouble = [(lambda request, kind=rng.choice(kinds): kind(request) if kind else None) for _ in range(4000)]
+    patient = Patience(attempts=12, timeout_s=5, silence_s=5, backoff_s=0.001)
+    tasks = [Task(id=str(n), question=f"Who is {n}?") for n in range(200)]
+
+    async def all_of_them(model: Model) -> list[Trajectory]:
+        return [t async for t in run_many(tasks, model, {"web_search": searching()}, concurrency=50)]
+
+    done = with_server(server, all_of_them, patience=patient, tokenizer="smollm2")
+    assert len({t.task.id for t in done}) == 200
+    assert all(t.stop is Stop.ANSWERED for t in done), [t.failure for t in done if t.failure][:3]
+
+
+def test_connecting_explains_what_is_wrong() -> None:
+    async def unused(model: Model) -> None:
+        raise AssertionError("should not connect")
+
+    with pytest.raises(ModelError, match="does not serve 'other'; it serves tiny"):
+        with_server(FakeServer(two_turns), unused, name="other")
+    with pytest.raises(ModelError, match="not known to take and return token ids"):
+        with_server(FakeServer(two_turns, owner="somebody"), unused, mode=Mode.TOKENS)
+    with pytest.raises(ModelError, match="did not answer in 4 attempts"):
+        asyncio.run(connect("http://127.0.0.1:9/v1", patience=QUICK))
+
+
+def test_the_key_comes_from_the_environment_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: list[str | None] = []
+    server = FakeServer(two_turns, owner="somebody")
+    server.trouble = [lambda request: keys.append(request.headers.get("Authorization"))] * 2
+    monkeypatch.setenv("MY_KEY", "secret-value")
+    done = with_server(server, ask, api_key_env="MY_KEY")
+    assert keys == ["Bearer secret-value"] * 2
+    assert "secret-value" not in done.to_json()
+
+
+def test_length_is_told_apart_from_an_end() -> None:
+    async def once(model: Model) -> Finish:
+        from coa.models.base import Context, Sampling
+        from coa.trajectory import Message
+
+        context = Context([Message(role="user", content="x")], "", [1, 2, 3])
+        return (await model.generate(context, stop=["</answer>"], sampling=Sampling())).finish
+
+    server = FakeServer(lambda body: "plain", owner="vllm", tokenizer=tokenizer("smollm2"))
+    assert with_server(server, once, tokenizer="smollm2") is Finish.END
+    choice = {"text": "cut", "token_ids": [5], "finish_reason": "length"}
+    server.trouble = [lambda request: servers.web.json_response({"choices": [choice]})]
+    assert with_server(server, once, tokenizer="smollm2") is Finish.LENGTH

@@ -1,0 +1,155 @@
+"""Model servers on loopback for tests: one that behaves, and one that misbehaves on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from coa.models.tokenizer import TextTokenizer
+
+Handler = Callable[[web.Request], Any]
+Script = Callable[[dict[str, Any]], str]
+
+
+class FakeServer:
+    """Speaks like vLLM, SGLang, llama.cpp or a plain chat API; counts and keeps what it was asked."""
+
+    def __init__(self, script: Script, *, owner: str = "vllm", tokenizer: TextTokenizer | None = None) -> None:
+        self.script = script
+        self.owner = owner
+        self.tokenizer = tokenizer
+        self.asked: list[dict[str, Any]] = []
+        self.trouble: list[Handler] = []
+        """What to do instead of answering, one entry a request."""
+
+    async def models(self, request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "tiny", "owned_by": self.owner}]})
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        body = await self._body(request)
+        if isinstance(body, web.StreamResponse):
+            return body
+        text, finish = self._say(body)
+        ids = self.tokenizer.encode([text])[0] if self.tokenizer else []
+        usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": len(ids)}
+        if not body.get("stream"):
+            logprobs = {"token_logprobs": [-0.5] * len(ids)}
+            choice = {"text": text, "token_ids": ids, "logprobs": logprobs, "finish_reason": finish}
+            return web.json_response({"choices": [choice], "usage": usage})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for token in ids:
+            entry = {"id": token, "logprob": -0.5}
+            event = {"choices": [{"text": "", "logprobs": {"content": [entry]}, "finish_reason": None}]}
+            await response.write(f"data: {json.dumps(event)}\n\n".encode())
+        last = {"choices": [{"text": "", "logprobs": None, "finish_reason": finish}], "usage": usage}
+        await response.write(f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode())
+        return response
+
+    async def generate(self, request: web.Request) -> web.StreamResponse:
+        body = await self._body(request)
+        if isinstance(body, web.StreamResponse):
+            return body
+        text, _ = self._say({**body["sampling_params"], "prompt": body["input_ids"]})
+        assert self.tokenizer
+        ids = self.tokenizer.encode([text])[0]
+        matched = next(
+            (stop for stop in body["sampling_params"]["stop"] if text.endswith(stop)), self.tokenizer.end_of_turn
+        )
+        meta = {
+            "output_token_logprobs": [[-0.5, token, None] for token in ids],
+            "finish_reason": {"type": "stop", "matched": matched},
+            "prompt_tokens": len(body["input_ids"]),
+            "completion_tokens": len(ids),
+            "cached_tokens": 3,
+        }
+        return web.json_response({"text": text, "meta_info": meta})
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        body = await self._body(request)
+        if isinstance(body, web.StreamResponse):
+            return body
+        text, finish = self._say(body)
+        for stop in body.get("stop", []):
+            text = text.removesuffix(stop)  # as OpenAI does
+        usage = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}
+        return web.json_response({"choices": [{"message": {"content": text}, "finish_reason": finish}], "usage": usage})
+
+    async def _body(self, request: web.Request) -> Any:
+        if self.trouble:
+            answer = self.trouble.pop(0)(request)
+            if asyncio.iscoroutine(answer):
+                answer = await answer
+            if answer is not None:
+                return answer
+        body = await request.json()
+        self.asked.append(body)
+        return body
+
+    def _say(self, body: dict[str, Any]) -> tuple[str, str]:
+        text = self.script(body)
+        ends = [text.find(stop) + len(stop) for stop in body.get("stop", []) if stop in text]
+        return (text[: min(ends)], "stop") if ends else (text, "stop")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[str]:
+        app = web.Application(client_max_size=1 << 26)
+        app.router.add_get("/v1/models", self.models)
+        app.router.add_post("/v1/completions", self.completions)
+        app.router.add_post("/generate", self.generate)
+        app.router.add_post("/v1/chat/completions", self.chat)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        try:
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            await runner.cleanup()
+
+
+def status(code: int, body: str = '{"error": {"message": "busy"}}', **headers: str) -> Handler:
+    return lambda request: web.Response(status=code, text=body, headers=headers)
+
+
+def drop(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.close()
+    return web.Response()
+
+
+async def hang(request: web.Request) -> web.Response:
+    await asyncio.sleep(30)
+    return web.Response()
+
+
+def truncated(request: web.Request) -> web.Response:
+    return web.Response(text='{"choices": [{"text": "<ans', content_type="application/json")
+
+
+def wrong_type(request: web.Request) -> web.Response:
+    return web.Response(text="<html>502 upstream</html>", content_type="text/html")
+
+
+async def slow_bytes(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    for _ in range(1000):
+        await response.write(b" ")
+        await asyncio.sleep(0.05)
+    return response
+
+
+async def dies_in_the_middle(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(b'{"choices"')
+    assert request.transport is not None
+    request.transport.close()
+    return response
