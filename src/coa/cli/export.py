@@ -43,14 +43,17 @@ def export(
     show_warnings()
     if out is not None and out.exists() and not force:
         raise StoreError(f"{out} exists already", cure="add --force to replace it, or choose another --out")
-    if out is not None and not out.suffix and to is not Target.ATIF:
-        raise StoreError(f"{out} has no ending", cure="end --out in .jsonl, .json or .parquet")
+    folder = out is not None and not out.suffix and to is Target.ATIF
+    endings = [".jsonl", ".json"] if to is Target.ATIF else [".jsonl", ".json", ".parquet"]
+    if out is not None and not folder and out.suffix not in endings:
+        raise StoreError(f"{to} is not written to {out.name!r}", cure=f"end --out in {' or '.join(endings)}")
     rows = _rows(data, to, profile)
     if out is None:
         for row in rows:
             typer.echo(_json(row))
         return
-    count = _write_folder(rows, out) if to is Target.ATIF and not out.suffix else _write(rows, out, to)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    count = _write_folder(rows, out) if folder else _write(rows, out, to)
     typer.echo(f"{count} {'tasks' if to is Target.TASKS else 'trajectories'} written to {out}", err=True)
 
 
@@ -65,7 +68,7 @@ def _rows(data: Path, to: Target, profile: str | None) -> Iterator[Any]:
     convert = _converter(to)
     find = profile_finder(profile)
     for trajectory in read_trajectories(data, load_profile(profile) if profile else None):
-        yield trajectory if to is Target.TRAJECTORIES else convert(trajectory, find(trajectory))
+        yield convert(trajectory, find(trajectory))
 
 
 def _task_rows(data: Path, profile: str | None) -> Iterator[dict[str, Any]]:
@@ -83,19 +86,21 @@ def _task_rows(data: Path, profile: str | None) -> Iterator[dict[str, Any]]:
             yield from_task(trajectory.task)
 
 
-def _converter(to: Target) -> Callable[[Trajectory, Profile], dict[str, Any]]:
+def _converter(to: Target) -> Callable[[Trajectory, Profile], Any]:
     from coa.trajectory.formats.alpaca import to_alpaca
     from coa.trajectory.formats.atif import to_atif
     from coa.trajectory.formats.messages import to_messages, to_sharegpt
     from coa.trajectory.formats.verl import to_verl
 
-    return {
+    converters: dict[Target, Callable[[Trajectory, Profile], Any]] = {
+        Target.TRAJECTORIES: lambda trajectory, profile: trajectory,
         Target.ALPACA: to_alpaca,
         Target.ATIF: to_atif,
         Target.MESSAGES: to_messages,
         Target.SHAREGPT: to_sharegpt,
         Target.VERL: to_verl,
-    }.get(to, to_messages)
+    }
+    return converters[to]
 
 
 def _write(rows: Iterable[Any], out: Path, to: Target) -> int:
@@ -124,6 +129,8 @@ def _write_folder(rows: Iterable[dict[str, Any]], out: Path) -> int:
     import re
 
     out.mkdir(parents=True, exist_ok=True)
+    for stale in out.glob("[0-9]" * 6 + "-*.json"):
+        stale.unlink()
     count = 0
     for count, row in enumerate(rows, start=1):
         name = re.sub(r"[^A-Za-z0-9_.-]+", "_", row["session_id"])[:80]

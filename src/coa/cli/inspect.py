@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,13 +88,15 @@ def _tasks(file: Path) -> Iterator[Task]:
 def _show_tasks(console: Console, tasks: Iterable[Task], *, as_json: bool) -> None:
     from rich.text import Text
 
+    from coa.cli.terminal import printable
+
     for task in tasks:
         if as_json:
             typer.echo(task.model_dump_json(exclude_defaults=True))
             continue
         tests = f"   {_count_tests(task)}" if task.tests else ""
         console.rule(Text(f"task {task.id}", style="bold"), align="left")
-        console.print(Text(task.question))
+        console.print(Text(printable(task.question)))
         if task.answer:
             console.print(Text(f"answer: {' | '.join(task.answer)}", style="green"))
         if tests:
@@ -111,11 +113,12 @@ def _count_tests(task: Task) -> str:
 def _show(console: Console, trajectory: Trajectory, profile: Profile, *, fold: int | None) -> None:
     from rich.text import Text
 
+    from coa.cli.terminal import printable
     from coa.trajectory import check
 
     sample = f" #{trajectory.sample}" if trajectory.sample else ""
     console.rule(Text(f"task {trajectory.task.id}{sample}", style="bold"), align="left")
-    console.print(Text(trajectory.task.question, style="bold"))
+    console.print(Text(printable(trajectory.task.question), style="bold"))
     for step in trajectory.steps:
         _show_step(console, step, profile, fold)
     violations = check(trajectory.steps, profile)
@@ -140,10 +143,11 @@ def _show_step(console: Console, step: Step, profile: Profile, fold: int | None)
     from rich.padding import Padding
     from rich.text import Text
 
+    from coa.cli.terminal import printable
     from coa.trajectory import Author
 
     color = profile.color(step.agent)
-    lines = step.text.strip().splitlines() or [""]
+    lines = printable(step.text).strip().split("\n")
     if step.author is Author.ENVIRONMENT and fold is not None and len(lines) > fold:
         lines = [*lines[:fold], f"... {len(lines) - fold} more lines (--full shows them)"]
     repairs = f"  repaired: {', '.join(repair.kind for repair in step.repairs)}" if step.repairs else ""
@@ -155,30 +159,22 @@ def _show_step(console: Console, step: Step, profile: Profile, fold: int | None)
 def _show_masks(
     console: Console,
     trajectories: Iterable[Trajectory],
-    find: Any,
+    find: Callable[[Trajectory], Profile],
     tokenizer: TextTokenizer,
     max_tokens: int | None,
     *,
     as_json: bool,
 ) -> None:
-    from coa.trajectory import Drop, Tally, fit
+    from coa.trajectory import Tally, to_samples
 
     tally = Tally()
     for original in trajectories:
-        fitted = fit(original, tokenizer, find(original), max_tokens=max_tokens)
-        if isinstance(fitted, Drop):
-            tally.dropped[fitted] += 1
-            typer.echo(f"task {original.task.id}: dropped, {fitted}", err=True)
-            continue
-        kept, sample = fitted
-        tally.samples += 1
-        tally.cut += kept is not original
-        tally.tokens += len(sample)
-        tally.trained_tokens += sample.trained
-        if as_json:
-            _print_mask_json(kept, sample, tokenizer)
-        else:
-            _print_mask(console, kept, sample, find(original), tokenizer)
+        profile = find(original)
+        for kept, sample in to_samples([original], tokenizer, profile, max_tokens=max_tokens, tally=tally):
+            if as_json:
+                _print_mask_json(kept, sample, tokenizer)
+            else:
+                _print_mask(console, kept, sample, profile, tokenizer)
     if not as_json:
         console.print(str(tally), style="bold")
 
@@ -201,13 +197,15 @@ def _print_mask(
     """Trained tokens stand out: on a terminal by colour on alternating ground, elsewhere between «»."""
     from rich.text import Text
 
+    from coa.cli.terminal import printable
+
     console.rule(Text(f"task {trajectory.task.id}", style="bold"), align="left")
     colored = console.color_system is not None
     out = Text()
     for number, (piece, trained, step) in enumerate(
         zip(tokenizer.split(sample.ids), sample.mask, sample.steps, strict=True)
     ):
-        shown = piece.replace("\n", "⏎\n")
+        shown = printable(piece).replace("\n", "⏎\n")
         if not colored:
             out.append(f"«{shown}»" if trained else shown)
         elif trained:

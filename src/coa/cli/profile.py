@@ -35,6 +35,7 @@ def show(
 ) -> None:
     """The rules of a profile as a table and as a graph. A contradictory profile is refused with the reason."""
     from rich.console import Console
+    from rich.text import Text
 
     from coa.trajectory.profile import SHIPPED, load_profile, shipped_toml
 
@@ -52,7 +53,7 @@ def show(
         typer.echo(_dot(shown))
     else:
         console = Console(highlight=False)
-        console.print(f"[bold]{shown.name}[/]  {shown.about}\n")
+        console.print(Text.assemble((shown.name, "bold"), f"  {shown.about}\n"))
         console.print(_table(shown))
         console.print("\n[bold]Who may follow whom[/]")
         for line in _graph(shown):
@@ -73,7 +74,7 @@ def _table(shown: Profile) -> Table:
     for tag, agent in shown.agents.items():
         table.add_row(
             Text(tag, style=agent.color),
-            agent.title,
+            Text(agent.title),
             agent.kind.value,
             Text(expectation(agent.shape)),
             "yes" if agent.thought else "",

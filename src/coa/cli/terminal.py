@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 
@@ -25,11 +25,21 @@ def paged(*, wanted: bool) -> Iterator[Console]:
     assert process.stdin is not None
     try:
         yield Console(file=process.stdin, highlight=False, force_terminal=True, width=console.width)
-        process.stdin.close()
     except BrokenPipeError:
         pass  # the person has left the pager
     finally:
+        with suppress(BrokenPipeError):
+            process.stdin.close()
         _wait(process)
+
+
+_CONTROLS = {code: 0x2400 + code if code < 0x20 else 0xFFFD for code in (*range(0x20), *range(0x7F, 0xA0))}
+del _CONTROLS[ord("\n")], _CONTROLS[ord("\t")]
+
+
+def printable(text: str) -> str:
+    """Text of any origin for a terminal: escape sequences in it must not reach the screen as such."""
+    return text.translate(_CONTROLS)
 
 
 def show_warnings() -> None:

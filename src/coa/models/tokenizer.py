@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ class TextTokenizer:
         text = self._template.render(messages)
         if not any(special in message.content for message in messages for special in self._specials):
             return text, self._encode_template(text)
-        return text, self._encode_guarded(messages, text)
+        return self._encode_guarded(messages)
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._inside.decode(list(ids), skip_special_tokens=False)
@@ -121,20 +122,21 @@ class TextTokenizer:
     def _encode_template(self, text: str) -> list[int]:
         return list(self._whole.encode(text, add_special_tokens=False).ids)
 
-    def _encode_guarded(self, messages: Sequence[Message], text: str) -> list[int]:
+    def _encode_guarded(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
         """A message spells a control token: tokenise the template around the messages, and them as plain text."""
         places = [_PLACE.format(number) for number in range(len(messages))]
         frame = self._template.render(
             [message.model_copy(update={"content": place}) for message, place in zip(messages, places, strict=True)]
         )
-        ids: list[int] = []
+        text, ids = "", list[int]()
         for message, place in zip(messages, places, strict=True):
             before, found, frame = frame.partition(place)
             if not found:
                 raise TokenizerError("the chat template hides a message that spells a control token of the model")
+            text += before + message.content
             ids += self._encode_template(before) if before else []
             ids += self.encode([message.content])[0]
-        return ids + (self._encode_template(frame) if frame else [])
+        return text + frame, ids + (self._encode_template(frame) if frame else [])
 
 
 def _agreement(one: str, other: str) -> int:
@@ -148,7 +150,7 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     """`smollm2`, a model folder, a `tokenizer.json`, a `.gguf` file, or a hub id."""
     name = str(source)
     if name == SMOLLM2:
-        return _from_gguf(_smollm2_file())
+        return _from_gguf(smollm2_file())
     path = Path(source)
     if path.suffix == ".gguf" and path.is_file():
         return _from_gguf(path)
@@ -164,7 +166,7 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     if path.is_file():
         folder = path.parent
         return _from_files(path, _beside(folder, "tokenizer_config.json"), _beside(folder, "chat_template.jinja"))
-    if path.suffix or name.startswith((".", "/", "~")) or name.count("/") > 1:
+    if path.suffix in (".json", ".gguf") or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise TokenizerError(f"there is no tokenizer at {name}")
     return _from_hub(name)
 
@@ -211,7 +213,15 @@ def _from_hub(name: str) -> TextTokenizer:
     return _from_files(tokenizer, config, template)
 
 
-def _smollm2_file() -> Path:
+def cache_folder() -> Path:
+    """Where what is made once is kept: $COA_CACHE, or the user's cache folder."""
+    folder = Path(os.environ.get("COA_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "coa"))
+    folder = folder.expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def smollm2_file() -> Path:
     spec = importlib.util.find_spec(SMOLLM2_PACKAGE)
     folders = spec.submodule_search_locations if spec else None
     files = [file for folder in folders or [] for file in Path(folder).glob("*.gguf")]

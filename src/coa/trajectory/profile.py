@@ -15,11 +15,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from coa.errors import ProfileError
 from coa.trajectory.shapes import Form, Shape, expectation
-from coa.trajectory.types import OBSERVATION, Frozen, Message, Task
+from coa.trajectory.types import OBSERVATION, Frozen, FrozenDict, Message, Task
 
 SHIPPED: Final = ("web", "mhqa", "code", "math", "all", "nano")
 
@@ -39,16 +39,17 @@ class ScoreVerdict(Frozen):
     """A number that decides who comes next, e.g. `score: 3`."""
 
     read: Literal["score"] = "score"
-    label: str = "score"
+    label: str = Field("score", min_length=1)
     low: int = 1
     high: int = 4
     pass_at: int = 3
-    passed: tuple[str, ...]
-    failed: tuple[str, ...]
+    passed: tuple[str, ...] = Field(min_length=1)
+    failed: tuple[str, ...] = Field(min_length=1)
 
     def holds(self, text: str) -> bool | None:
         """Whether the last score in the text passes; None where there is no readable one."""
-        found = re.findall(rf"{re.escape(self.label)}[^0-9\n]{{0,20}}([0-9]{{1,6}})", text, re.IGNORECASE)
+        scale = r"(?:\s*\([^)\n]{0,20}\))?"  # "score (1-4): 3"
+        found = re.findall(rf"{re.escape(self.label)}{scale}[^0-9\n]{{0,20}}([0-9]{{1,6}})", text, re.IGNORECASE)
         inside = [int(number) for number in found if self.low <= int(number) <= self.high]
         return inside[-1] >= self.pass_at if inside else None
 
@@ -64,11 +65,11 @@ class GradeVerdict(Frozen):
 
     read: Literal["grades"] = "grades"
     points: tuple[str, ...] = Field(min_length=1)
-    grades: tuple[str, ...] = ("good", "average", "poor")
+    grades: tuple[str, ...] = Field(("good", "average", "poor"), min_length=2)
     """Best first; the last one fails."""
     passed: tuple[str, ...] = ()
     """Empty: any successor."""
-    failed: tuple[str, ...]
+    failed: tuple[str, ...] = Field(min_length=1)
 
     def holds(self, text: str) -> bool | None:
         points = "|".join(re.escape(point) for point in self.points)
@@ -128,7 +129,7 @@ class Profile(Frozen):
     about: str
     start: tuple[str, ...] = Field(min_length=1)
     """Who may act first, thoughts aside."""
-    agents: Mapping[str, Agent]
+    agents: Annotated[Mapping[str, Agent], AfterValidator(FrozenDict)]
     prompt: str
     """System prompt; `{agents}` and `{rules}` in it are replaced by what the rest of the profile says."""
     limits: Limits = Limits()
@@ -244,7 +245,9 @@ def load_profile(source: str | Path) -> Profile:
             f"there is no profile {name!r}; shipped are {', '.join(SHIPPED)}",
             cure="give the path of a .toml file for a profile of your own (coa profile show web --toml is a start)",
         )
-    return _parse(_with_base(_read_toml(path), path), path)
+    data = _read_toml(path)
+    data.setdefault("name", path.stem)
+    return _parse(_with_base(data, path), path)
 
 
 def shipped_toml(name: str) -> str:
@@ -358,8 +361,15 @@ def _reachable(profile: Profile, start: Iterable[str]) -> set[str]:
         tag = waiting.pop()
         if tag not in seen:
             seen.add(tag)
-            waiting.extend(profile.agents[tag].next)
+            waiting.extend(_ways(profile.agents[tag]))
     return seen
+
+
+def _ways(agent: Agent) -> tuple[str, ...]:
+    """Where an agent leads, its verdict considered: what neither outcome allows is no way."""
+    if agent.verdict is None:
+        return agent.next
+    return (*(agent.verdict.passed or agent.next), *agent.verdict.failed)
 
 
 def _either(names: Iterable[str]) -> str:

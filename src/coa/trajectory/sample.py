@@ -14,12 +14,15 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final
 
+from coa.trajectory.codec import neutralise, readable
 from coa.trajectory.ledger import Ledger, Sample, Tokenizer, ledger_of, ledgers_of
 from coa.trajectory.profile import Profile
 from coa.trajectory.types import OBSERVATION, Author, FrozenDict, Step, Trajectory
 
 KEPT_OF_AN_OBSERVATION: Final = 64
 """Tokens below which an observation is not cut: less than this tells the model nothing."""
+_FRAME: Final = 24
+"""About what the tags and the mark take."""
 _BATCH: Final = 64
 
 
@@ -97,17 +100,16 @@ def fit(
     if trajectory.tokenizer == tokenizer.fingerprint and any(step.tokens for step in trajectory.steps):
         return Drop.SAMPLED_TOO_LONG
     sizes = _observation_sizes(ledger, trajectory)
-    goal = max_tokens
+    level = _level(list(sizes.values()), excess=len(ledger) - max_tokens)
     # Tokens of a shortened text are not known before it is tokenised again; a few rounds get there.
-    for _ in range(6):
-        level = _level(list(sizes.values()), excess=len(ledger) - goal)
-        if level is None:
-            return Drop.TOO_LONG
-        shorter = _shorten(trajectory, tokenizer, {step for step, size in sizes.items() if size > level}, level)
-        length = len(fitted := ledger_of(shorter, tokenizer, profile))
-        if length <= max_tokens:
+    while level is not None and level >= KEPT_OF_AN_OBSERVATION:
+        tall = {step for step, size in sizes.items() if size > level}
+        shorter = _shorten(trajectory, tokenizer, profile, tall, level)
+        fitted = ledger_of(shorter, tokenizer, profile)
+        over = len(fitted) - max_tokens
+        if over <= 0:
             return shorter, fitted.to_sample(_agents(shorter))
-        goal -= length - max_tokens + 8
+        level -= max(-(-over // len(tall)), 4)
     return Drop.TOO_LONG
 
 
@@ -134,21 +136,25 @@ def _level(sizes: Sequence[int], *, excess: int) -> int | None:
     return None
 
 
-def _shorten(trajectory: Trajectory, tokenizer: Tokenizer, indices: set[int], level: int) -> Trajectory:
+def _shorten(
+    trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile, indices: set[int], level: int
+) -> Trajectory:
     steps = [
-        _cut_middle(step, tokenizer, level) if index in indices else step for index, step in enumerate(trajectory.steps)
+        _cut_middle(step, tokenizer, profile, level) if index in indices else step
+        for index, step in enumerate(trajectory.steps)
     ]
     return trajectory.model_copy(update={"steps": tuple(steps)})
 
 
-def _cut_middle(step: Step, tokenizer: Tokenizer, keep: int) -> Step:
-    (ids,) = tokenizer.encode([step.text])
+def _cut_middle(step: Step, tokenizer: Tokenizer, profile: Profile, keep: int) -> Step:
+    """Counted and cut as it is written, neutralised; kept readable, as all steps are."""
+    (ids,) = tokenizer.encode([neutralise(step.text, profile)])
     texts = tokenizer.split(ids)
-    half = max((keep - 24) // 2, 1)  # tags and the mark take about 24 tokens
+    half = max((keep - _FRAME) // 2, 1)
     if 2 * half >= len(texts):
         return step
-    head, tail = "".join(texts[:half]), "".join(texts[-half:])
-    cut = len(step.text) - len(head) - len(tail)
+    head, tail = (readable("".join(part), profile) for part in (texts[:half], texts[-half:]))
+    cut = max(len(step.text) - len(head) - len(tail), 0)
     return step.model_copy(
         update={
             "text": f"{head}\n[{cut} characters cut]\n{tail}",

@@ -165,19 +165,19 @@ def expectation(shape: Shape) -> str:
 
 def last_boxed(text: str) -> str | None:
     r"""Inside of the last `\boxed{...}` or `\fbox{...}` whose braces balance, or None. Of nested ones, the outer."""
-    best: str | None = None
+    best: tuple[int, int] | None = None
     open_braces: list[int | None] = []  # where the inside of a box begins; None for any other brace
     for token in _BRACES.finditer(text):
         piece = token.group()
         if piece == "}":
             start = open_braces.pop() if open_braces else None
             if start is not None:
-                best = text[start : token.start()]
+                best = (start, token.start())
         elif piece == "{":
             open_braces.append(None)
         elif piece.endswith("{"):
             open_braces.append(token.end())
-    return best
+    return None if best is None else text[best[0] : best[1]]
 
 
 _BRACES: Final = re.compile(r"\\(?:boxed|fbox)[ \t]*+\{|\\.|[{}]", re.DOTALL)

@@ -70,13 +70,27 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
+def clean_text(text: str) -> str:
+    """Lone surrogates cannot be written to any file; they become question marks."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+Text = Annotated[str, AfterValidator(clean_text)]
+
+
 class FrozenDict(dict[str, Any]):
     """A dict that refuses change, so that a frozen record stays what it was; otherwise like any dict."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("this record is frozen; make a changed copy with model_copy(update=...)")
 
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = _refuse
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[object, ...]:
         return FrozenDict, (dict(self),)
@@ -119,7 +133,7 @@ class Message(Frozen):
     """One message of a prompt, before the model's chat template is applied."""
 
     role: Literal["system", "user", "assistant"]
-    content: str
+    content: Text
 
 
 class Repair(Frozen):
@@ -145,10 +159,10 @@ class Step(Frozen):
 
     agent: str
     """The agent's tag in the profile, e.g. `think`, `web_search`, `observation`."""
-    text: str
+    text: Text
     """The content, with tag-like text readable (the codec neutralises it when it writes)."""
     author: Author = Author.MODEL
-    surface: str | None = None
+    surface: Text | None = None
     """The exact characters in the transcript, tags and separators included; None when they are the canonical ones."""
     given: int = Field(0, ge=0)
     """How many leading characters of the surface the environment wrote for the model, such as a forced `<answer>`."""
@@ -206,8 +220,8 @@ class Task(Frozen):
     """Something to solve. Rows of JSONL or Parquet with these fields are tasks."""
 
     id: str = Field(min_length=1)
-    question: str
-    answer: Annotated[tuple[str, ...], BeforeValidator(_as_answers)] = ()
+    question: Text
+    answer: Annotated[tuple[Text, ...], BeforeValidator(_as_answers)] = ()
     """Accepted answers; any one of them is right. A single string or number is taken as one answer."""
     profile: str | None = None
     tests: CodeTests | None = None

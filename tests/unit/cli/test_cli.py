@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -160,6 +161,33 @@ def test_export_replaces_only_when_told(runs: Path, tmp_path: Path) -> None:
     assert "exists already" in str(refused.exception) and out.read_text() == "precious"
     assert run(app, ["export", str(runs), "--to", "alpaca", "--out", str(out), "--force"]).exit_code == 0
     assert out.read_text().count("\n") == 2
+
+
+def test_export_makes_missing_folders_and_names_wrong_endings(runs: Path, tmp_path: Path) -> None:
+    assert run(app, ["export", str(runs), "--to", "alpaca", "--out", str(tmp_path / "a" / "b.jsonl")]).exit_code == 0
+    for target, name in (("alpaca", "x.csv"), ("atif", "x.parquet"), ("alpaca", "folder")):
+        refused = run(app, ["export", str(runs), "--to", target, "--out", str(tmp_path / name)])
+        assert f"is not written to '{name}'" in str(refused.exception)
+
+
+def test_escape_sequences_in_pages_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    write(path, [make_trajectory(("observation", "\x1b]0;owned\x07\x1b[2J"), ("answer", "a"))])
+    for option in ("--no-pager", "--mask"):
+        assert "\x1b" not in run(app, ["inspect", str(path), option]).stdout
+
+
+def test_an_error_inside_the_pager_ends_it(runs: Path) -> None:
+    """On a pseudo-terminal, where the pager really runs."""
+    import pty
+
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "coa.cli", "inspect", str(runs), "--task", "zz"]
+    environment = os.environ | {"PAGER": "cat", "TERM": "xterm"}
+    done = subprocess.run(command, stdout=slave, stderr=subprocess.PIPE, text=True, timeout=60, env=environment)
+    os.close(slave)
+    os.close(master)
+    assert done.returncode == 1 and "no task 'zz'" in done.stderr
 
 
 def test_export_writes_atif_documents_into_a_folder(runs: Path, tmp_path: Path) -> None:

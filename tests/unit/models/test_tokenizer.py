@@ -101,6 +101,20 @@ def test_sources_that_are_not_there(source: str, reason: str) -> None:
         load_tokenizer(source)
 
 
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1-8B", "gpt2"])
+def test_names_with_dots_are_hub_ids(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def download(repo: str, filename: str) -> str:
+        asked.append(repo)
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    with pytest.raises(TokenizerError, match="from the hub"):
+        load_tokenizer(name)
+    assert asked == [name]
+
+
 def test_folders_and_files_that_hold_none(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"has no tokenizer\.json"):
         load_tokenizer(tmp_path)

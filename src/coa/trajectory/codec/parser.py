@@ -12,7 +12,7 @@ from typing import Final
 from coa.trajectory.codec.writer import canonical, element, patterns, readable
 from coa.trajectory.profile import Kind, Profile
 from coa.trajectory.shapes import Form, Reading, read
-from coa.trajectory.types import OBSERVATION, Author, Repair, RepairKind, Step
+from coa.trajectory.types import OBSERVATION, Author, Repair, RepairKind, Step, clean_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Parser:
     def feed(self, chunk: str) -> list[Event]:
         if self._finished:
             raise ValueError("this parser has finished")
-        data = self._held + _clean(chunk)
+        data = self._held + clean_text(chunk)
         position = 0
         for tag in self._patterns.tag.finditer(data):
             self._text(data[position : tag.start()])
@@ -206,7 +206,7 @@ class Parser:
             self._end_implicitly()
             self._record_pending()
             if overshoot:
-                self._gap.append(_clean(overshoot))
+                self._gap.append(clean_text(overshoot))
             self._settle_the_rest()
             self._finished = True
         return self._take_events()
@@ -259,7 +259,9 @@ class Parser:
             self._drop_stray(written, agent)
 
     def _opening_inside(self, draft: _Draft, written: str, agent: str) -> None:
-        if not draft.tagged:
+        # In a transcript an observation begins wherever its tag stands, forgotten closing tags and fences or not: what
+        # is taken for the environment's by mistake is only lost, what is taken for the model's is trained.
+        if not draft.tagged or (self._transcript and agent == OBSERVATION):
             self._end_implicitly()
             self._begin(agent, written)
         elif agent == draft.agent and draft.blank:
@@ -489,17 +491,6 @@ class Parser:
     def _take_events(self) -> list[Event]:
         events, self._events = self._events, []
         return events
-
-
-def _clean(text: str) -> str:
-    """Lone surrogates cannot be written to any file; they become question marks."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
 
 
 def _note(repairs: list[Repair], kind: RepairKind, detail: str) -> None:

@@ -31,7 +31,7 @@ def from_alpaca(row: Row, profile: Profile | None = None) -> Trajectory:
         steps=steps,
         stop=Stop.ANSWERED if answered else Stop.UNANSWERED,
         prompt=_prompt(instruction, question),
-        meta={"format": "alpaca"},
+        meta={"format": "alpaca"} if instruction else {"format": "alpaca", "prompt_field": "input"},
     )
 
 
@@ -39,6 +39,8 @@ def to_alpaca(trajectory: Trajectory, profile: Profile) -> dict[str, Any]:
     messages = trajectory.prompt or profile.messages(trajectory.task)
     system = "\n\n".join(message.content for message in messages if message.role == "system")
     rest = "\n\n".join(message.content for message in messages if message.role != "system")
+    if not system and trajectory.meta.get("prompt_field") != "input":
+        system, rest = rest, ""  # a prompt of one message is an instruction without input
     return {"instruction": system, "input": rest, "output": render(trajectory.steps, profile)}
 
 

@@ -13,7 +13,7 @@ from coa.trajectory.formats.alpaca import from_alpaca, is_alpaca
 from coa.trajectory.formats.rows import first_row, read_rows
 from coa.trajectory.formats.tasks import to_task
 from coa.trajectory.profile import Profile
-from coa.trajectory.store import find, is_trajectory_parquet, read
+from coa.trajectory.store import find, is_trajectory_parquet, parsed, read
 from coa.trajectory.types import Trajectory
 
 
@@ -59,5 +59,5 @@ def read_trajectories(path: str | Path, profile: Profile | None = None) -> Itera
 
 
 def _json_list(path: Path) -> Iterator[Trajectory]:
-    for row in read_rows(path):
-        yield Trajectory.from_json(orjson.dumps(row))
+    for number, row in enumerate(read_rows(path), start=1):
+        yield parsed(orjson.dumps(row), f"{path}, row {number}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
@@ -15,6 +16,7 @@ from coa.errors import StoreError
 from coa.trajectory.store.jsonl import read_lines
 
 Row = Mapping[str, Any]
+_BATCH: Final = 256
 
 
 def read_rows(path: str | Path) -> Iterator[Row]:
@@ -37,7 +39,7 @@ def first_row(path: str | Path) -> Row:
     """To see what kind of rows a file holds."""
     row = next(iter(read_rows(path)), None)
     if row is None:
-        raise StoreError(f"{path} is empty")
+        raise StoreError(f"{path} holds no row: it is empty, or its only line is not valid JSON")
     return row
 
 
@@ -94,20 +96,28 @@ def _write_joined(path: Path, rows: Iterable[bytes], before: bytes, between: byt
 
 
 def _write_parquet(path: Path, rows: Iterable[bytes]) -> int:
-    """Column types come from the first rows; a row that does not fit them is an error, not a guess."""
-    count, writer = 0, None
-    source = iter(rows)
-    try:
-        while batch := [orjson.loads(row) for row in islice(source, 256)]:
-            table = pa.Table.from_pylist(batch, schema=writer.schema if writer else None)
-            writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
-            writer.write_table(table)
-            count += len(batch)
-    except pa.ArrowException as error:
-        raise StoreError(f"rows {count + 1} and after do not fit the columns of those before: {error}") from error
-    finally:
-        if writer:
-            writer.close()
-    if writer is None:
-        raise StoreError("there are no rows to write")
+    """In two passes over a temporary copy: the columns are those of all rows, not of the first ones."""
+    count, schema = 0, None
+    with tempfile.TemporaryFile() as spool:
+        try:
+            source = iter(rows)
+            while batch := list(islice(source, _BATCH)):
+                found = pa.Table.from_pylist(_aligned([orjson.loads(row) for row in batch])).schema
+                schema = found if schema is None else pa.unify_schemas([schema, found], promote_options="permissive")
+                spool.writelines(row + b"\n" for row in batch)
+                count += len(batch)
+            if schema is None:
+                raise StoreError("there are no rows to write")
+            spool.seek(0)
+            with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+                while batch := list(islice(spool, _BATCH)):
+                    writer.write_table(pa.Table.from_pylist([orjson.loads(row) for row in batch], schema=schema))
+        except pa.ArrowException as error:
+            raise StoreError(f"these rows do not fit one table: {error}", cure="write them to .jsonl") from error
     return count
+
+
+def _aligned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Arrow takes its columns from the first row; give that one every key of the batch."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return [dict.fromkeys(keys) | rows[0], *rows[1:]]

@@ -32,16 +32,19 @@ def read_tasks(path: str | Path) -> Iterator[Task]:
 
 
 def tasks_of(rows: Iterable[Row], *, source: str = "rows") -> Iterator[Task]:
-    seen: dict[str, int] = {}
+    seen: set[str] = set()
     for number, row in enumerate(rows, start=1):
         try:
             task = to_task(row)
-        except (ValidationError, ValueError) as error:
-            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        except (ValidationError, ValueError, TypeError, KeyError, AttributeError) as error:  # rows of any shape
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{error}"
             raise StoreError(f"{source}, row {number} is not a task: {reason}") from error
-        seen[task.id] = seen.get(task.id, 0) + 1
         # Two tasks under one id would be taken for two attempts at one task.
-        yield task if seen[task.id] == 1 else task.model_copy(update={"id": f"{task.id}#{seen[task.id]}"})
+        identity, again = task.id, 2
+        while identity in seen:
+            identity, again = f"{task.id}#{again}", again + 1
+        seen.add(identity)
+        yield task if identity == task.id else task.model_copy(update={"id": identity})
 
 
 def to_task(row: Row) -> Task:
@@ -53,13 +56,13 @@ def to_task(row: Row) -> Task:
     answer = _first(row, _ANSWERS)
     own = {name: row[name] for name in ("profile", "tests", "files", "prompt") if row.get(name) is not None}
     used = {*_IDS, *_QUESTIONS, *_ANSWERS, *own, "meta"}
-    meta = {**dict(row.get("meta") or {}), **{key: value for key, value in row.items() if key not in used}}
+    others = {key: value for key, value in row.items() if key not in used and value is not None}
     identity = _first(row, _IDS)
     return Task(
         id=str(identity) if identity is not None else content_id(str(question), answer),
         question=str(question),
         answer=_plain(answer),
-        meta={key: _plain(value) for key, value in meta.items() if value is not None},
+        meta={key: _plain(value) for key, value in {**dict(row.get("meta") or {}), **others}.items()},
         **own,
     )
 
@@ -75,8 +78,10 @@ def content_id(question: str, answer: object) -> str:
 
 
 def _from_rl_row(row: Row) -> Task:
-    info = row.get("extra_info") or {}
-    prompt = tuple(Message.model_validate({k: m[k] for k in ("role", "content")}) for m in row.get("prompt") or ())
+    info = _parse_truth(row.get("extra_info")) or {}
+    if not isinstance(info, Mapping):
+        raise ValueError(f"its extra_info is {type(info).__name__}, not an object")
+    prompt = _messages(row.get("prompt"))
     question = info.get("question") or (_question_in(prompt[-1].content) if prompt else None)
     if not question:
         raise ValueError("it has neither a prompt nor extra_info.question")
@@ -97,6 +102,12 @@ def _from_rl_row(row: Row) -> Task:
         prompt=prompt or None,
         meta={"data_source": source, "ability": str(row.get("ability") or ""), **meta},
     )
+
+
+def _messages(prompt: Any) -> tuple[Message, ...]:
+    """A list of messages, or a bare string from the user."""
+    rows = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    return tuple(Message(role=row["role"], content=row["content"]) for row in rows or ())
 
 
 def _question_in(content: str) -> str:
@@ -124,6 +135,7 @@ def _tests(truth: object) -> CodeTests | None:
     outputs = truth.get("expected_output", truth.get("outputs"))
     if inputs is None or outputs is None:
         return None
+    inputs, outputs = ([side] if isinstance(side, str) else side for side in (inputs, outputs))
     if len(inputs) != len(outputs):
         raise ValueError(f"{len(inputs)} test inputs but {len(outputs)} expected outputs")
     return CodeTests(cases=tuple(TestCase(stdin=str(i), expected=str(o)) for i, o in zip(inputs, outputs, strict=True)))

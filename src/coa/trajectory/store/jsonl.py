@@ -45,14 +45,17 @@ class JsonlWriter:
         """One record, already JSON."""
         data = memoryview(line + b"\n")
         with _locked(self._fd):
+            _repair(self._fd, self.path)  # another writer may have been killed since we opened the file
             start = os.fstat(self._fd).st_size
             try:
                 while data:
                     data = data[os.write(self._fd, data) :]
-            except OSError as error:
-                # A full disk takes part of a record; what was whole before stays whole.
+            except BaseException as error:
+                # A full disk or an interrupt takes part of a record; what was whole before stays whole.
                 os.ftruncate(self._fd, start)
-                raise StoreError(f"cannot append to {self.path}: {error.strerror}") from error
+                if isinstance(error, OSError):
+                    raise StoreError(f"cannot append to {self.path}: {error.strerror}") from error
+                raise
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -72,16 +75,19 @@ def read_jsonl(path: str | Path) -> Iterator[Trajectory]:
     """Records in order. A torn last line is left out with a warning; a bad line before it is an error."""
     path = Path(path)
     for number, line in read_lines(path):
-        try:
-            yield Trajectory.from_json(line)
-        except SchemaVersionError as error:
-            raise SchemaVersionError(f"{path}, line {number}: {error.message}", cure=error.cure) from error
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise StoreError(
-                f"{path}, line {number} is not a trajectory: {where + ': ' if where else ''}{first['msg']}"
-            ) from error
+        yield parsed(line, f"{path}, line {number}")
+
+
+def parsed(line: bytes, where: str) -> Trajectory:
+    """A record, or an error that says where the bad one is."""
+    try:
+        return Trajectory.from_json(line)
+    except SchemaVersionError as error:
+        raise SchemaVersionError(f"{where}: {error.message}", cure=error.cure) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise StoreError(f"{where} is not a trajectory: {field + ': ' if field else ''}{first['msg']}") from error
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -92,6 +98,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     with file:
         for number, line in enumerate(file, start=1):
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
             if not line.endswith(b"\n") and not _is_json(line):
                 log.warning("%s: line %d is torn and left out; opening the file to append repairs it", path, number)
                 return

@@ -5,19 +5,19 @@ Written in row groups of bounded size to a file beside the target, which replace
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from coa.errors import StoreError
-from coa.trajectory.types import SCHEMA_VERSION, Trajectory
+from coa.trajectory.types import SCHEMA_VERSION, Step, Trajectory
 
 _GROUP_BYTES: Final = 32 << 20
 _GROUP_ROWS: Final = 1_000
@@ -75,6 +75,7 @@ class ParquetWriter:
         self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         self._rows: list[dict[str, Any]] = []
         self._bytes = 0
+        self._closed = False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(self._temporary, SCHEMA, compression="zstd")
@@ -83,15 +84,17 @@ class ParquetWriter:
 
     def write(self, record: Trajectory) -> None:
         self._rows.append(_to_row(record))
-        self._bytes += sum(len(step.text) for step in record.steps) + 512
+        self._bytes += sum(_weight(step) for step in record.steps) + 512
         if self._bytes >= _GROUP_BYTES or len(self._rows) >= _GROUP_ROWS:
             self._flush()
 
     def close(self) -> None:
         """Finish the file and put it in place."""
-        self._flush()
-        self._writer.close()
-        os.replace(self._temporary, self.path)
+        if not self._closed:
+            self._closed = True
+            self._flush()
+            self._writer.close()
+            os.replace(self._temporary, self.path)
 
     def _flush(self) -> None:
         if self._rows:
@@ -107,8 +110,15 @@ class ParquetWriter:
         if error is None:
             self.close()
         else:
+            self._closed = True
             self._writer.close()
             self._temporary.unlink(missing_ok=True)
+
+
+def _weight(step: Step) -> int:
+    """About what a step takes in memory as a row."""
+    tokens = 72 * len(step.tokens.ids) if step.tokens else 0
+    return len(step.text) + len(step.surface or "") + tokens + 256
 
 
 def read_parquet(path: str | Path) -> Iterator[Trajectory]:
@@ -154,20 +164,20 @@ def _to_row(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _from_row(row: dict[str, Any]) -> Trajectory:
+    if row["schema_version"] != SCHEMA_VERSION:
+        return Trajectory.model_validate({"schema_version": row["schema_version"]})  # refuses, and says how to cure it
     for step in row["steps"]:
         ids, logprobs = step.pop("ids"), step.pop("logprobs")
         step["tokens"] = None if ids is None else {"ids": ids, "logprobs": logprobs}
-        step["meta"] = orjson.loads(step["meta"])
-    row["task"] = orjson.loads(row["task"])
-    row["meta"] = orjson.loads(row["meta"])
-    row["failure"] = row["failure"] and orjson.loads(row["failure"])
+        step["meta"] = json.loads(step["meta"])
+    row["task"] = json.loads(row["task"])
+    row["meta"] = json.loads(row["meta"])
+    row["failure"] = row["failure"] and json.loads(row["failure"])
     row["scores"] = {score.pop("name"): score for score in row["scores"]}
     for repeated in ("task_id", "question", "answer"):
         del row[repeated]
-    if row["schema_version"] != SCHEMA_VERSION:
-        return Trajectory(**row)  # refuses, and says how to cure it
     return Trajectory.model_validate(row)
 
 
 def _json(value: object) -> str:
-    return orjson.dumps(value).decode()
+    return json.dumps(value, ensure_ascii=False)  # unlike orjson it takes integers of any size
