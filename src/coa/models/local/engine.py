@@ -1,0 +1,355 @@
+"""Continuous batching: rows leave the batch at a stop string, keep their KV, and come back with their observation.
+
+The past is never computed again: a request that goes on where a resting row ended wakes that row, and one that shares a
+prefix with any row (the prompt of a group) copies its KV. Finished rows are replaced at once; memory is bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+from transformers import PreTrainedModel
+
+from coa.models.base import Finish, Sampling
+from coa.models.local.sampling import choose
+from coa.models.local.slots import NAME, Chunk, Slots, Step
+from coa.trajectory import Tokenizer
+
+log = logging.getLogger(__name__)
+CHUNK_TOKENS: Final = 256
+"""New text taken in per step beside the decoding rows."""
+LENGTH_STEP: Final = 256
+_TAIL_TOKENS: Final = 48
+"""How many of the last tokens are searched for a stop string."""
+_SHARED: Final = 16
+"""A shared prefix shorter than this is not worth copying."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    ids: list[int]
+    logprobs: list[float]
+    finish: Finish
+    computed: int
+    """How many tokens of the context had to be computed; the others were remembered."""
+
+
+@dataclass(eq=False)
+class Request:
+    """One call: go on after `ids`. `done` is called once, from the engine's thread."""
+
+    ids: list[int]
+    stop: tuple[str, ...]
+    sampling: Sampling
+    done: Callable[[Result | Exception], None]
+    on_text: Callable[[str], None] | None = None
+    cancelled: bool = False
+    random: random.Random = field(default_factory=random.Random)
+
+
+@dataclass(eq=False)
+class Row:
+    """A sequence with KV in a slot: busy with a request, or resting."""
+
+    slot: int
+    ids: list[int]
+    computed: int = 0
+    request: Request | None = None
+    started: int = 0
+    """Where the sampled tokens begin."""
+    recomputed: int = 0
+    logprobs: list[float] = field(default_factory=list)
+    used: int = 0
+    """When it was last busy, for choosing whom to forget."""
+
+    @property
+    def due(self) -> int:
+        return len(self.ids) - self.computed
+
+
+class Engine:
+    """Runs in a thread of its own; `submit` from anywhere."""
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: Tokenizer, *, max_rows: int = 32, kv_bytes: int = 2 << 30
+    ) -> None:
+        model.train(False)
+        model.set_attn_implementation(NAME)
+        self._decoder = model.get_decoder()  # type: ignore[no-untyped-call]
+        self._head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+        self._device = next(model.parameters()).device
+        if self._device.type == "cpu":
+            lay_out_for_few_rows(model)
+        self._tokenizer = tokenizer
+        self._ends = _ends(model, tokenizer)
+        self._max_rows = max_rows
+        self._kv_bytes = kv_bytes
+        self._slots = Slots(model, count=max_rows, length=LENGTH_STEP)
+        self._rows: list[Row] = []
+        self._waiting: list[Request] = []
+        self._inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._clock = 0
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="coa-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def longest(self) -> int:
+        """Tokens that one row may have at most."""
+        return self._kv_bytes // self._slots.bytes_per_token
+
+    def submit(self, request: Request) -> None:
+        if self._closed:
+            raise RuntimeError("the engine is closed")
+        self._inbox.put(request)
+
+    def close(self) -> None:
+        self._closed = True
+        self._inbox.put(None)
+        self._thread.join(timeout=60)
+
+    # ---- the thread
+
+    def _work(self) -> None:
+        try:
+            with torch.inference_mode():
+                while self._take_requests():
+                    self._drop_cancelled()
+                    self._admit()
+                    if any(row.request for row in self._rows):
+                        self._step()
+        except Exception as error:
+            log.exception("the engine broke")
+            self._closed = True
+            self._fail_all(error)
+
+    def _take_requests(self) -> bool:
+        """False when it is time to end. Waits only when there is nothing to do."""
+        idle = not self._waiting and not any(row.request for row in self._rows)
+        while idle or not self._inbox.empty():
+            request = self._inbox.get()
+            if request is None:
+                self._fail_all(RuntimeError("the engine was closed"))
+                return False
+            self._waiting.append(request)
+            idle = False
+        return True
+
+    def _fail_all(self, error: Exception) -> None:
+        for request in [*self._waiting, *(row.request for row in self._rows if row.request)]:
+            request.done(error)
+        self._waiting, self._rows = [], []
+        while not self._inbox.empty():
+            late = self._inbox.get()
+            if late is not None:
+                late.done(error)
+
+    def _drop_cancelled(self) -> None:
+        self._waiting = [request for request in self._waiting if not request.cancelled]
+        for row in self._rows:
+            if row.request and row.request.cancelled:
+                row.request = None
+                del row.ids[row.computed :]
+
+    # ---- rows come and go
+
+    def _admit(self) -> None:
+        postponed = []
+        for request in self._waiting:
+            busy = sum(row.request is not None for row in self._rows)
+            if busy >= self._max_rows or not self._place(request):
+                postponed.append(request)
+        self._waiting = postponed
+
+    def _place(self, request: Request) -> bool:
+        """Give the request a row; False to ask again later."""
+        if not request.ids or len(request.ids) + request.sampling.max_tokens > self.longest:
+            room = self.longest
+            request.done(ValueError(f"{len(request.ids)} tokens and their continuation do not fit into {room} tokens"))
+            return True
+        known = len(request.ids) - 1  # the last token is always computed: its logits are needed
+        best, shared = None, 0
+        for row in self._rows:
+            common = _common(row.ids[: row.computed], request.ids[:known])
+            if row.request is None and common == row.computed and common >= max(shared, 1):
+                best, shared = row, common
+                continue
+            if common > shared:
+                best, shared = row, common
+            # Somebody is computing what this request shares with it: wait, then copy.
+            if row.request and row.due > 1 and _common(row.ids, request.ids[:known]) >= max(shared, _SHARED) + _SHARED:
+                return False
+        if best is not None and best.request is None and shared == best.computed:
+            row = best
+        else:
+            free = self._free_slot()
+            if free is None:
+                return False
+            row = Row(free, [])
+            if best is not None and shared >= _SHARED and best in self._rows:
+                self._slots.copy(best.slot, free, shared)
+                row.computed = shared
+            self._rows.append(row)
+        row.ids, row.request = list(request.ids), request
+        row.started, row.logprobs, row.recomputed = len(request.ids), [], len(request.ids) - row.computed
+        return True
+
+    def _free_slot(self) -> int | None:
+        taken = {row.slot for row in self._rows}
+        free = next((slot for slot in range(self._slots.count) if slot not in taken), None)
+        if free is not None:
+            return free
+        resting = [row for row in self._rows if row.request is None]
+        if not resting:
+            return None
+        forgotten = min(resting, key=lambda row: row.used)
+        self._rows.remove(forgotten)
+        return forgotten.slot
+
+    def _fit(self) -> None:
+        """Make the slots long enough for the next step, forgetting resting rows where memory is short."""
+        need = max(len(row.ids) for row in self._rows if row.request)
+        if need <= self._slots.length:
+            return
+        length = -(-need // LENGTH_STEP) * LENGTH_STEP
+        count = max(min(self._slots.count, self._kv_bytes // (length * self._slots.bytes_per_token)), 1)
+        ranked = sorted(self._rows, key=lambda row: (row.request is None, -row.used))
+        for row in ranked[count:]:
+            if row.request is not None:  # no room beside the others: it starts again when there is
+                row.request.ids = row.request.ids[: row.started]
+                self._waiting.append(row.request)
+        self._rows = ranked[:count]
+        kept = [(row.slot, row.computed) for row in self._rows]
+        self._slots.resize(count=count, length=length, keep=kept)
+        for slot, row in enumerate(self._rows):
+            row.slot = slot
+
+    # ---- one forward pass
+
+    def _step(self) -> None:
+        self._clock += 1
+        self._fit()
+        busy = [row for row in self._rows if row.request]
+        decoding = [row for row in busy if row.due == 1]
+        self._gather(decoding)
+        decoding.sort(key=lambda row: row.slot)
+        chunks: list[Chunk] = []
+        reading: list[tuple[Row, int]] = []
+        tokens = [row.ids[-1] for row in decoding]
+        positions = [row.computed for row in decoding]
+        room = CHUNK_TOKENS
+        for row in busy:
+            if row.due > 1 and room > 0:
+                size = min(row.due, room)
+                chunks.append(Chunk(row.slot, row.computed, len(tokens), len(tokens) + size))
+                tokens += row.ids[row.computed : row.computed + size]
+                positions += range(row.computed, row.computed + size)
+                reading.append((row, size))
+                room -= size
+        place = torch.tensor(positions, device=self._device)
+        step = Step(self._slots, place[: len(decoding)], chunks)
+        hidden = self._decoder(
+            input_ids=torch.tensor([tokens], device=self._device),
+            position_ids=place[None],
+            use_cache=False,
+            coa_step=step,
+        ).last_hidden_state[0]
+        ready, at = list(decoding), list(range(len(decoding)))
+        for row in decoding:
+            row.computed += 1
+        for (row, size), chunk in zip(reading, chunks, strict=True):
+            row.computed += size
+            if row.due == 0:
+                ready.append(row)
+                at.append(chunk.last - 1)
+        if ready:
+            self._extend(ready, self._head(hidden[torch.tensor(at, device=self._device)]))
+
+    def _gather(self, decoding: Sequence[Row]) -> None:
+        """Bring the decoding rows into the slots 0 to n-1, so that their KV is one block."""
+        size = len(decoding)
+        holders = {row.slot: row for row in self._rows}
+        outside = [row for row in decoding if row.slot >= size]
+        members = {id(row) for row in decoding}
+        for slot in range(size):
+            holder = holders.get(slot)
+            if holder is not None and id(holder) in members:
+                continue
+            row = outside.pop()
+            if holder is None:
+                self._slots.copy(row.slot, slot, row.computed)
+            else:
+                self._slots.swap(row.slot, slot, max(row.computed, holder.computed))
+                holder.slot = row.slot
+            row.slot = slot
+
+    def _extend(self, rows: Sequence[Row], logits: torch.Tensor) -> None:
+        requests = [row.request for row in rows]
+        settings = [request.sampling for request in requests if request]
+        draws = [request.random.random() for request in requests if request]
+        tokens, logprobs = choose(logits, settings, draws)
+        for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
+            row.ids.append(token)
+            row.logprobs.append(logprob)
+            row.used = self._clock
+            self._finish_if_done(row, token)
+
+    def _finish_if_done(self, row: Row, token: int) -> None:
+        request = row.request
+        assert request is not None
+        sampled = row.ids[row.started :]
+        finish = None
+        if token in self._ends:
+            finish = Finish.END
+        else:
+            tail = self._tokenizer.decode(sampled[-_TAIL_TOKENS:])
+            if any(word in tail for word in request.stop):
+                finish = Finish.STOP
+            elif len(sampled) >= request.sampling.max_tokens:
+                finish = Finish.LENGTH
+        if request.on_text is not None:
+            request.on_text(self._tokenizer.decode(sampled[:-1] if finish is Finish.END else sampled))
+        if finish is None:
+            return
+        row.request = None
+        logprobs = row.logprobs
+        if finish is Finish.END:  # the end of the turn is no part of the text and is not gone on from
+            sampled, logprobs = sampled[:-1], logprobs[:-1]
+            row.ids.pop()
+            row.computed = min(row.computed, len(row.ids))
+        request.done(Result(sampled, logprobs, finish, row.recomputed))
+
+
+def lay_out_for_few_rows(model: PreTrainedModel) -> None:
+    """Store linear weights column by column: the same numbers, but on a CPU products of 8 to 48 rows run 2 to 3 times
+    as fast (measured: 55 -> 140 GFLOP/s at 32 rows), because nothing has to be packed anew for each product."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data = module.weight.data.t().contiguous().t()
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common prefix; slices are compared whole, which is what makes it quick."""
+    low, high = 0, min(len(one), len(other))
+    if one[:high] == other[:high]:
+        return high
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if one[:middle] == other[:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _ends(model: PreTrainedModel, tokenizer: Tokenizer) -> frozenset[int]:
+    configured = model.generation_config.eos_token_id if model.generation_config else None
+    listed = configured if isinstance(configured, list) else [configured]
+    return frozenset(token for token in [*listed, tokenizer.end_of_turn] if token is not None)

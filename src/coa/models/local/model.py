@@ -1,0 +1,137 @@
+"""`Model` over the local engine, and where its weights come from."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
+
+from coa.errors import ModelError
+from coa.models.base import Context, Finish, Generation, Sampling
+from coa.models.local.engine import Engine, Request, Result
+from coa.models.tokenizer import SMOLLM2, TextTokenizer, cache_folder, load_tokenizer, smollm2_file
+from coa.trajectory import Tokenizer, Tokens, Usage
+
+
+class LocalModel:
+    """A causal LM in this process. Many `generate` calls at once share its batches."""
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: Tokenizer, *, name: str, max_rows: int = 32, kv_bytes: int = 2 << 30
+    ) -> None:
+        self._name = name
+        self._tokenizer = tokenizer
+        self._engine = Engine(model, tokenizer, max_rows=max_rows, kv_bytes=kv_bytes)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    async def generate(
+        self,
+        context: Context,
+        *,
+        stop: Sequence[str],
+        sampling: Sampling,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Generation:
+        if context.ids is None:
+            raise ModelError("a local model needs the context as ids")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+        request = Request(
+            ids=list(context.ids),
+            stop=tuple(stop),
+            sampling=sampling,
+            done=lambda result: _settle(loop, future, result),
+            on_text=None if on_text is None else _in_loop(loop, on_text),
+            random=random.Random(sampling.seed),
+        )
+        try:
+            self._engine.submit(request)
+            result = await future
+        except asyncio.CancelledError:
+            request.cancelled = True
+            raise
+        except (ValueError, RuntimeError) as error:
+            raise ModelError(f"the local model {self._name} cannot go on: {error}") from error
+        usage = Usage(
+            prompt_tokens=len(context.ids),
+            completion_tokens=len(result.ids) + (result.finish is Finish.END),
+            cached_tokens=len(context.ids) - result.computed,
+            model_calls=1,
+        )
+        text = self._tokenizer.decode(result.ids)
+        tokens = Tokens(ids=tuple(result.ids), logprobs=tuple(result.logprobs))
+        return Generation(text, result.finish, usage, tokens)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._engine.close)
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, tell: Callable[[str], None]) -> Callable[[str], None]:
+    def told(text: str) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, text)
+
+    return told
+
+
+def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Result], result: Result | Exception) -> None:
+    def set_result() -> None:
+        if future.done():
+            return
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(set_result)
+
+
+def load_local(source: str | Path, *, max_rows: int = 32, kv_bytes: int = 2 << 30) -> LocalModel:
+    """`smollm2`, a model folder, or a hub id."""
+    model, tokenizer = load_weights(source)
+    return LocalModel(model, tokenizer, name=str(source), max_rows=max_rows, kv_bytes=kv_bytes)
+
+
+def load_weights(source: str | Path) -> tuple[PreTrainedModel, TextTokenizer]:
+    """Weights and tokenizer. fp32 on a CPU (bf16 is forty times slower on one without the units for it)."""
+    folder = str(_smollm2_folder() if str(source) == SMOLLM2 else source)
+    gpu = torch.cuda.is_available()
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16 if gpu else torch.float32)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"cannot load a model from {source}: {error}",
+            cure="give a model folder, a hub id, smollm2, or the URL of a model server",
+        ) from error
+    model.to("cuda" if gpu else "cpu")  # type: ignore[arg-type]
+    return model, load_tokenizer(SMOLLM2 if str(source) == SMOLLM2 else folder)
+
+
+def _smollm2_folder() -> Path:
+    """The embedded 4-bit weights as a plain model folder, made once: reading the GGUF takes half a minute."""
+    file = smollm2_file()
+    folder = cache_folder() / f"{file.stem}-{file.stat().st_size}"
+    if (folder / "config.json").is_file():
+        return folder
+    part = folder.with_name(folder.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    weights = AutoModelForCausalLM.from_pretrained(
+        str(file.parent), gguf_file=file.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
+    )
+    weights.save_pretrained(part)
+    shutil.rmtree(folder, ignore_errors=True)
+    part.rename(folder)
+    return folder

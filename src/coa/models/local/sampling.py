@@ -1,0 +1,48 @@
+"""The next token of each row: cheap on wide vocabularies, exact in its logprobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from coa.models.base import Sampling
+
+
+def choose(logits: Tensor, settings: Sequence[Sampling], draws: Sequence[float]) -> tuple[list[int], list[float]]:
+    """Tokens and their logprobs, from logits [rows, vocabulary]; `draws` are uniform in [0, 1), one a row.
+
+    The logprob is that of the whole distribution at temperature 1, which a forward pass over the text gives again.
+    """
+    logits = logits.float()
+    chosen = torch.empty(len(settings), dtype=torch.long, device=logits.device)
+    for sampling in dict.fromkeys(settings):
+        rows = [row for row, other in enumerate(settings) if other == sampling]
+        index = torch.tensor(rows, device=logits.device)
+        drawn = torch.tensor([draws[row] for row in rows], device=logits.device, dtype=torch.float32)
+        chosen[index] = _sample(logits[index] if len(rows) < len(settings) else logits, sampling, drawn)
+    logprobs = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
+    return chosen.tolist(), logprobs.tolist()
+
+
+def _sample(logits: Tensor, sampling: Sampling, draws: Tensor) -> Tensor:
+    if sampling.temperature <= 0:
+        return logits.argmax(-1)
+    scaled = logits / sampling.temperature
+    vocabulary = scaled.shape[-1]
+    if 0 < sampling.top_k < vocabulary:
+        scaled, tokens = scaled.topk(sampling.top_k, dim=-1)
+    elif sampling.top_p < 1:
+        scaled, tokens = scaled.sort(dim=-1, descending=True)
+    else:
+        tokens = None
+    probabilities = scaled.softmax(-1)
+    if tokens is not None and sampling.top_p < 1:
+        before = probabilities.cumsum(-1) - probabilities
+        probabilities = probabilities.masked_fill(before >= sampling.top_p, 0.0)
+    # Inverse transform: torch.multinomial takes thirty times as long on a vocabulary of 49,152.
+    cumulative = probabilities.cumsum(-1)
+    at = torch.searchsorted(cumulative, (draws * cumulative[:, -1])[:, None], right=True)
+    at = at.clamp(max=scaled.shape[-1] - 1)
+    return at[:, 0] if tokens is None else tokens.gather(1, at)[:, 0]
