@@ -27,9 +27,11 @@ lint: setup  ## ruff, mypy --strict, import contracts
 demo: setup  ## set up and show on example runs what coa does so far
 	scripts/demo
 
-bench: setup  ## measure: codec MB/s, ledger tokens/s beside the bare tokenizer, growth with size
+bench: setup  ## measure codec, ledger, runtime and local engine beside what they are compared with
 	$(BIN)/python -m benchmarks.codec
 	$(BIN)/python -m benchmarks.ledger
+	$(BIN)/python -m benchmarks.runtime
+	$(BIN)/python -m benchmarks.engine 2>/dev/null
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from coa.errors import CoaError
     from coa.models.tokenizer import TextTokenizer, load_tokenizer
+    from coa.runtime import run, run_many
     from coa.trajectory import (
         Agent,
         Author,
@@ -52,6 +53,8 @@ _HOMES = {
     "TextTokenizer": "coa.models.tokenizer",
     "load_tokenizer": "coa.models.tokenizer",
     "read_tasks": "coa.trajectory.formats.tasks",
+    "run": "coa.runtime",
+    "run_many": "coa.runtime",
 }
 __all__ = [
     "Agent",
@@ -84,6 +87,8 @@ __all__ = [
     "read",
     "read_tasks",
     "render",
+    "run",
+    "run_many",
     "to_sample",
     "to_samples",
     "write",

@@ -11,6 +11,7 @@ from coa.cli.doctor import doctor
 from coa.cli.export import export
 from coa.cli.inspect import inspect
 from coa.cli.profile import profile
+from coa.cli.run import run
 from coa.errors import CoaError
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command()(run)
 app.command()(inspect)
 app.command()(export)
 app.add_typer(profile, name="profile")

@@ -73,9 +73,15 @@ class Model(Protocol):
         sampling: Sampling,
         on_text: Callable[[str], None] | None = None,
     ) -> Generation:
-        """Raises `ModelError` and nothing else. `on_text` hears text as it comes, where the model can stream."""
+        """Raises `ModelError` and nothing else. `on_text` hears the text so far, time and again where it can stream."""
 
     async def close(self) -> None: ...
+
+
+async def complete(model: Model, messages: Sequence[Message], *, sampling: Sampling) -> str:
+    """One reply to a prompt, for judges and the like; no chain."""
+    ids = model.tokenizer.encode_prompt(messages)[1] if model.tokenizer is not None else None
+    return (await model.generate(Context(messages, "", ids), stop=(), sampling=sampling)).text
 
 
 def first_stop(text: str, stop: Sequence[str]) -> tuple[int, str] | None:

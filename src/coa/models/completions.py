@@ -46,7 +46,7 @@ class CompletionsModel:
         if context.ids is None:
             raise ModelError("token mode needs the context as ids")
         ask = {Dialect.VLLM: self._vllm, Dialect.SGLANG: self._sglang, Dialect.LLAMACPP: self._llamacpp}[self._dialect]
-        ids, logprobs, finish, usage = await ask(context.ids, stop, sampling)
+        ids, logprobs, finish, usage = await ask(context.ids, stop, sampling, on_text)
         end = self._tokenizer.end_of_turn
         if ids and ids[-1] == end:
             ids, logprobs = ids[:-1], logprobs[:-1] if logprobs is not None else None
@@ -59,7 +59,7 @@ class CompletionsModel:
     async def close(self) -> None:
         await self._transport.close()
 
-    async def _vllm(self, ids: Sequence[int], stop: Sequence[str], sampling: Sampling) -> _Answer:
+    async def _vllm(self, ids: Sequence[int], stop: Sequence[str], sampling: Sampling, on_text: _Listener) -> _Answer:
         answer = await self._transport.post(
             "/v1/completions",
             {
@@ -79,7 +79,7 @@ class CompletionsModel:
         logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
         return choice["token_ids"], logprobs, _finish(choice, stop), _usage(answer)
 
-    async def _sglang(self, ids: Sequence[int], stop: Sequence[str], sampling: Sampling) -> _Answer:
+    async def _sglang(self, ids: Sequence[int], stop: Sequence[str], sampling: Sampling, on_text: _Listener) -> _Answer:
         answer = await self._transport.post(
             "/generate",
             {
@@ -111,7 +111,9 @@ class CompletionsModel:
         )
         return [pair[1] for pair in pairs], [pair[0] for pair in pairs], finish, usage
 
-    async def _llamacpp(self, ids: Sequence[int], stop: Sequence[str], sampling: Sampling) -> _Answer:
+    async def _llamacpp(
+        self, ids: Sequence[int], stop: Sequence[str], sampling: Sampling, on_text: _Listener
+    ) -> _Answer:
         """Streamed: whole answers lose the ids of what the stop string cut off."""
         body = {
             **_common(self._name, ids, stop, sampling),
@@ -136,11 +138,14 @@ class CompletionsModel:
                     logprobs.append(entry["logprob"])
                 if event.get("usage"):
                     usage = _usage(event)
+                if on_text and tokens[-1:] != [self._tokenizer.end_of_turn]:
+                    on_text(self._tokenizer.decode(tokens))
             return tokens, logprobs, _finish(last, stop, self._tokenizer.decode(tokens)), usage
 
         return await self._transport.retry(attempt)  # type: ignore[no-any-return]
 
 
+_Listener = Callable[[str], None] | None
 _Answer = tuple[list[int], list[float] | None, Finish, Usage]
 
 

@@ -1,6 +1,7 @@
 """Task + model + tools -> trajectory, one or thousands at a time."""
 
+from coa.runtime.best_of import Select, select
 from coa.runtime.chain import Called, Chain, ChainEvent, Observed, run
 from coa.runtime.many import Progress, run_many
 
-__all__ = ["Called", "Chain", "ChainEvent", "Observed", "Progress", "run", "run_many"]
+__all__ = ["Called", "Chain", "ChainEvent", "Observed", "Progress", "Select", "run", "run_many", "select"]

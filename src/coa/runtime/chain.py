@@ -117,7 +117,7 @@ class Chain:
         self._limits = limits or self._profile.limits
         self._messages = tuple(prompt or self._profile.messages(self._task))
         self._sample = sample
-        self._listen = listen or (lambda event: None)
+        self._listen = listen
         self._stops = _stops(self._profile)
         self._ledger = Ledger(model.tokenizer) if model.tokenizer is not None else None
         self._steps: list[Step] = []
@@ -218,7 +218,7 @@ class Chain:
         if key in self._made:
             return Observation(wording.repeated(self._made[key]), ok=False, meta={"error": "repeated"})
         self._made[key] = len(self._steps)
-        self._listen(Called(step.agent, reading.arguments))
+        self._tell(Called(step.agent, reading.arguments))
         self._usage = self._usage + Usage(tool_calls=1)
         self.doing = f"waiting for the tool {step.agent}"
         thoughts = (s.text for s in reversed(self._steps) if s.agent == self._profile.thought)
@@ -258,7 +258,7 @@ class Chain:
         self._write(Author.ENVIRONMENT, opening, len(self._steps))
         self.doing = "writing the final answer"
         try:
-            generation = await self._generate(("</answer>",), ANSWER_TOKENS)
+            generation = await self._generate(("</answer>",), ANSWER_TOKENS, given=opening)
         except ModelError:
             self._unwrite()
             self._fall_back()
@@ -280,7 +280,7 @@ class Chain:
 
     # ---- what the model wrote, what the environment writes
 
-    async def _generate(self, stop: Sequence[str], room: int) -> Generation:
+    async def _generate(self, stop: Sequence[str], room: int, *, given: str = "") -> Generation:
         self.doing = "waiting for the model"
         sampling = self._sampling
         limit = min(sampling.max_tokens, room)
@@ -296,6 +296,7 @@ class Chain:
             context,
             stop=stop,
             sampling=Sampling(sampling.temperature, sampling.top_p, sampling.top_k, limit, sampling.seed),
+            on_text=None if self._listen is None else self._preview(self._listen, given),
         )
         self._usage = self._usage + generation.usage
         if self._ledger is None:
@@ -308,16 +309,14 @@ class Chain:
         found = first_stop(text, stop)
         end = found[0] if found else len(text)
         parser = Parser(self._profile, given=given, ends_line=self._ends_line(before=bool(given)))
-        for event in parser.feed(text[:end]):
-            if isinstance(event, Opened | Delta):
-                self._listen(event)
+        parser.feed(text[:end])
         parser.finish(text[end:])
         steps = parser.steps
         if generation.tokens is not None and self._ledger is not None and steps:
             steps = self._with_tokens(steps, generation.tokens)
         for step in steps:
             self._keep(step)
-            self._listen(step)
+            self._tell(step)
         if text:
             self._text.append((Author.MODEL, text))
         if generation.tokens is not None and self._ledger is not None:
@@ -344,7 +343,26 @@ class Chain:
         text = canonical(step, self._profile, ends_line=self._ends_line())
         self._keep(step)
         self._write(Author.ENVIRONMENT, text, len(self._steps) - 1)
-        self._listen(Observed(step))
+        self._tell(Observed(step))
+
+    def _tell(self, event: ChainEvent) -> None:
+        if self._listen is not None:
+            self._listen(event)
+
+    def _preview(self, listen: Callable[[ChainEvent], None], given: str) -> Callable[[str], None]:
+        """Turns the text so far, as a model streams it, into events. Only for show: the record is read at the end."""
+        parser = Parser(self._profile, given=given)
+        shown = 0
+
+        def heard(text: str) -> None:
+            nonlocal shown
+            text = text.rstrip("\ufffd")  # a character that is not whole yet
+            for event in parser.feed(text[shown:]):
+                if isinstance(event, Opened | Delta):
+                    listen(event)
+            shown = max(shown, len(text))
+
+        return heard
 
     def _keep(self, step: Step) -> None:
         self._steps.append(step)

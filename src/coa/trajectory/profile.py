@@ -47,11 +47,16 @@ class ScoreVerdict(Frozen):
     failed: tuple[str, ...] = Field(min_length=1)
 
     def holds(self, text: str) -> bool | None:
-        """Whether the last score in the text passes; None where there is no readable one."""
+        """Whether the score in the text passes; None where there is no readable one."""
+        score = self.score(text)
+        return None if score is None else score >= self.pass_at
+
+    def score(self, text: str) -> int | None:
+        """The last score in the text that is on the scale."""
         scale = r"(?:\s*\([^)\n]{0,20}\))?"  # "score (1-4): 3"
         found = re.findall(rf"{re.escape(self.label)}{scale}[^0-9\n]{{0,20}}([0-9]{{1,6}})", text, re.IGNORECASE)
         inside = [int(number) for number in found if self.low <= int(number) <= self.high]
-        return inside[-1] >= self.pass_at if inside else None
+        return inside[-1] if inside else None
 
     def describe(self) -> str:
         return (
