@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from support.tiny import tiny_model
+from support.tokenizers import TEMPLATE
+
 ROOT = Path(__file__).parents[2]
 ROWS = [
     {
@@ -25,10 +28,10 @@ ROWS = [
 ]
 
 
-def coa(*arguments: object) -> str:
+def coa(*arguments: object, cwd: Path = ROOT) -> str:
     command = [sys.executable, "-m", "coa.cli", *map(str, arguments)]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, timeout=120, env=os.environ | {"COLUMNS": "200"}
+        command, capture_output=True, text=True, cwd=cwd, timeout=120, env=os.environ | {"COLUMNS": "200"}
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -65,3 +68,45 @@ def test_foreign_rows_become_trajectories_become_training_data(tmp_path: Path) -
 def test_the_examples_are_sound() -> None:
     shown = coa("inspect", "examples/runs.jsonl", "--no-pager")
     assert shown.count("0 violations") == 2
+
+
+TOOLS = """
+from coa.tools import Observation
+from coa.trajectory import Form, Shape
+
+
+class Lookup:
+    about = "looks a fact up."
+    shape = Shape(form=Form.LINE)
+    timeout_s = 5.0
+
+    async def call(self, arguments, context):
+        return Observation("the river Sill")
+"""
+
+
+def test_a_model_of_ones_own_is_run_inspected_and_exported(tmp_path: Path) -> None:
+    """Random weights know nothing, but they run the whole way: budgets end the run and lead it to an answer."""
+    model, tokenizer = tiny_model()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer._whole.save(str(tmp_path / "model" / "tokenizer.json"))
+    config = {"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}
+    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "mytools.py").write_text(TOOLS)
+    out = tmp_path / "run" / "trajectories.jsonl"
+    common = ["--model", tmp_path / "model", "--profile", "nano", "--tool", "web_search=mytools:Lookup", "--out", out]
+    shown = coa("run", "Which river?", *common, "--seed", 1, cwd=tmp_path)
+    assert "answer: " in shown and "tool calls" in shown
+    record = json.loads(coa("run", "Which river?", *common, "--seed", 2, "--json", cwd=tmp_path))
+    assert record["schema_version"] == 1 and record["meta"]["model"].endswith("model")
+    coa("run", "Which river?", *common, "--best-of", 3, cwd=tmp_path)
+    lines = out.read_text().splitlines()
+    assert len(lines) == 5
+
+    masked = coa("inspect", out.parent, "--mask", "--tokenizer", tmp_path / "model", "--json", "--limit", 1)
+    tokens = json.loads(masked)["tokens"]
+    first = json.loads(lines[0])
+    sampled = [i for step in first["steps"] for i in step.get("tokens", {}).get("ids", [])]
+    assert [token["id"] for token in tokens if token["trained"]] == sampled
+    coa("export", out.parent, "--to", "sharegpt", "--out", tmp_path / "sharegpt.json")
+    assert len(json.loads((tmp_path / "sharegpt.json").read_text())) == 5

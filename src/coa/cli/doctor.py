@@ -43,6 +43,7 @@ def examine() -> Iterator[Check]:
     yield _attempt("write trajectories here", _write_here)
     yield _attempt("tokenizer of the embedded model (smollm2)", _smollm2, needed=False)
     yield _attempt("tokenizers from the hub", _hub, needed=False)
+    yield _attempt("models in this process", _local, needed=False)
     yield _attempt("paging in the terminal", _pager, needed=False)
 
 
@@ -101,6 +102,19 @@ def _hub() -> str:
     if constants.HF_HUB_OFFLINE:
         return f"offline by HF_HUB_OFFLINE; only what is in {constants.HF_HUB_CACHE}"
     return f"from {constants.ENDPOINT} (not contacted), kept in {constants.HF_HUB_CACHE}"
+
+
+def _local() -> str:
+    """Asks the package list, not torch itself, which takes seconds to import."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = [f"{name} {version(name)}" for name in ("torch", "transformers", "accelerate", "gguf")]
+    except PackageNotFoundError as error:
+        raise CoaError(
+            f"{error.name} is not installed", cure=f"{sys.executable} -m pip install 'chain-of-agents[local]'"
+        ) from error
+    return ", ".join(found)
 
 
 def _pager() -> str:

@@ -1,0 +1,97 @@
+"""A real llama.cpp server with the SmolLM2 weights, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coa.models.base import Context, Finish, Generation, Sampling
+from coa.models.connect import Mode, connect
+from coa.models.tokenizer import smollm2_file
+from coa.runtime import run
+from coa.trajectory import Limits, Message, Stop, ledger_of, load_profile
+from support.tokenizers import tokenizer
+from support.tools import searching
+
+pytest.importorskip("xllamacpp", reason="pip install xllamacpp to test against a real llama.cpp server")
+
+SERVER = """
+import sys, time, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path = sys.argv[1]
+params.port, params.hostnames = 0, ["127.0.0.1"]
+params.n_ctx, params.n_parallel, params.warmup = 4096, 2, False
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+server = xllamacpp.Server(params)
+print(server.listening_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    log = tmp_path_factory.mktemp("llama") / "log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(smollm2_file())],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        address = next((line.strip() for line in process.stdout if line.startswith("http")), None)
+        if address is None:
+            pytest.fail(f"the server did not start: {Path(log).read_text()[-2000:]}")
+        try:
+            yield f"{address}/v1"
+        finally:
+            process.kill()
+            process.communicate()
+
+
+async def _generate(url: str, mode: Mode, text: str, stop: list[str]) -> Generation:
+    model = await connect(url, mode=mode, tokenizer="smollm2" if mode is Mode.TOKENS else None)
+    try:
+        messages = [Message(role="user", content="What is the capital of France?")]
+        ids = None
+        if model.tokenizer is not None:
+            ids = model.tokenizer.encode_prompt(messages)[1] + model.tokenizer.encode([text])[0]
+        greedy = Sampling(temperature=0, top_p=1.0, top_k=1, max_tokens=24)
+        return await model.generate(Context(messages, text, ids), stop=stop, sampling=greedy)
+    finally:
+        await model.close()
+
+
+def test_ids_come_back_exactly_and_the_stop_string_with_them(server: str) -> None:
+    made = asyncio.run(_generate(server, Mode.TOKENS, "The capital of France", [" Paris"]))
+    assert made.finish is Finish.STOP and made.text.endswith(" Paris")
+    assert made.tokens is not None and tokenizer("smollm2").decode(made.tokens.ids) == made.text
+    assert made.tokens.logprobs is not None and all(p <= 0 for p in made.tokens.logprobs)
+    assert made.usage.completion_tokens == len(made.tokens.ids)
+
+
+def test_an_end_of_turn_is_an_end(server: str) -> None:
+    made = asyncio.run(_generate(server, Mode.TOKENS, "The capital of France is Paris.", ["</never>"]))
+    assert made.finish is Finish.END and "<|im_end|>" not in made.text
+
+
+def test_chat_mode_goes_on_with_the_turn(server: str) -> None:
+    made = asyncio.run(_generate(server, Mode.CHAT, "The capital of France", ["."]))
+    assert "Paris" in made.text and not made.text.startswith("The capital")
+
+
+def test_a_whole_run_is_bounded_and_its_ids_are_the_servers(server: str) -> None:
+    async def go():  # type: ignore[no-untyped-def]
+        model = await connect(server, tokenizer="smollm2")
+        limits = Limits(steps=6, model_tokens=96, context_tokens=1024, seconds=120)
+        try:
+            return await run("Who?", model, {"web_search": searching()}, "nano", limits=limits)
+        finally:
+            await model.close()
+
+    done = asyncio.run(go())
+    assert done.stop is not Stop.FAILED, done.failure
+    assert ledger_of(done, tokenizer("smollm2"), load_profile("nano")).to_sample().logprobs is not None
