@@ -153,7 +153,7 @@ def _show_step(console: Console, step: Step, profile: Profile, fold: int | None)
     repairs = f"  repaired: {', '.join(repair.kind for repair in step.repairs)}" if step.repairs else ""
     console.print(Text.assemble((f"{step.agent}", f"bold {color}"), (repairs, "yellow")))
     style = color if step.author is Author.MODEL else "bright_black"
-    console.print(Padding(Text("\n".join(lines), style=style), (0, 0, 0, 2)))
+    console.print(Padding(Text("\n".join(lines), style=style), (0, 0, 0, 2), expand=False))
 
 
 def _show_masks(

@@ -173,7 +173,7 @@ def _display(profile: Profile) -> Callable[[ChainEvent], None]:
                 console.print()
             middle_of_line = False
             console.print(Text(event.step.agent, style="bold bright_black"))
-            console.print(Padding(Text(_folded(event.step), style="bright_black"), (0, 0, 0, 2)))
+            console.print(Padding(Text(_folded(event.step), style="bright_black"), (0, 0, 0, 2), expand=False))
 
     return show
 
