@@ -6,17 +6,18 @@ from collections.abc import Callable
 
 from coa.errors import ProfileError
 from coa.trajectory import Profile, Trajectory, load_profile
+from coa.trajectory.profile import with_added
 
 
 def profile_finder(chosen: str | None) -> Callable[[Trajectory], Profile]:
     """The profile chosen on the command line for all, or the one that each trajectory names."""
     if chosen is not None:
         profile = load_profile(chosen)
-        return lambda trajectory: profile
+        return lambda trajectory: with_added(profile, trajectory.meta)
 
     def find(trajectory: Trajectory) -> Profile:
         try:
-            return load_profile(trajectory.profile)
+            return with_added(load_profile(trajectory.profile), trajectory.meta)
         except ProfileError as error:
             raise ProfileError(
                 f"the trajectory of task {trajectory.task.id!r} was made with the profile {trajectory.profile!r}, "

@@ -99,8 +99,8 @@ def _cut(content: str, choice: dict[str, Any], stop: Sequence[str]) -> tuple[str
     if isinstance(removed, str) and removed in stop:
         return content + removed, Finish.STOP
     # The server does not say whether it took a stop string away; an open tag whose end is one tells.
-    for word in stop:
-        opening = word.replace("</", "<", 1)
-        if word.startswith("</") and content.rfind(opening) > content.rfind(word):
-            return content + word, Finish.STOP
+    closings = [word for word in stop if word.startswith("</") and word.replace("</", "<", 1) in content]
+    if closings:
+        latest = max(closings, key=lambda word: content.rfind(word.replace("</", "<", 1)))
+        return content + latest, Finish.STOP
     return content, Finish.END

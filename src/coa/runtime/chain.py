@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
-from coa.errors import LedgerError, ModelError
+from coa.errors import CoaError, ModelError
 from coa.models.base import Context, Finish, Generation, Model, Sampling, first_stop
 from coa.runtime import wording
 from coa.tools import Observation, Tool, ToolContext, call_tool
@@ -46,7 +46,7 @@ from coa.trajectory import (
     observation,
 )
 from coa.trajectory.codec import canonical
-from coa.trajectory.profile import with_tool
+from coa.trajectory.profile import describe_added, with_tool
 from coa.trajectory.shapes import read
 
 ANSWER_TOKENS: Final = 512
@@ -68,6 +68,17 @@ class Observed:
     """The environment wrote a step."""
 
     step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What the model wrote up to a length limit, and where the run stood before it."""
+
+    steps: int
+    state: State
+    text: str
+    tokens: Tokens | None
+    ends_line: bool
 
 
 ChainEvent = Opened | Delta | Called | Observed | Step
@@ -112,7 +123,9 @@ class Chain:
         self._task = Task(id="question", question=task) if isinstance(task, str) else task
         self._model = model
         self._tools = tools or {}
-        self._profile = _knowing(load_profile(profile) if isinstance(profile, str) else profile, self._tools)
+        known = load_profile(profile) if isinstance(profile, str) else profile
+        self._profile = _knowing(known, self._tools)
+        self._added = describe_added(known, self._profile)
         self._sampling = sampling or Sampling()
         self._limits = limits or self._profile.limits
         self._messages = tuple(prompt or self._profile.messages(self._task))
@@ -127,6 +140,7 @@ class Chain:
         self._context_tokens = 0
         self._made: dict[tuple[str, str], int] = {}
         self._nudges = 0
+        self._cut: _Cut | None = None
         self._stop = Stop.INTERRUPTED
         self._failure: Failure | None = None
         self._started = time.monotonic()
@@ -142,7 +156,7 @@ class Chain:
         except TimeoutError:
             self._stop = Stop.TIME
             self._fall_back()
-        except (ModelError, LedgerError) as error:
+        except CoaError as error:
             self._stop = Stop.FAILED
             self._failure = Failure(site=FailureSite.MODEL, message=error.message, step=len(self._steps))
         return self.trajectory()
@@ -159,7 +173,7 @@ class Chain:
             prompt=self._messages,
             tokenizer=tokenizer.fingerprint if tokenizer is not None else None,
             sample=self._sample,
-            meta={"model": self._model.name},
+            meta={"model": self._model.name, **self._added},
         )
 
     # ---- the loop
@@ -187,19 +201,20 @@ class Chain:
         """Do what the model's last step asks for; the reason to stop, if there is one."""
         last = steps[-1] if steps else None
         agent = self._profile.agents.get(last.agent) if last else None
-        cut_off = generation.finish is Finish.LENGTH and last is not None and _unclosed(last)
-        if agent is not None and agent.kind is Kind.ANSWER and not cut_off:
+        if generation.finish is Finish.LENGTH and last is not None and last.has(RepairKind.MISSING_CLOSE):
+            return None  # the next call goes on in mid-step
+        if agent is not None and agent.kind is Kind.ANSWER:
             return Stop.ANSWERED
         if agent is not None and agent.kind is Kind.TOOL:
             assert last is not None
             if self._usage.tool_calls >= self._limits.tool_calls:
                 return Stop.TOOL_CALLS
-            self._observe(Observation(wording.CUT_OFF, ok=False) if cut_off else await self._call(last))
+            self._observe(await self._call(last))
             return None
         if last is not None and last.agent == OBSERVATION:
             self._observe(Observation(wording.FORGED, ok=False, meta={"error": "forged_observation"}))
             return None
-        if generation.finish is Finish.LENGTH:
+        if generation.finish is Finish.LENGTH and generation.text:
             return None  # the next call goes on where this one was cut
         self._nudges += 1
         if self._nudges > NUDGES:
@@ -240,25 +255,26 @@ class Chain:
             return Stop.STEPS
         if self._usage.completion_tokens >= limits.model_tokens:
             return Stop.TOKENS
-        if self._context_tokens + min(ANSWER_TOKENS, limits.context_tokens // 8) >= limits.context_tokens:
+        if self._context_tokens + self._reserve() >= limits.context_tokens:
             return Stop.CONTEXT
         if time.monotonic() - self._started >= 0.9 * limits.seconds:  # the rest is for the answer
             return Stop.TIME
         return None
 
     def _room(self) -> int:
-        reserve = min(ANSWER_TOKENS, self._limits.context_tokens // 8)
-        context = self._limits.context_tokens - reserve - self._context_tokens
+        context = self._limits.context_tokens - self._reserve() - self._context_tokens
         return max(min(self._limits.model_tokens - self._usage.completion_tokens, context), 1)
 
     async def _conclude(self, reason: Stop) -> None:
         """Open the answer for the model and let it fill it in; else take its last suggestion."""
         self._stop = reason
+        self._cut = None
         opening = ("" if self._ends_line() else "\n") + "<answer>"
         self._write(Author.ENVIRONMENT, opening, len(self._steps))
         self.doing = "writing the final answer"
         try:
-            generation = await self._generate(("</answer>",), ANSWER_TOKENS, given=opening)
+            room = max(min(ANSWER_TOKENS, self._limits.context_tokens - self._context_tokens), 16)
+            generation = await self._generate(("</answer>",), room, given=opening)
         except ModelError:
             self._unwrite()
             self._fall_back()
@@ -292,12 +308,15 @@ class Chain:
             ids=self._ledger.ids if self._ledger is not None else None,
             turns=turns,
         )
-        generation = await self._model.generate(
-            context,
-            stop=stop,
-            sampling=Sampling(sampling.temperature, sampling.top_p, sampling.top_k, limit, sampling.seed),
-            on_text=None if self._listen is None else self._preview(self._listen, given),
-        )
+        try:
+            generation = await self._model.generate(
+                context,
+                stop=stop,
+                sampling=Sampling(sampling.temperature, sampling.top_p, sampling.top_k, limit, sampling.seed),
+                on_text=None if self._listen is None else self._preview(self._listen, given),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # answers of any shape
+            raise ModelError(f"the model's answer cannot be used: {type(error).__name__}: {error}") from error
         self._usage = self._usage + generation.usage
         if self._ledger is None:
             self._context_tokens = generation.usage.prompt_tokens + generation.usage.completion_tokens
@@ -305,28 +324,38 @@ class Chain:
 
     def _take(self, generation: Generation, stop: Sequence[str], *, given: str = "") -> tuple[Step, ...]:
         """Read what was written into steps, each with the ids it was sampled as."""
-        text = generation.text
+        new, tokens = generation.text, generation.tokens
+        before = self._cut or _Cut(
+            len(self._steps), self._state, "", Tokens(ids=(), logprobs=()), self._ends_line(before=bool(given))
+        )
+        # What a length limit cut in two is read as one: the steps of the first half are read again with the second.
+        del self._steps[before.steps :]
+        self._state = before.state
+        text, whole = before.text + new, _joined(before.tokens, tokens)
         found = first_stop(text, stop)
         end = found[0] if found else len(text)
-        parser = Parser(self._profile, given=given, ends_line=self._ends_line(before=bool(given)))
+        parser = Parser(self._profile, given=given, ends_line=before.ends_line)
         parser.feed(text[:end])
         parser.finish(text[end:])
         steps = parser.steps
-        if generation.tokens is not None and self._ledger is not None and steps:
-            steps = self._with_tokens(steps, generation.tokens)
+        if whole is not None and self._ledger is not None and steps:
+            steps = self._with_tokens(steps, whole, before.ends_line)
         for step in steps:
             self._keep(step)
             self._tell(step)
-        if text:
-            self._text.append((Author.MODEL, text))
-        if generation.tokens is not None and self._ledger is not None:
-            self._ledger.append_sampled(generation.tokens, step=len(self._steps) - 1, text=text)
+        self._cut = None
+        if generation.finish is Finish.LENGTH and not given:
+            self._cut = _Cut(before.steps, before.state, text, whole, before.ends_line)
+        if new:
+            self._text.append((Author.MODEL, new))
+        if tokens is not None and self._ledger is not None:
+            self._ledger.append_sampled(tokens, step=len(self._steps) - 1, text=new)
             self._context_tokens = len(self._ledger)
         return steps
 
-    def _with_tokens(self, steps: Sequence[Step], tokens: Tokens) -> tuple[Step, ...]:
+    def _with_tokens(self, steps: Sequence[Step], tokens: Tokens, ends_line: bool) -> tuple[Step, ...]:
         assert self._model.tokenizer is not None
-        ends_line, surfaces = self._ends_line(before=bool(steps[0].given)), []
+        surfaces = []
         for step in steps:
             surface = canonical(step, self._profile, ends_line=ends_line) if step.surface is None else step.surface
             surfaces.append(surface[step.given :])
@@ -335,11 +364,33 @@ class Chain:
         return tuple(step.model_copy(update={"tokens": share}) for step, share in zip(steps, shares, strict=True))
 
     def _observe(self, answer: Observation) -> None:
-        meta = {"ok": answer.ok, **answer.meta}
-        self._append(observation(answer.text, meta=meta))
+        text = self._fitting(answer.text)
+        try:
+            step = observation(text, meta={"ok": answer.ok, **answer.meta})
+        except ValidationError:  # meta that no file can hold
+            step = observation(text, meta={"ok": answer.ok})
+        self._append(step)
+
+    def _fitting(self, text: str) -> str:
+        """Cut from the middle to what the context has room for, the answer's share kept back."""
+        tokenizer = self._model.tokenizer
+        if tokenizer is None:
+            return text
+        room = self._limits.context_tokens - self._context_tokens - 2 * self._reserve() - 32
+        for _ in range(4):
+            count = len(tokenizer.encode([text])[0])
+            if count <= max(room, 64):
+                break
+            keep = max(int(len(text) * max(room, 64) / count * 0.9) // 2, 1)
+            text = f"{text[:keep]}\n[cut to fit the context]\n{text[-keep:]}"
+        return text
+
+    def _reserve(self) -> int:
+        return min(ANSWER_TOKENS, self._limits.context_tokens // 8)
 
     def _append(self, step: Step) -> None:
         """A step of the environment's."""
+        self._cut = None
         text = canonical(step, self._profile, ends_line=self._ends_line())
         self._keep(step)
         self._write(Author.ENVIRONMENT, text, len(self._steps) - 1)
@@ -392,10 +443,13 @@ def _knowing(profile: Profile, tools: Mapping[str, Tool]) -> Profile:
     return profile
 
 
+def _joined(one: Tokens | None, other: Tokens | None) -> Tokens | None:
+    if one is None or other is None:
+        return None
+    logprobs = None if one.logprobs is None or other.logprobs is None else one.logprobs + other.logprobs
+    return Tokens(ids=one.ids + other.ids, logprobs=logprobs)
+
+
 def _stops(profile: Profile) -> tuple[str, ...]:
     """An answer, an observation of its own, a call: where the model has to wait for the environment."""
     return ("</answer>", f"<{OBSERVATION}>", *(f"</{tag}>" for tag in profile.tools))
-
-
-def _unclosed(step: Step) -> bool:
-    return any(repair.kind is RepairKind.MISSING_CLOSE for repair in step.repairs)

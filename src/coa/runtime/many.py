@@ -11,7 +11,7 @@ from pathlib import Path
 
 from coa.models.base import Model, Sampling
 from coa.runtime.chain import Chain
-from coa.tools import Tool
+from coa.tools import Tool, being_cancelled
 from coa.trajectory import (
     Failure,
     FailureSite,
@@ -81,23 +81,37 @@ async def run_many(
     jobs = ((task, n) for task in tasks for n in range(samples) if (task.id, n) not in done)
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=2 * concurrency)
 
+    closing = False
+
+    async def attempt(task: Task, number: int) -> Trajectory:
+        chain = Chain(
+            task,
+            model,
+            tools,
+            task.profile or profile,
+            sampling=_seeded(sampling, number),
+            limits=limits,
+            prompt=prompt(task) if prompt else None,
+            sample=number,
+        )
+        progress.running[task.id, number] = (time.monotonic(), chain)
+        return await chain.run()
+
     async def work() -> None:
         for task, number in jobs:  # a plain iterator shared by the workers: each job is taken by one of them
-            chain = Chain(
-                task,
-                model,
-                tools,
-                task.profile or profile,
-                sampling=_seeded(sampling, number),
-                limits=limits,
-                prompt=prompt(task) if prompt else None,
-                sample=number,
-            )
-            progress.running[task.id, number] = (time.monotonic(), chain)
+            if closing:
+                return
             try:
-                await results.put(await _safely(chain))
+                result = await attempt(task, number)
+            except (Exception, asyncio.CancelledError) as error:
+                if being_cancelled():
+                    raise
+                # A row that cannot be run, or a defect of ours, must not take its siblings down: it is kept as data.
+                log.warning("task %s: %s: %s", task.id, type(error).__name__, error)
+                result = _broken(task, number, profile, error)
             finally:
-                del progress.running[task.id, number]
+                progress.running.pop((task.id, number), None)
+            await results.put(result)
 
     async def work_all() -> None:
         try:
@@ -123,6 +137,7 @@ async def run_many(
                 writer.write(result)
             yield result
     finally:
+        closing = True
         watchdog.cancel()
         workers.cancel()
         await asyncio.gather(workers, watchdog, return_exceptions=True)
@@ -130,14 +145,10 @@ async def run_many(
             writer.close()
 
 
-async def _safely(chain: Chain) -> Trajectory:
-    """A defect of ours in one run must not take its siblings down; it is kept as that run's failure."""
-    try:
-        return await chain.run()
-    except Exception as error:
-        log.exception("a run broke")
-        failure = Failure(site=FailureSite.RUNTIME, message=f"{type(error).__name__}: {error}")
-        return chain.trajectory().model_copy(update={"stop": Stop.FAILED, "failure": failure})
+def _broken(task: Task, number: int, profile: Profile | str, error: BaseException) -> Trajectory:
+    name = task.profile or (profile if isinstance(profile, str) else profile.name)
+    failure = Failure(site=FailureSite.RUNTIME, message=f"{type(error).__name__}: {error}")
+    return Trajectory(task=task, profile=name, stop=Stop.FAILED, failure=failure, sample=number)
 
 
 def _done(path: Path, progress: Progress) -> set[tuple[str, int]]:

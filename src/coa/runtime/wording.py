@@ -8,7 +8,6 @@ from typing import Final
 from coa.trajectory import Slip
 
 FORGED: Final = "error: observations are written by the tools. Call a tool and wait, or go on without one."
-CUT_OFF: Final = "error: the call was cut off before its closing tag. Write it again, shorter."
 
 
 def slip(agent: str, found: Slip) -> str:

@@ -1,5 +1,5 @@
 """Tool agents: what answers when the model calls. One file per tool."""
 
-from coa.tools.base import Observation, Tool, ToolContext, call_tool
+from coa.tools.base import Observation, Tool, ToolContext, being_cancelled, call_tool
 
-__all__ = ["Observation", "Tool", "ToolContext", "call_tool"]
+__all__ = ["Observation", "Tool", "ToolContext", "being_cancelled", "call_tool"]

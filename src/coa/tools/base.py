@@ -57,14 +57,28 @@ async def call_tool(
     try:
         async with asyncio.timeout(limit):
             observation = await tool.call(arguments, context)
+        if not isinstance(observation, Observation) or not isinstance(observation.text, str):
+            raise TypeError(f"it returned {type(observation).__name__}, not an Observation with text")
+    except asyncio.CancelledError:
+        if being_cancelled():
+            raise
+        return Observation("error: the tool was cancelled", ok=False, meta={"error": "cancelled"})
     except TimeoutError:
         return Observation(f"error: no answer within {limit:g} seconds", ok=False, meta={"error": "timeout"})
     except Exception as error:  # the border to code of any origin: a broken tool must not end the run
+        if being_cancelled():  # its clean-up failed while the run was being ended
+            raise asyncio.CancelledError from error
         log.debug("tool failed", exc_info=error)
         message = f"error: {type(error).__name__}: {error}"
         return Observation(_cut(message, max_characters), ok=False, meta={"error": type(error).__name__})
     text = _cut(observation.text, max_characters)
     return Observation(text, observation.ok, observation.meta) if text is not observation.text else observation
+
+
+def being_cancelled() -> bool:
+    """Whether somebody cancels the running task, as opposed to a tool that cancelled something of its own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _cut(text: str, most: int) -> str:

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 
 from coa.errors import ProfileError
 from coa.trajectory.shapes import Form, Shape, expectation
@@ -205,7 +205,29 @@ def with_tool(profile: Profile, tag: str, *, title: str, does: str, shape: Shape
         color=color,
     )
     start = (*profile.start, tag) if not known or known & set(profile.start) else profile.start
-    return Profile.model_validate({**profile.model_dump(), "agents": agents, "start": start})
+    try:
+        return Profile.model_validate({**profile.model_dump(), "agents": agents, "start": start})
+    except ValidationError as error:
+        raise ProfileError(f"the tool {tag!r} cannot join the profile: {error.errors()[0]['msg']}") from error
+
+
+def describe_added(before: Profile, after: Profile) -> dict[str, JsonValue]:
+    """What a trajectory's meta says of the tools that joined its profile, for `with_added` to read."""
+    added = [tag for tag in after.agents if tag not in before.agents]
+    tools: dict[str, JsonValue] = {
+        tag: after.agents[tag].model_dump(mode="json", include={"does", "shape"}) for tag in added
+    }
+    return {"tools": tools} if tools else {}
+
+
+def with_added(profile: Profile, meta: Mapping[str, JsonValue]) -> Profile:
+    """The profile as a trajectory used it, tools that joined it included."""
+    tools = meta.get("tools")
+    for tag, row in tools.items() if isinstance(tools, Mapping) else ():
+        if tag not in profile.agents and isinstance(row, Mapping):
+            shape = Shape.model_validate(row.get("shape") or {})
+            profile = with_tool(profile, tag, title=tag, does=str(row.get("does") or ""), shape=shape)
+    return profile
 
 
 def describe_agents(profile: Profile) -> str:

@@ -172,6 +172,9 @@ class Step(Frozen):
     usage: Usage | None = None
     meta: Meta = Field(default_factory=lambda: EMPTY)
 
+    def has(self, kind: RepairKind) -> bool:
+        return any(repair.kind is kind for repair in self.repairs)
+
     @model_validator(mode="after")
     def _authorship_is_consistent(self) -> Step:
         if self.author is Author.ENVIRONMENT and (self.tokens is not None or self.given):

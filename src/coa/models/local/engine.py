@@ -219,11 +219,11 @@ class Engine:
         if need <= self._slots.length:
             return
         length = -(-need // LENGTH_STEP) * LENGTH_STEP
-        count = max(min(self._slots.count, self._kv_bytes // (length * self._slots.bytes_per_token)), 1)
+        count = max(min(self._max_rows, self._kv_bytes // (length * self._slots.bytes_per_token)), 1)
         ranked = sorted(self._rows, key=lambda row: (row.request is None, -row.used))
         for row in ranked[count:]:
             if row.request is not None:  # no room beside the others: it starts again when there is
-                row.request.ids = row.request.ids[: row.started]
+                row.request.random = random.Random(row.request.sampling.seed)
                 self._waiting.append(row.request)
         self._rows = ranked[:count]
         kept = [(row.slot, row.computed) for row in self._rows]
