@@ -8,7 +8,7 @@ from typing import Any
 
 from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Sampling, first_stop
-from coa.models.completions import _choice, _usage
+from coa.models.completions import first_choice, usage_of
 from coa.models.http import Transport
 
 
@@ -49,7 +49,7 @@ class ChatModel:
     ) -> Generation:
         body = self._body(context, stop[: self._abilities.most_stops], sampling)
         answer = await self._transport.post("/v1/chat/completions", body)
-        choice = _choice(answer)
+        choice = first_choice(answer)
         content = (choice.get("message") or {}).get("content")
         if content is None:
             raise ModelError(f"{self._transport.url} answers without content: {str(choice)[:200]}")
@@ -58,7 +58,7 @@ class ChatModel:
         text, finish = _cut(content, choice, stop)
         if on_text:
             on_text(text)
-        return Generation(text, finish, _usage(answer))
+        return Generation(text, finish, usage_of(answer))
 
     async def close(self) -> None:
         await self._transport.close()

@@ -70,14 +70,14 @@ class CompletionsModel:
                 "include_stop_str_in_output": True,
             },
         )
-        choice = _choice(answer)
+        choice = first_choice(answer)
         if choice.get("token_ids") is None:
             raise ModelError(
                 f"{self._transport.url} does not return token ids",
                 cure="upgrade vLLM to 0.10.2 or later, or run in chat mode (--mode chat)",
             )
         logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
-        return choice["token_ids"], logprobs, _finish(choice, stop), _usage(answer)
+        return choice["token_ids"], logprobs, _finish(choice, stop), usage_of(answer)
 
     async def _sglang(self, ids: Sequence[int], stop: Sequence[str], sampling: Sampling, on_text: _Listener) -> _Answer:
         answer = await self._transport.post(
@@ -132,12 +132,12 @@ class CompletionsModel:
             async for event in self._transport.stream("/v1/completions", body):
                 if "error" in event:
                     raise ModelError(f"{self._transport.url} fails: {event['error']}")
-                last = _choice(event)
+                last = first_choice(event)
                 for entry in (last.get("logprobs") or {}).get("content", []):
                     tokens.append(entry["id"])
                     logprobs.append(entry["logprob"])
                 if event.get("usage"):
-                    usage = _usage(event)
+                    usage = usage_of(event)
                 if on_text and tokens[-1:] != [self._tokenizer.end_of_turn]:
                     on_text(self._tokenizer.decode(tokens))
             return tokens, logprobs, _finish(last, stop, self._tokenizer.decode(tokens)), usage
@@ -161,7 +161,7 @@ def _common(name: str, ids: Sequence[int], stop: Sequence[str], sampling: Sampli
     return body if sampling.seed is None else {**body, "seed": sampling.seed}
 
 
-def _choice(answer: Any) -> dict[str, Any]:
+def first_choice(answer: Any) -> dict[str, Any]:
     try:
         choice = answer["choices"][0]
     except (KeyError, IndexError, TypeError) as error:
@@ -180,7 +180,7 @@ def _finish(choice: dict[str, Any], stop: Sequence[str], text: str | None = None
     return Finish.STOP if any(word in written for word in stop) else Finish.END
 
 
-def _usage(answer: dict[str, Any]) -> Usage:
+def usage_of(answer: dict[str, Any]) -> Usage:
     usage = answer.get("usage") or {}
     details = usage.get("prompt_tokens_details") or {}
     return Usage(
