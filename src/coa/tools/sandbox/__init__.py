@@ -1,0 +1,5 @@
+"""Runs model-written code: `open_sandbox` finds the strongest isolation that this machine allows."""
+
+from coa.tools.sandbox.base import Limits, Program, Result, Sandbox, SandboxError, Verdict
+
+__all__ = ["Limits", "Program", "Result", "Sandbox", "SandboxError", "Verdict"]

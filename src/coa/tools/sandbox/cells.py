@@ -1,0 +1,211 @@
+"""One run as the supervisor holds it: its descriptors on our side, its end, and what the end means."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import orjson
+
+from coa.tools.sandbox.base import MB, Limits, Result, SandboxError, Verdict
+from coa.tools.sandbox.streams import Capture, memory_file
+from coa.tools.sandbox.zygote import Zygote
+
+GRACE_S: Final = 5.0
+"""How much later than the limit an end may be told before the warm interpreter is taken for stuck."""
+MSG_CMSG_CLOEXEC: Final = 0x40000000
+
+
+class Cell:
+    """A run in a warm interpreter. Whatever happens, leaving it ends the run and closes what is ours."""
+
+    def __init__(self, zygote: Zygote, job: bytes, stdin: bytes, limits: Limits, *, timed: bool = True) -> None:
+        """`timed=False`: it lives until it is told to end; the tests in it have limits of their own."""
+        self.zygote = zygote
+        self.limits = limits
+        self.number = 0
+        self._job, self._stdin, self._timed = job, stdin, timed
+
+    async def __aenter__(self) -> Cell:
+        self.out = Capture(self.limits.output_bytes, lambda: self.kill("output"))
+        self.err = Capture(self.limits.output_bytes, lambda: self.kill("output"))
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control.setblocking(False)
+        own: list[int] = []
+        try:
+            own += [memory_file(self._job)]
+            own += [memory_file(self._stdin)]
+            handles = (own[0], theirs.fileno(), own[1], self.out.writer, self.err.writer)
+            self.number = await self.zygote.run(self._wire(), handles)
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            theirs.close()
+            for handle in own:
+                os.close(handle)
+            self.out.close_writer()
+            self.err.close_writer()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self.zygote.has_ended(self.number):
+            self.kill("cancelled")
+        self.zygote.forget(self.number)
+        self._close()
+
+    def kill(self, reason: str) -> None:
+        self.zygote.kill(self.number, reason)
+
+    async def ended(self, timeout_s: float) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.zygote.ended(self.number)
+        except TimeoutError:
+            self.zygote.replace("it does not answer")
+            return {"error": "the warm interpreter did not end a run in time and was replaced"}
+
+    def said(self) -> tuple[dict[str, Any], int | None]:
+        """What the run's process said before it gave way to the code, and its folder if that was asked for."""
+        try:
+            data, handles, _, _ = socket.recv_fds(self.control, 1 << 16, 1, MSG_CMSG_CLOEXEC)
+        except OSError:
+            return {}, None
+        return (orjson.loads(data) if data else {}), (handles[0] if handles else None)
+
+    def _close(self) -> None:
+        self.control.close()
+        self.out.close()
+        self.err.close()
+
+    def _wire(self) -> dict[str, Any]:
+        limits = self.limits
+        return {
+            "wall_s": limits.wall_s if self._timed else 1e9,
+            "cpu_s": limits.cpu_s if self._timed else 0,
+            "memory_bytes": limits.memory_mb * MB,
+            "disk_bytes": limits.disk_mb * MB,
+            "processes": limits.processes,
+            "open_files": limits.open_files,
+        }
+
+
+def job_of(
+    kind: str,
+    code: str,
+    *,
+    arguments: Sequence[str] = (),
+    files: Mapping[str, bytes | str] | None = None,
+    collect: bool = False,
+    lines: bool = False,
+    prelude: str = "",
+) -> bytes:
+    """What the run's process reads. `lines`: write each line at once, so that a run cut short shows how far it got."""
+    placed = {}
+    for name, content in (files or {}).items():
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            raise SandboxError(f"the file name {name!r} does not stay in the working folder")
+        placed[str(path)] = {"text": content} if isinstance(content, str) else {"hex": content.hex()}
+    return orjson.dumps(
+        {
+            "kind": kind,
+            "code": code.encode("utf-8", "replace").decode(),
+            "arguments": list(arguments),
+            "files": placed,
+            "collect": collect,
+            "lines": lines,
+            "prelude": prelude,
+        }
+    )
+
+
+def result_of(
+    end: Mapping[str, Any],
+    limits: Limits,
+    out: Capture,
+    err: Capture,
+    *,
+    compiled: bool = True,
+    files: Mapping[str, bytes] | None = None,
+) -> Result:
+    """`end`: the wait status and the reason of a kill, as the warm interpreter told them."""
+    code = os.waitstatus_to_exitcode(end["status"])
+    verdict, note = _judge(code, end, limits, bytes(err.data[-400:]), compiled)
+    return Result(
+        verdict,
+        bytes(out.data),
+        bytes(err.data),
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        wall_s=end["wall_s"],
+        cpu_s=end["cpu_s"],
+        memory_mb=max(end["peak_bytes"], 0) / MB,
+        stdout_truncated=out.full,
+        stderr_truncated=err.full,
+        files=files or {},
+        note=note,
+    )
+
+
+def _judge(code: int, end: Mapping[str, Any], limits: Limits, last: bytes, compiled: bool) -> tuple[Verdict, str]:
+    reason = end["reason"]
+    if reason == "wall":
+        return Verdict.TLE, f"ended after {limits.wall_s:g} seconds"
+    if reason == "cpu" or code == -signal.SIGXCPU or (code == -signal.SIGKILL and end["cpu_s"] > limits.cpu_s):
+        return Verdict.TLE, f"ended after {limits.cpu_s:g} seconds of CPU time"
+    if reason == "memory":
+        return Verdict.MLE, f"ended above {limits.memory_mb} MB of memory"
+    if reason == "output":
+        return Verdict.OLE, f"ended after {limits.output_bytes} bytes of output"
+    if not compiled:
+        return Verdict.CE, "it does not compile"
+    if code == 0:
+        return Verdict.OK, ""
+    if last.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError"):
+        return Verdict.MLE, f"no memory beyond {limits.memory_mb} MB"
+    if code < 0:
+        return Verdict.RE, f"ended by signal {-code}"
+    return Verdict.RE, f"exit code {code}"
+
+
+def collect_files(folder: int, names: Sequence[str], most_bytes: int) -> dict[str, bytes]:
+    """Plain files of the run's folder, by name. Links are not followed: they would be followed on our side."""
+    found: dict[str, bytes] = {}
+    for name in names:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise SandboxError(f"the file name {name!r} does not stay in the working folder")
+        try:
+            data = _read_below(folder, path.parts, most_bytes - sum(map(len, found.values())))
+        except OSError:
+            continue  # not there, or not a plain file
+        found[name] = data
+    return found
+
+
+def _read_below(folder: int, parts: Sequence[str], most_bytes: int) -> bytes:
+    place = os.dup(folder)
+    try:
+        for number, part in enumerate(parts, start=1):
+            last = number == len(parts)
+            kind = os.O_NONBLOCK if last else os.O_DIRECTORY
+            inner = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | kind, dir_fd=place)
+            os.close(place)
+            place = inner
+        if not stat.S_ISREG(os.fstat(place).st_mode):
+            raise OSError("not a plain file")
+        data = b""
+        while len(data) <= most_bytes and (chunk := os.read(place, 1 << 20)):
+            data += chunk
+        if len(data) > most_bytes:
+            raise OSError("too large")
+        return data
+    finally:
+        os.close(place)

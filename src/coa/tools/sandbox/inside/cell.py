@@ -1,0 +1,340 @@
+"""One run's own process: the last walls go up, then the code runs as any script would.
+
+Two ways: a script once, or a program that is compiled once and run for many tests, each in a fork of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import io
+import json
+import os
+import resource
+import shutil
+import socket
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from . import landlock, seccomp, syscalls
+from .launcher import map_user
+
+WORK = "/work"
+MAIN = f"{WORK}/main.py"
+
+
+@dataclass(frozen=True)
+class Locks:
+    """What is the same for every run, worked out once."""
+
+    seccomp: bytes
+    landlock: int
+    writable: tuple[str, ...]
+    own_bytes: int
+    own_resident_bytes: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """One run: its limits, and descriptors of the job, of the conversation with the supervisor, and of the streams."""
+
+    limits: dict[str, Any]
+    job: int
+    control: int
+    stdin: int
+    stdout: int
+    stderr: int
+
+
+def run(order: Order, locks: Locks) -> NoReturn:
+    os.setsid()
+    for place, handle in enumerate((order.stdin, order.stdout, order.stderr)):
+        os.dup2(handle, place)
+    job_file, control_handle = 3, 4
+    os.dup2(order.job, 100)
+    os.dup2(order.control, 101)
+    os.dup2(100, job_file, inheritable=False)
+    os.dup2(101, control_handle, inheritable=False)
+    os.closerange(5, 4096)
+    control = socket.socket(fileno=control_handle)
+    try:
+        with open(job_file, "rb") as file:
+            job = json.loads(file.read())
+        _wall_in(order.limits, locks)
+        _write_files(job)
+    except OSError as error:
+        control.send(json.dumps({"event": "failed", "reason": str(error)}).encode())
+        os._exit(1)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "inside"]:
+        del sys.modules[name]
+    sys.path.insert(0, WORK)
+    sys.argv = [MAIN, *job["arguments"]]
+    _forget_randomness()
+    if job["kind"] == "program":
+        _run_program(job, control)
+    _run_script(job, control)
+
+
+def _wall_in(limits: dict[str, Any], locks: Locks) -> None:
+    """From the warm interpreter's powers over its own little world to none at all."""
+    old_self = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY)  # of the outer /proc, which is writable
+    syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS)
+    closed = syscalls.MS_NOSUID | syscalls.MS_NODEV
+    # One file system for all that a run may write, so that one limit holds for all of it.
+    syscalls.mount("tmpfs", "/cell", "tmpfs", closed, f"size={limits['disk_bytes']},nr_inodes=16k,mode=0755")
+    for number, path in enumerate(locks.writable):
+        os.mkdir(f"/cell/{number}", 0o700)
+        syscalls.mount(f"/cell/{number}", path, flags=syscalls.MS_BIND)
+    syscalls.unmount("/cell")
+    syscalls.mount("proc", "/proc", "proc", closed | syscalls.MS_NOEXEC | syscalls.MS_RDONLY)
+    os.chdir(WORK)
+    syscalls.unshare(syscalls.CLONE_NEWUSER)
+    map_user(1000, 0, 0, f"/proc/self/fd/{old_self}")
+    os.close(old_self)
+    _limit(limits, locks)
+    syscalls.drop_capabilities()
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or /proc/self/fd could not be listed, which subprocess does
+    if locks.landlock:
+        landlock.restrict((*locks.writable, "/dev/null", "/dev/zero", "/dev/full"), known=locks.landlock)
+    if locks.seccomp:
+        seccomp.install(locks.seccomp)
+
+
+def _limit(limits: dict[str, Any], locks: Locks) -> None:
+    for kind, value in (
+        (resource.RLIMIT_AS, locks.own_bytes + limits["memory_bytes"] + (64 << 20)),
+        (resource.RLIMIT_FSIZE, limits["disk_bytes"]),
+        (resource.RLIMIT_NPROC, limits["processes"]),
+        (resource.RLIMIT_NOFILE, limits["open_files"]),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        _, hard = resource.getrlimit(kind)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+    if limits["cpu_s"]:
+        _limit_cpu(limits["cpu_s"])
+
+
+def _limit_cpu(seconds: float) -> None:
+    whole = int(seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (whole, whole + 1))
+
+
+def _write_files(job: dict[str, Any]) -> None:
+    for name, content in {**job["files"], "main.py": {"text": job["code"]}}.items():
+        path = os.path.normpath(f"{WORK}/{name}")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content["text"].encode() if "text" in content else bytes.fromhex(content["hex"]))
+
+
+def _forget_randomness() -> None:
+    """`random` reseeds itself after a fork; numpy does not."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+
+
+def _open_streams(*, lines: bool) -> None:
+    """New stream objects: those of the warm interpreter were made for other files."""
+    raw_in, raw_out, raw_err = (io.FileIO(handle, mode, closefd=False) for handle, mode in enumerate(("r", "w", "w")))
+    stdin = io.TextIOWrapper(io.BufferedReader(raw_in), "utf-8", "surrogateescape")
+    stdout = io.TextIOWrapper(io.BufferedWriter(raw_out), "utf-8", "surrogateescape", line_buffering=lines)
+    stderr = io.TextIOWrapper(io.BufferedWriter(raw_err), "utf-8", "backslashreplace", line_buffering=True)
+    for name, stream in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)):
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _compile(job: dict[str, Any]) -> types.CodeType | None:
+    """None if it cannot be compiled; the reason is on standard error, as Python would put it."""
+    try:
+        return compile(job["code"], MAIN, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
+        traceback.print_exception(error.with_traceback(None))
+        return None
+
+
+def _fresh_main() -> dict[str, Any]:
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __file__=MAIN, __cached__=None, __annotations__={})
+    sys.modules["__main__"] = main
+    return main.__dict__
+
+
+def _run_script(job: dict[str, Any], control: socket.socket) -> NoReturn:
+    _open_streams(lines=job["lines"])
+    code = _compile(job)
+    message = json.dumps({"event": "started" if code else "compile_error"}).encode()
+    if job["collect"]:
+        work = os.open(WORK, os.O_RDONLY | os.O_DIRECTORY)
+        socket.send_fds(control, [message], [work])
+        os.close(work)
+    else:
+        control.send(message)
+    control.close()
+    if code is None:
+        _leave(1)
+    names = _fresh_main()
+    _leave(_call(lambda: exec(code, names)))
+
+
+def _call(body: Callable[[], object]) -> int:
+    """Run it as the interpreter would: what is not caught is printed, and becomes the exit code."""
+    try:
+        body()
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return (error.code or 0) & 0xFF
+        print(error.code, file=sys.stderr)
+        return 1
+    except BaseException as error:  # whatever the code raises, its own classes included
+        trace = error.__traceback__
+        for _ in range(2):  # the two frames of ours
+            trace = trace.tb_next if trace else None
+        try:
+            sys.excepthook(type(error), error.with_traceback(trace), trace)
+        except BaseException:
+            os.write(2, b"the exception could not be printed\n")
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _leave(code: int) -> NoReturn:
+    """What the interpreter does on exit, less the tearing down of modules, which takes longer than most runs."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            code = code or 120  # what Python itself exits with
+    os._exit(code)
+
+
+def _run_program(job: dict[str, Any], control: socket.socket) -> NoReturn:
+    """Compiled once, prelude run once; then a fork for every test that comes in over `control`."""
+    _open_streams(lines=False)
+    code = _compile(job)
+    if code is None:
+        control.send(b'{"event": "compile_error"}')
+        os._exit(1)
+    names = _fresh_main()
+    exec(job["prelude"], names)
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # the tests must not read or write this process
+    control.send(b'{"event": "ready"}')
+    while True:
+        data, handles, _, _ = socket.recv_fds(control, 1 << 16, 8)
+        if not data:
+            os._exit(0)
+        test = json.loads(data)
+        child = os.fork()
+        if child == 0:
+            control.close()
+            syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
+            _run_test(test, handles, code, names)
+        for handle in handles:
+            os.close(handle)
+        _, status, spent = os.wait4(child, 0)
+        left_over = _sweep()
+        control.send(
+            json.dumps(
+                {
+                    "event": "tested",
+                    "status": status,
+                    "cpu_s": spent.ru_utime + spent.ru_stime,
+                    "peak_bytes": spent.ru_maxrss * 1024,
+                    "left_over": left_over,
+                }
+            ).encode()
+        )
+
+
+def _run_test(test: dict[str, Any], handles: list[int], code: types.CodeType, names: dict[str, Any]) -> NoReturn:
+    for place, handle in enumerate(handles[:3]):
+        os.dup2(handle, place)
+    result = os.dup(handles[3]) if len(handles) > 3 else -1
+    for handle in handles:
+        os.close(handle)
+    _open_streams(lines=False)
+    _limit_cpu(test["cpu_s"])
+    _forget_randomness()
+    if result < 0:
+        _leave(_call(lambda: exec(code, names)))
+    nonce, name = test["nonce"], test["function"]
+    with open(0, "rb", closefd=False) as file:
+        arguments = json.loads(file.read())
+
+    def call() -> None:
+        exec(code, names)
+        value = _function(names, name)(*arguments)
+        report = json.dumps(_plain(value)).encode()
+        with open(result, "wb") as file:
+            file.write(nonce.encode() + report)
+
+    _leave(_call(call))
+
+
+def _function(names: dict[str, Any], name: str) -> Callable[..., Any]:
+    solution = names.get("Solution")
+    if isinstance(solution, type) and hasattr(solution, name):
+        return getattr(solution(), name)  # type: ignore[no-any-return]
+    if callable(names.get(name)):
+        return names[name]  # type: ignore[no-any-return]
+    raise NameError(f"the program defines neither a function {name} nor a class Solution with that method")
+
+
+def _plain(value: object) -> object:
+    """Plain data only, by exact type: an object with an `==` of its own never leaves this process."""
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if value == value and value not in (float("inf"), float("-inf")) else {"float": repr(value)}
+    if isinstance(value, bool | int | float | str):
+        return _plain({bool: bool, int: int, float: float, str: str}[_base(type(value))](value))
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {"dict": [[_plain(key), _plain(item)] for key, item in value.items()]}
+    if isinstance(value, set | frozenset):
+        return {"set": [_plain(item) for item in value]}
+    if hasattr(value, "tolist"):  # numpy
+        return _plain(value.tolist())
+    raise TypeError(f"the result is a {type(value).__name__}, not plain data")
+
+
+def _base(kind: type) -> type:
+    return next(base for base in (bool, int, float, str) if issubclass(kind, base))
+
+
+def _sweep() -> int:
+    """Nothing of one test may be there for the next: no process, no file."""
+    left = 0
+    try:
+        os.kill(-1, 9)  # all but init and this one
+        left = 1
+    except ProcessLookupError:
+        pass
+    for place in (WORK, "/tmp", "/dev/shm"):
+        try:
+            entries = list(os.scandir(place))
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.path == MAIN:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)
+    return left

@@ -1,0 +1,138 @@
+"""Builds the walls that all runs of one warm interpreter share, then becomes that interpreter.
+
+A fresh root with the Python runtime read-only and nothing else of this machine, an empty network, process numbers of
+its own, an unprivileged user. Works as root and as a plain user; the two differ only in when the user namespace is
+entered: root first mounts what a plain user could not reach (a runtime under a closed home), then steps down.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import sys
+from typing import Any
+
+from . import syscalls
+from .tiny_init import write_init
+
+ROOT = "/tmp"  # only the place where the new root is put together, in a mount namespace that nobody else sees
+NOBODY = 65534
+DEVICES = ("null", "zero", "full", "random", "urandom")
+STACK_BYTES = 256 << 20
+"""Room for deep recursion; the layout of a process leaves it free only if it is asked for before exec."""
+
+_APART = (
+    syscalls.CLONE_NEWNS
+    | syscalls.CLONE_NEWPID
+    | syscalls.CLONE_NEWNET
+    | syscalls.CLONE_NEWIPC
+    | syscalls.CLONE_NEWUTS
+    | syscalls.CLONE_NEWCGROUP
+)
+
+
+def main(descriptor: int) -> None:
+    """`descriptor`: the socket to the supervisor. Its first message is the plan, the second is for the interpreter."""
+    channel = socket.socket(fileno=descriptor)
+    plan = json.loads(channel.recv(1 << 20))
+    try:
+        _launch(plan, channel)
+    except OSError as error:
+        channel.send(json.dumps({"event": "failed", "reason": str(error)}).encode())
+        sys.exit(1)
+
+
+def _launch(plan: dict[str, Any], channel: socket.socket) -> None:
+    if os.geteuid() == 0:
+        syscalls.unshare(_APART)
+        _go_on_in_child(channel)
+        build_root(plan)
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or /proc/self would belong to root, and the maps with it
+        # Process numbers once more: the interpreter may only come back to a namespace that its own user owns.
+        syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID)
+        map_user(0, NOBODY, NOBODY)
+        _go_on_in_child(channel)
+        _mount_proc("/proc")
+    else:
+        uid, gid = os.geteuid(), os.getegid()
+        syscalls.unshare(syscalls.CLONE_NEWUSER | _APART)
+        map_user(0, uid, gid)
+        _go_on_in_child(channel)
+        build_root(plan)
+    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    wanted = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
+    start = f"import sys; sys.path[0] = {plan['home']!r}; from inside.zygote import main; main({channel.fileno()})"
+    channel.set_inheritable(True)
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, 9)
+    os.execve(plan["python"], [plan["python"], "-S", "-c", start], plan["environment"])
+
+
+def _go_on_in_child(channel: socket.socket) -> None:
+    """Process numbers change only for children. The parent waits, and neither outlives the other."""
+    parent = os.getppid()
+    child = os.fork()
+    if child:
+        syscalls.die_with_parent(parent)
+        channel.close()
+        _, status = os.waitpid(child, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def map_user(inside: int, uid: int, gid: int, process: str = "/proc/self") -> None:
+    """Inside the user namespace just entered, `uid` and `gid` are called `inside`, and there is nobody else."""
+    for name, line in (("setgroups", "deny"), ("uid_map", f"{inside} {uid} 1"), ("gid_map", f"{inside} {gid} 1")):
+        with open(f"{process}/{name}", "w") as file:
+            file.write(line)
+
+
+def build_root(plan: dict[str, Any]) -> None:
+    """The new /: binds and files of the plan, five devices, a /proc of its own, empty places for each run's mounts."""
+    syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
+    # What is to be bound is opened first: the new root may cover it.
+    sources = [(os.open(source, os.O_PATH), target) for source, target in plan["binds"]]
+    devices = [(os.open(f"/dev/{name}", os.O_PATH), f"/dev/{name}") for name in DEVICES]
+    syscalls.mount("tmpfs", ROOT, "tmpfs", syscalls.MS_NOSUID, "size=16m,mode=0755")
+    for source, target in sources:
+        _bind(source, target)
+    for source, target in devices:
+        _bind(source, target)
+    for target, path in plan["symlinks"]:
+        os.makedirs(os.path.dirname(ROOT + path), exist_ok=True)
+        os.symlink(target, ROOT + path)
+    for path, text in plan["files"].items():
+        os.makedirs(os.path.dirname(ROOT + path), exist_ok=True)
+        with open(ROOT + path, "w") as file:
+            file.write(text)
+    for path in ("/proc", "/cell", *plan["writable"]):
+        os.makedirs(ROOT + path, exist_ok=True)
+    for path in plan["hidden"]:
+        if os.path.isdir(ROOT + path):
+            syscalls.mount("tmpfs", ROOT + path, "tmpfs", syscalls.MS_RDONLY, "size=4k,mode=0755")
+    write_init(ROOT + plan["init"])
+    syscalls.make_read_only(ROOT)
+    _mount_proc(ROOT + "/proc")
+    syscalls.pivot_root(ROOT)
+    syscalls.set_host_name(b"sandbox")
+
+
+def _mount_proc(place: str) -> None:
+    syscalls.mount("proc", place, "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
+
+
+def _bind(source: int, target: str) -> None:
+    place = ROOT + target
+    link = f"/proc/self/fd/{source}"
+    if os.path.isdir(link):
+        os.makedirs(place, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "a"):
+            pass
+    syscalls.mount(link, place, flags=syscalls.MS_BIND | syscalls.MS_REC)
+    os.close(source)

@@ -1,0 +1,124 @@
+"""The system calls that Python 3.11 has no name for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from typing import Final
+
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWCGROUP: Final = 0x02000000
+CLONE_NEWUTS: Final = 0x04000000
+CLONE_NEWIPC: Final = 0x08000000
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWPID: Final = 0x20000000
+CLONE_NEWNET: Final = 0x40000000
+
+MS_RDONLY: Final = 1
+MS_NOSUID: Final = 2
+MS_NODEV: Final = 4
+MS_NOEXEC: Final = 8
+MS_BIND: Final = 4096
+MS_REC: Final = 16384
+MS_PRIVATE: Final = 1 << 18
+MNT_DETACH: Final = 2
+
+PR_SET_PDEATHSIG: Final = 1
+PR_SET_DUMPABLE: Final = 4
+PR_CAPBSET_DROP: Final = 24
+PR_SET_NO_NEW_PRIVS: Final = 38
+
+MACHINE: Final = platform.machine()
+# Calls younger than 2011 have one number on every architecture.
+_MOUNT_SETATTR: Final = 442
+_PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
+_CAPSET: Final = {"x86_64": 126, "aarch64": 91}
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
+_syscall: Final = _libc.syscall
+_syscall.restype = ctypes.c_long
+
+
+def check(result: int, what: str) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return result
+
+
+def syscall(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None, what: str) -> int:
+    plain = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
+    return check(int(_syscall(ctypes.c_long(number), *plain)), what)
+
+
+def unshare(flags: int) -> None:
+    check(_libc.unshare(flags), f"unshare({flags:#x})")
+
+
+def setns(descriptor: int, kind: int) -> None:
+    check(_libc.setns(descriptor, kind), "setns")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    check(
+        _libc.mount(source.encode(), target.encode(), kind.encode() or None, flags, options.encode() or None),
+        f"mount {source} on {target}",
+    )
+
+
+def unmount(target: str) -> None:
+    check(_libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
+
+
+def make_read_only(target: str, *, and_below: bool = True) -> None:
+    """Read-only and without set-user-id programs."""
+    attributes = (ctypes.c_uint64 * 4)(MS_RDONLY | MS_NOSUID, 0, 0, 0)
+    here, recursive = -100, 0x8000  # AT_FDCWD, AT_RECURSIVE
+    syscall(
+        _MOUNT_SETATTR,
+        here,
+        target.encode(),
+        recursive if and_below else 0,
+        ctypes.addressof(attributes),
+        ctypes.sizeof(attributes),
+        what=f"mount_setattr {target}",
+    )
+
+
+def pivot_root(new_root: str) -> None:
+    """`new_root` becomes /; the old root is gone from this mount namespace."""
+    os.chdir(new_root)
+    syscall(_PIVOT_ROOT[MACHINE], b".", b".", what="pivot_root")
+    unmount(".")
+    os.chdir("/")
+
+
+def prctl(option: int, argument: int = 0, *, what: str = "prctl") -> None:
+    unused = ctypes.c_ulong(0)
+    check(_libc.prctl(option, ctypes.c_ulong(argument), unused, unused, unused), what)
+
+
+def set_host_name(name: bytes) -> None:
+    check(_libc.sethostname(name, len(name)), "sethostname")
+
+
+def drop_capabilities() -> None:
+    """All of them, for good: no program run from here can get one back."""
+    for capability in range(64):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError:
+            break  # past the last one this kernel knows
+    version_3 = 0x20080522
+    header = (ctypes.c_uint32 * 2)(version_3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    check(int(_syscall(ctypes.c_long(_CAPSET[MACHINE]), header, nothing)), "capset")
+
+
+def die_with_parent(parent: int) -> None:
+    """To be called after the last change of user or capabilities, which would undo it."""
+    prctl(PR_SET_PDEATHSIG, 9)
+    if os.getppid() != parent:  # it died in between
+        os._exit(1)

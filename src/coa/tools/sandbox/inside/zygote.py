@@ -1,0 +1,266 @@
+"""A warm interpreter that forks once per run, and the outside watch over each run: wall time, CPU, memory.
+
+It never looks at what it is asked to run. Code, input and results travel in descriptors that only the forked process
+reads, so that nothing of one run is in the memory of the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from . import cell, landlock, seccomp, syscalls, tiny_init
+
+TICK_S = 0.02
+PAGE = os.sysconf("SC_PAGE_SIZE")
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+MSG_CMSG_CLOEXEC = 0x40000000
+
+
+@dataclass
+class Watched:
+    """A run as seen from outside."""
+
+    number: int
+    init: int
+    process: int
+    limits: dict[str, Any]
+    started: float
+    init_handle: int
+    process_handle: int
+    reason: str = ""
+    """Why it was killed, if it was."""
+    status: int | None = None
+    cpu_s: float = 0.0
+    peak_bytes: int = 0
+    ended: float = 0.0
+
+
+def main(descriptor: int) -> None:
+    channel = socket.socket(fileno=descriptor)
+    channel.set_inheritable(False)
+    setup = json.loads(channel.recv(1 << 20))
+    sys.path = [path for path in sys.path[1:] if path] + setup["site"]
+    _add_site_builtins()
+    loaded = [name for name in setup["preload"] if _load(name)]
+    own_bytes, own_resident_bytes = _own_memory()
+    locks = cell.Locks(
+        seccomp=seccomp.program() if seccomp.known() else b"",
+        landlock=landlock.version(),
+        writable=tuple(setup["writable"]),
+        own_bytes=own_bytes,
+        own_resident_bytes=own_resident_bytes,
+    )
+    gc.collect()
+    gc.freeze()
+    channel.send(
+        json.dumps(
+            {
+                "event": "ready",
+                "python": sys.version.split()[0],
+                "loaded": loaded,
+                "landlock": locks.landlock,
+                "seccomp": bool(locks.seccomp),
+                "resident_bytes": own_resident_bytes,
+            }
+        ).encode()
+    )
+    order = _Watch(channel, setup["init"], locks).serve()
+    if order is None:
+        os._exit(0)
+    cell.run(order, locks)  # in a forked process; does not return
+
+
+def _add_site_builtins() -> None:
+    """`exit()` and its like, which come with the `site` module; its search for packages is not wanted."""
+    import site
+
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()
+
+
+def _load(name: str) -> bool:
+    """Import what runs will likely import, and what that imports only when first used."""
+    try:
+        module = importlib.import_module(name)
+    except ImportError:
+        return False
+    if name == "sympy":
+        x = module.Symbol("x")
+        module.integrate(module.sin(x) * module.exp(x), x)
+        module.solve(x**2 - 2, x)
+        module.simplify(module.cos(x) ** 2 + module.sin(x) ** 2)
+        module.series(module.exp(x), x, 0, 3)
+        module.factorint(91)
+        str(module.Matrix([[1, 2], [3, 4]]).inv())
+    return True
+
+
+def _own_memory() -> tuple[int, int]:
+    """Address space, and what of it is in memory."""
+    with open("/proc/self/statm") as file:
+        pages = file.read().split()
+    return int(pages[0]) * PAGE, int(pages[1]) * PAGE
+
+
+class _Watch:
+    def __init__(self, channel: socket.socket, init: str, locks: cell.Locks) -> None:
+        self.channel = channel
+        self.init = init
+        self.locks = locks
+        self.own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY)
+        self.runs: dict[int, Watched] = {}
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(channel, selectors.EVENT_READ)
+
+    def serve(self) -> cell.Order | None:
+        """Fork for every order; returns the order in the forked process, and None when the supervisor is gone."""
+        while True:
+            for key, _ in self.selector.select(TICK_S if self.runs else None):
+                if key.fileobj is self.channel:
+                    data, handles, _, _ = socket.recv_fds(self.channel, 1 << 16, 8, MSG_CMSG_CLOEXEC)
+                    if not data:
+                        return None
+                    message = json.loads(data)
+                    if message["do"] == "run":
+                        order = self._start(message, handles)
+                        if order is not None:
+                            return order
+                    elif message["number"] in self.runs:
+                        self._kill(self.runs[message["number"]], message["reason"])
+                else:
+                    self._ended(key.data, int(key.fd))
+            if self.runs:
+                self._look()
+
+    def _start(self, message: dict[str, Any], handles: list[int]) -> cell.Order | None:
+        init = process = -1
+        trouble = None
+        try:
+            syscalls.unshare(syscalls.CLONE_NEWPID)  # for the next children: first init, then the run
+            init = os.posix_spawn(self.init, tiny_init.arguments(), {})
+            process = os.fork()
+        except OSError as error:
+            trouble = error
+        if process == 0:
+            # Closed here, or the garbage collector would later close whatever has their numbers by then.
+            self.selector.close()
+            self.channel.close()
+            return cell.Order(message["limits"], *handles)
+        syscalls.setns(self.own_namespace, syscalls.CLONE_NEWPID)
+        for handle in handles:
+            os.close(handle)
+        if trouble is not None:
+            if init > 0:
+                os.kill(init, signal.SIGKILL)
+                os.waitpid(init, 0)
+            self._tell({"event": "done", "number": message["number"], "error": str(trouble)})
+            return None
+        run = Watched(
+            number=message["number"],
+            init=init,
+            process=process,
+            limits=message["limits"],
+            started=time.monotonic(),
+            init_handle=os.pidfd_open(init),
+            process_handle=os.pidfd_open(process),
+        )
+        self.runs[run.number] = run
+        self.selector.register(run.process_handle, selectors.EVENT_READ, run)
+        return None
+
+    def _ended(self, run: Watched, handle: int) -> None:
+        """First the process that ran the code, then its init, with which everything else in there dies."""
+        self.selector.unregister(handle)
+        os.close(handle)
+        if handle == run.process_handle:
+            _, run.status, spent = os.wait4(run.process, 0)
+            run.ended = time.monotonic()
+            run.cpu_s = max(run.cpu_s, spent.ru_utime + spent.ru_stime)
+            run.peak_bytes = max(run.peak_bytes, spent.ru_maxrss * 1024 - self.locks.own_resident_bytes)
+            signal.pidfd_send_signal(run.init_handle, signal.SIGKILL)
+            self.selector.register(run.init_handle, selectors.EVENT_READ, run)
+            return
+        os.waitpid(run.init, 0)
+        del self.runs[run.number]
+        self._tell(
+            {
+                "event": "done",
+                "number": run.number,
+                "status": run.status,
+                "reason": run.reason,
+                "wall_s": run.ended - run.started,
+                "cpu_s": run.cpu_s,
+                "peak_bytes": run.peak_bytes,
+            }
+        )
+
+    def _kill(self, run: Watched, reason: str) -> None:
+        run.reason = run.reason or reason
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(run.init_handle, signal.SIGKILL)
+
+    def _look(self) -> None:
+        """What each run uses by now, all of its processes together."""
+        parents: dict[int, int] = {}
+        used: dict[int, tuple[float, int]] = {}
+        for name in os.listdir("/proc"):
+            if not name.isdigit() or name == "1":
+                continue
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue  # it ended in between
+            parents[int(name)] = int(fields[1])
+            used[int(name)] = ((int(fields[11]) + int(fields[12])) / CLOCK_TICKS, int(fields[21]) * PAGE)
+        now = time.monotonic()
+        members: dict[int, list[int]] = {run.number: [] for run in self.runs.values()}
+        roots = {pid: run.number for run in self.runs.values() for pid in (run.init, run.process)}
+        for pid in parents:
+            top = pid
+            while top not in roots and top in parents:
+                top = parents[top]
+            if top in roots:
+                members[roots[top]].append(pid)
+        for run in self.runs.values():
+            processes = members[run.number]
+            run.cpu_s = max(run.cpu_s, sum(used[pid][0] for pid in processes))
+            # Pages still shared with this interpreter are counted in each process; they are not the run's.
+            resident = sum(max(used[pid][1] - self.locks.own_resident_bytes, 0) for pid in processes)
+            limit = run.limits["memory_bytes"]
+            if resident > limit:
+                resident = sum(_proportional(pid) for pid in processes)
+            run.peak_bytes = max(run.peak_bytes, resident)
+            if resident > limit:
+                self._kill(run, "memory")
+            elif run.limits["cpu_s"] and run.cpu_s > run.limits["cpu_s"]:
+                self._kill(run, "cpu")
+            elif now - run.started > run.limits["wall_s"]:
+                self._kill(run, "wall")
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        try:
+            self.channel.send(json.dumps(message).encode())
+        except OSError:
+            os._exit(1)  # nobody is there to hear; everything inside dies with this process
+
+
+def _proportional(pid: int) -> int:
+    """Resident memory where a page shared by n processes counts 1/n. Exact, and too slow to read every time."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as file:
+            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+    except (OSError, ValueError):
+        return 0
