@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -42,7 +43,8 @@ class Cell:
             own += [memory_file(self._job)]
             own += [memory_file(self._stdin)]
             handles = (own[0], theirs.fileno(), own[1], self.out.writer, self.err.writer)
-            self.number = await self.zygote.run(self._wire(), handles)
+            wire = limits_on_the_wire(self.limits) | ({} if self._timed else {"wall_s": 1e9, "cpu_s": 0})
+            self.number = await self.zygote.run(wire, handles)
         except BaseException:
             self._close()
             raise
@@ -71,29 +73,34 @@ class Cell:
             self.zygote.replace("it does not answer")
             return {"error": "the warm interpreter did not end a run in time and was replaced"}
 
-    def said(self) -> tuple[dict[str, Any], int | None]:
-        """What the run's process said before it gave way to the code, and its folder if that was asked for."""
-        try:
-            data, handles, _, _ = socket.recv_fds(self.control, 1 << 16, 1, MSG_CMSG_CLOEXEC)
-        except OSError:
-            return {}, None
-        return (orjson.loads(data) if data else {}), (handles[0] if handles else None)
-
     def _close(self) -> None:
         self.control.close()
         self.out.close()
         self.err.close()
 
-    def _wire(self) -> dict[str, Any]:
-        limits = self.limits
-        return {
-            "wall_s": limits.wall_s if self._timed else 1e9,
-            "cpu_s": limits.cpu_s if self._timed else 0,
-            "memory_bytes": limits.memory_mb * MB,
-            "disk_bytes": limits.disk_mb * MB,
-            "processes": limits.processes,
-            "open_files": limits.open_files,
-        }
+
+def first_words(control: socket.socket) -> tuple[dict[str, Any], int | None]:
+    """What the run's process said before it gave way to the code, and its folder if that was asked for."""
+    try:
+        data, handles, _, _ = socket.recv_fds(control, 1 << 16, 1, MSG_CMSG_CLOEXEC)
+    except OSError:
+        return {}, None
+    return (orjson.loads(data) if data else {}), (handles[0] if handles else None)
+
+
+def last_line(stream: Capture) -> str:
+    return bytes(stream.data).decode("utf-8", "replace").strip().rpartition("\n")[2] or "its process died"
+
+
+def limits_on_the_wire(limits: Limits) -> dict[str, Any]:
+    return {
+        "wall_s": limits.wall_s,
+        "cpu_s": limits.cpu_s,
+        "memory_bytes": limits.memory_mb * MB,
+        "disk_bytes": limits.disk_mb * MB,
+        "processes": limits.processes,
+        "open_files": limits.open_files,
+    }
 
 
 def job_of(
@@ -105,6 +112,8 @@ def job_of(
     collect: bool = False,
     lines: bool = False,
     prelude: str = "",
+    function: str | None = None,
+    nonce: str = "",
 ) -> bytes:
     """What the run's process reads. `lines`: write each line at once, so that a run cut short shows how far it got."""
     placed = {}
@@ -122,6 +131,8 @@ def job_of(
             "collect": collect,
             "lines": lines,
             "prelude": prelude,
+            "function": function,
+            "nonce": nonce,
         }
     )
 
@@ -164,6 +175,8 @@ def _judge(code: int, end: Mapping[str, Any], limits: Limits, last: bytes, compi
         return Verdict.MLE, f"ended above {limits.memory_mb} MB of memory"
     if reason == "output":
         return Verdict.OLE, f"ended after {limits.output_bytes} bytes of output"
+    if reason == "processes":
+        return Verdict.RE, f"ended above {limits.processes} processes"
     if not compiled:
         return Verdict.CE, "it does not compile"
     if code == 0:
@@ -173,6 +186,16 @@ def _judge(code: int, end: Mapping[str, Any], limits: Limits, last: bytes, compi
     if code < 0:
         return Verdict.RE, f"ended by signal {-code}"
     return Verdict.RE, f"exit code {code}"
+
+
+def with_value(result: Result, reported: bytes, nonce: str) -> Result:
+    """Add what a function returned. Without the nonce in front it is not what our side of the sandbox wrote."""
+    if not reported.startswith(nonce.encode()):
+        return result
+    try:
+        return replace(result, value=orjson.loads(reported[len(nonce) :]), returned=True)
+    except orjson.JSONDecodeError:
+        return result
 
 
 def collect_files(folder: int, names: Sequence[str], most_bytes: int) -> dict[str, bytes]:

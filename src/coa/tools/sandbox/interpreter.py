@@ -98,14 +98,15 @@ def find_interpreter(python: str | None = None) -> Interpreter:
     # folder that each run gets empty.
     binds += [(path, path) for path in sorted(base) if not _below(path, _SYSTEM)]
     site: list[str] = []
+    hidden: list[str] = []
     for number, path in enumerate(path for path in map(os.path.realpath, facts["path"]) if _is_library(path)):
         if _below(path, (*base, "/usr")):
             site.append(path)
         else:
             site.append(f"{HOME}/site/{number}")
             binds.append((path, site[-1]))
-    # A run must not find the answers of worlds and benchmarks in our own package.
-    hidden = [f"{library}/coa" for library in site]
+        if os.path.isdir(f"{path}/coa"):  # a run must not find the answers of worlds and benchmarks in our own package
+            hidden.append(f"{site[-1]}/coa")
     writable = [place for place in (WORK, "/tmp", "/dev/shm") if not any(_below(path, (place,)) for path in base)]
     environment = {**_ENVIRONMENT, "TMPDIR": "/tmp" if "/tmp" in writable else WORK}
     return Interpreter(

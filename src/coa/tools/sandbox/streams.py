@@ -77,3 +77,7 @@ class Capture:
             self._handle = -1
         if not self._end.done():
             self._end.set_result(None)
+
+
+def to_bytes(text: bytes | str) -> bytes:
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text

@@ -15,9 +15,9 @@ import orjson
 from pydantic import JsonValue
 
 from coa.tools.sandbox.base import MB, Limits, Result, SandboxError, Verdict
-from coa.tools.sandbox.cells import GRACE_S, Cell, collect_files, job_of, result_of
+from coa.tools.sandbox.cells import GRACE_S, Cell, collect_files, first_words, job_of, last_line, result_of, with_value
 from coa.tools.sandbox.interpreter import Interpreter, find_interpreter
-from coa.tools.sandbox.streams import Capture, memory_file
+from coa.tools.sandbox.streams import Capture, memory_file, to_bytes
 from coa.tools.sandbox.zygote import Zygote
 
 SCIENCE: Final = ("numpy", "sympy")
@@ -80,7 +80,7 @@ class WarmSandbox:
     async def _run(self, zygote: Zygote, job: bytes, stdin: bytes, collect: Sequence[str], limits: Limits) -> Result:
         async with Cell(zygote, job, stdin, limits) as cell:
             end = await cell.ended(limits.wall_s + GRACE_S)
-            said, folder = cell.said()
+            said, folder = first_words(cell.control)
             try:
                 if "error" in end:
                     raise SandboxError(str(end["error"]))
@@ -188,27 +188,8 @@ class WarmProgram:
                 end = {**end, "wall_s": time.monotonic() - began, "reason": "cpu" if late else "", "peak_bytes": peak}
             for stream in (out, err, value):
                 await stream.finish(GRACE_S)
-            return self._with_value(result_of(end, limits, out, err), bytes(value.data), nonce)
+            return with_value(result_of(end, limits, out, err), bytes(value.data), nonce)
         finally:
             os.close(given)
             for stream in (out, err, value):
                 stream.close()
-
-    def _with_value(self, result: Result, reported: bytes, nonce: str) -> Result:
-        head, tail = reported[: len(nonce)], reported[len(nonce) :]
-        if head != nonce.encode():
-            return result
-        from dataclasses import replace
-
-        try:
-            return replace(result, value=orjson.loads(tail), returned=True)
-        except orjson.JSONDecodeError:
-            return result
-
-
-def last_line(stream: Capture) -> str:
-    return bytes(stream.data).decode("utf-8", "replace").strip().rpartition("\n")[2] or "its process died"
-
-
-def to_bytes(text: bytes | str) -> bytes:
-    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text

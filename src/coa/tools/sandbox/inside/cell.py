@@ -25,7 +25,6 @@ from . import landlock, seccomp, syscalls
 from .launcher import map_user
 
 WORK = "/work"
-MAIN = f"{WORK}/main.py"
 
 
 @dataclass(frozen=True)
@@ -52,32 +51,37 @@ class Order:
 
 
 def run(order: Order, locks: Locks) -> NoReturn:
+    """In a forked warm interpreter."""
     os.setsid()
     for place, handle in enumerate((order.stdin, order.stdout, order.stderr)):
         os.dup2(handle, place)
-    job_file, control_handle = 3, 4
+    job_handle, control_handle = 3, 4
     os.dup2(order.job, 100)
     os.dup2(order.control, 101)
-    os.dup2(100, job_file, inheritable=False)
+    os.dup2(100, job_handle, inheritable=False)
     os.dup2(101, control_handle, inheritable=False)
     os.closerange(5, 4096)
-    control = socket.socket(fileno=control_handle)
+    obey(job_handle, socket.socket(fileno=control_handle), lambda: _wall_in(order.limits, locks))
+
+
+def obey(job_handle: int, control: socket.socket, wall_in: Callable[[], None], result: int = -1) -> NoReturn:
+    """Read the job, put up the walls, do it."""
     try:
-        with open(job_file, "rb") as file:
+        with open(job_handle, "rb") as file:
             job = json.loads(file.read())
-        _wall_in(order.limits, locks)
+        wall_in()
         _write_files(job)
     except OSError as error:
         control.send(json.dumps({"event": "failed", "reason": str(error)}).encode())
         os._exit(1)
     for name in [name for name in sys.modules if name.partition(".")[0] == "inside"]:
         del sys.modules[name]
-    sys.path.insert(0, WORK)
-    sys.argv = [MAIN, *job["arguments"]]
+    sys.path.insert(0, os.getcwd())
+    sys.argv = [_main_file(), *job["arguments"]]
     _forget_randomness()
     if job["kind"] == "program":
         _run_program(job, control)
-    _run_script(job, control)
+    _run_script(job, control, result)
 
 
 def _wall_in(limits: dict[str, Any], locks: Locks) -> None:
@@ -93,9 +97,15 @@ def _wall_in(limits: dict[str, Any], locks: Locks) -> None:
     syscalls.unmount("/cell")
     syscalls.mount("proc", "/proc", "proc", closed | syscalls.MS_NOEXEC | syscalls.MS_RDONLY)
     os.chdir(WORK)
+    # A user namespace of its own: processes are then counted for this run alone, and no mount here is its to change.
     syscalls.unshare(syscalls.CLONE_NEWUSER)
     map_user(1000, 0, 0, f"/proc/self/fd/{old_self}")
     os.close(old_self)
+    lock(limits, locks)
+
+
+def lock(limits: dict[str, Any], locks: Locks) -> None:
+    """What needs no namespace: limits, no capabilities, Landlock, seccomp."""
     _limit(limits, locks)
     syscalls.drop_capabilities()
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or /proc/self/fd could not be listed, which subprocess does
@@ -127,11 +137,23 @@ def _limit_cpu(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (whole, whole + 1))
 
 
+def add_site_builtins() -> None:
+    """`exit()` and its like, which come with the `site` module; its search for packages is not wanted."""
+    import site
+
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()
+
+
+def _main_file() -> str:
+    return os.path.join(os.getcwd(), "main.py")
+
+
 def _write_files(job: dict[str, Any]) -> None:
     for name, content in {**job["files"], "main.py": {"text": job["code"]}}.items():
-        path = os.path.normpath(f"{WORK}/{name}")
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as file:
+        os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+        with open(name, "wb") as file:
             file.write(content["text"].encode() if "text" in content else bytes.fromhex(content["hex"]))
 
 
@@ -156,7 +178,7 @@ def _open_streams(*, lines: bool) -> None:
 def _compile(job: dict[str, Any]) -> types.CodeType | None:
     """None if it cannot be compiled; the reason is on standard error, as Python would put it."""
     try:
-        return compile(job["code"], MAIN, "exec", dont_inherit=True)
+        return compile(job["code"], _main_file(), "exec", dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         traceback.print_exception(error.with_traceback(None))
         return None
@@ -164,17 +186,17 @@ def _compile(job: dict[str, Any]) -> types.CodeType | None:
 
 def _fresh_main() -> dict[str, Any]:
     main = types.ModuleType("__main__")
-    main.__dict__.update(__builtins__=builtins, __file__=MAIN, __cached__=None, __annotations__={})
+    main.__dict__.update(__builtins__=builtins, __file__=_main_file(), __cached__=None, __annotations__={})
     sys.modules["__main__"] = main
     return main.__dict__
 
 
-def _run_script(job: dict[str, Any], control: socket.socket) -> NoReturn:
+def _run_script(job: dict[str, Any], control: socket.socket, result: int) -> NoReturn:
     _open_streams(lines=job["lines"])
     code = _compile(job)
     message = json.dumps({"event": "started" if code else "compile_error"}).encode()
     if job["collect"]:
-        work = os.open(WORK, os.O_RDONLY | os.O_DIRECTORY)
+        work = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         socket.send_fds(control, [message], [work])
         os.close(work)
     else:
@@ -183,7 +205,27 @@ def _run_script(job: dict[str, Any], control: socket.socket) -> NoReturn:
     if code is None:
         _leave(1)
     names = _fresh_main()
-    _leave(_call(lambda: exec(code, names)))
+    exec(job["prelude"], names)
+    _execute(code, names, job, result)
+
+
+def _execute(code: types.CodeType, names: dict[str, Any], job: dict[str, Any], result: int) -> NoReturn:
+    """The whole script, or a call of one of its functions whose value goes to `result`."""
+    if job["function"] is None:
+        if result >= 0:
+            os.close(result)
+        _leave(_call(lambda: exec(code, names)))
+    with open(0, "rb", closefd=False) as file:
+        arguments = json.loads(file.read())
+
+    def call() -> None:
+        exec(code, names)
+        value = _function(names, job["function"])(*arguments)
+        report = json.dumps(_plain(value)).encode()
+        with open(result, "wb") as file:
+            file.write(job["nonce"].encode() + report)
+
+    _leave(_call(call))
 
 
 def _call(body: Callable[[], object]) -> int:
@@ -269,20 +311,7 @@ def _run_test(test: dict[str, Any], handles: list[int], code: types.CodeType, na
     _open_streams(lines=False)
     _limit_cpu(test["cpu_s"])
     _forget_randomness()
-    if result < 0:
-        _leave(_call(lambda: exec(code, names)))
-    nonce, name = test["nonce"], test["function"]
-    with open(0, "rb", closefd=False) as file:
-        arguments = json.loads(file.read())
-
-    def call() -> None:
-        exec(code, names)
-        value = _function(names, name)(*arguments)
-        report = json.dumps(_plain(value)).encode()
-        with open(result, "wb") as file:
-            file.write(nonce.encode() + report)
-
-    _leave(_call(call))
+    _execute(code, names, test, result)
 
 
 def _function(names: dict[str, Any], name: str) -> Callable[..., Any]:
@@ -331,7 +360,7 @@ def _sweep() -> int:
         except OSError:
             continue
         for entry in entries:
-            if entry.path == MAIN:
+            if entry.path == f"{WORK}/main.py":
                 continue
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path, ignore_errors=True)

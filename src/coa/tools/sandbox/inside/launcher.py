@@ -112,8 +112,7 @@ def build_root(plan: dict[str, Any]) -> None:
     for path in ("/proc", "/cell", *plan["writable"]):
         os.makedirs(ROOT + path, exist_ok=True)
     for path in plan["hidden"]:
-        if os.path.isdir(ROOT + path):
-            syscalls.mount("tmpfs", ROOT + path, "tmpfs", syscalls.MS_RDONLY, "size=4k,mode=0755")
+        syscalls.mount("tmpfs", ROOT + path, "tmpfs", syscalls.MS_RDONLY, "size=4k,mode=0755")
     write_init(ROOT + plan["init"])
     syscalls.make_read_only(ROOT)
     _mount_proc(ROOT + "/proc")

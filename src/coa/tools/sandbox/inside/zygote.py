@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import cell, landlock, seccomp, syscalls, tiny_init
+from .usage import PAGE, memory_of, usage
 
 TICK_S = 0.02
-PAGE = os.sysconf("SC_PAGE_SIZE")
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 MSG_CMSG_CLOEXEC = 0x40000000
 
 
@@ -51,7 +50,7 @@ def main(descriptor: int) -> None:
     channel.set_inheritable(False)
     setup = json.loads(channel.recv(1 << 20))
     sys.path = [path for path in sys.path[1:] if path] + setup["site"]
-    _add_site_builtins()
+    cell.add_site_builtins()
     loaded = [name for name in setup["preload"] if _load(name)]
     own_bytes, own_resident_bytes = _own_memory()
     locks = cell.Locks(
@@ -79,15 +78,6 @@ def main(descriptor: int) -> None:
     if order is None:
         os._exit(0)
     cell.run(order, locks)  # in a forked process; does not return
-
-
-def _add_site_builtins() -> None:
-    """`exit()` and its like, which come with the `site` module; its search for packages is not wanted."""
-    import site
-
-    site.setquit()
-    site.setcopyright()
-    site.sethelper()
 
 
 def _load(name: str) -> bool:
@@ -212,42 +202,18 @@ class _Watch:
             signal.pidfd_send_signal(run.init_handle, signal.SIGKILL)
 
     def _look(self) -> None:
-        """What each run uses by now, all of its processes together."""
-        parents: dict[int, int] = {}
-        used: dict[int, tuple[float, int]] = {}
-        for name in os.listdir("/proc"):
-            if not name.isdigit() or name == "1":
-                continue
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue  # it ended in between
-            parents[int(name)] = int(fields[1])
-            used[int(name)] = ((int(fields[11]) + int(fields[12])) / CLOCK_TICKS, int(fields[21]) * PAGE)
         now = time.monotonic()
-        members: dict[int, list[int]] = {run.number: [] for run in self.runs.values()}
-        roots = {pid: run.number for run in self.runs.values() for pid in (run.init, run.process)}
-        for pid in parents:
-            top = pid
-            while top not in roots and top in parents:
-                top = parents[top]
-            if top in roots:
-                members[roots[top]].append(pid)
+        used = usage({pid: run.number for run in self.runs.values() for pid in (run.init, run.process)})
         for run in self.runs.values():
-            processes = members[run.number]
-            run.cpu_s = max(run.cpu_s, sum(used[pid][0] for pid in processes))
-            # Pages still shared with this interpreter are counted in each process; they are not the run's.
-            resident = sum(max(used[pid][1] - self.locks.own_resident_bytes, 0) for pid in processes)
-            limit = run.limits["memory_bytes"]
-            if resident > limit:
-                resident = sum(_proportional(pid) for pid in processes)
-            run.peak_bytes = max(run.peak_bytes, resident)
-            if resident > limit:
+            limits = run.limits
+            run.cpu_s = max(run.cpu_s, used[run.number].cpu_s)
+            memory = memory_of(used[run.number], limits["memory_bytes"], self.locks.own_resident_bytes)
+            run.peak_bytes = max(run.peak_bytes, memory)
+            if memory > limits["memory_bytes"]:
                 self._kill(run, "memory")
-            elif run.limits["cpu_s"] and run.cpu_s > run.limits["cpu_s"]:
+            elif limits["cpu_s"] and run.cpu_s > limits["cpu_s"]:
                 self._kill(run, "cpu")
-            elif now - run.started > run.limits["wall_s"]:
+            elif now - run.started > limits["wall_s"]:
                 self._kill(run, "wall")
 
     def _tell(self, message: dict[str, Any]) -> None:
@@ -255,12 +221,3 @@ class _Watch:
             self.channel.send(json.dumps(message).encode())
         except OSError:
             os._exit(1)  # nobody is there to hear; everything inside dies with this process
-
-
-def _proportional(pid: int) -> int:
-    """Resident memory where a page shared by n processes counts 1/n. Exact, and too slow to read every time."""
-    try:
-        with open(f"/proc/{pid}/smaps_rollup") as file:
-            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
-    except (OSError, ValueError):
-        return 0

@@ -1,0 +1,64 @@
+"""What a run uses by now, all of its processes together, read from /proc."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Used:
+    cpu_s: float = 0.0
+    resident: dict[int, int] = field(default_factory=dict)
+    """Bytes by process; pages that processes share are counted in each."""
+
+
+def usage(roots: Mapping[int, int]) -> dict[int, Used]:
+    """`roots`: process -> number of the run whose processes all descend from it."""
+    parents: dict[int, int] = {}
+    cpu: dict[int, float] = {}
+    resident: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or name == "1":
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue  # it ended in between
+        pid = int(name)
+        parents[pid] = int(fields[1])
+        cpu[pid] = (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+        resident[pid] = int(fields[21]) * PAGE
+    used = {number: Used() for number in roots.values()}
+    for pid in parents:
+        top = pid
+        while top not in roots and top in parents:
+            top = parents[top]
+        if top in roots:
+            of_run = used[roots[top]]
+            of_run.cpu_s += cpu[pid]
+            of_run.resident[pid] = resident[pid]
+    return used
+
+
+def memory_of(used: Used, limit: int, shared: int = 0) -> int:
+    """Bytes of memory; `shared` is what each process has in common with the one it was forked from.
+
+    The quick sum may count a page twice. Only where it passes the limit is the exact one read, which takes longer.
+    """
+    quick = sum(max(resident - shared, 0) for resident in used.resident.values())
+    return quick if quick <= limit else sum(map(_proportional, used.resident))
+
+
+def _proportional(pid: int) -> int:
+    """Resident memory in which a page shared by n processes counts 1/n."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as file:
+            return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+    except (OSError, ValueError):
+        return 0

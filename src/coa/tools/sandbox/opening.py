@@ -1,0 +1,82 @@
+"""Which isolation this machine allows, and how to get it: the one door to every sandbox."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from coa.tools.sandbox.base import Limits, Sandbox, SandboxError
+from coa.tools.sandbox.cold import COMMANDS, ColdSandbox, found_commands
+from coa.tools.sandbox.interpreter import find_interpreter
+from coa.tools.sandbox.remote import RemoteSandbox
+from coa.tools.sandbox.warm import WarmSandbox
+
+log = logging.getLogger(__name__)
+
+KINDS: Final = ("auto", "zygote", *COMMANDS)
+
+
+async def open_sandbox(
+    kind: str | None = None,
+    *,
+    python: str | None = None,
+    workers: int | None = None,
+    limits: Limits | None = None,
+    unsafe: bool = False,
+    token: str | None = None,
+) -> Sandbox:
+    """The sandbox of that kind, ready to run.
+
+    `kind`: `auto` (the default, or what COA_SANDBOX says) takes the first that works of zygote and the commands found
+    on PATH; or one of them by name; or addresses of sandbox servers, separated by commas. Without isolation it raises,
+    unless `unsafe` is set, which is for machines that are themselves thrown away afterwards.
+    """
+    kind = kind or os.environ.get("COA_SANDBOX") or "auto"
+    if kind.startswith(("http://", "https://")):
+        token = token if token is not None else os.environ.get("COA_SANDBOX_TOKEN")
+        return RemoteSandbox([part.strip() for part in kind.split(",")], token=token, limits=limits)
+    if kind not in KINDS:
+        raise SandboxError(f"there is no sandbox {kind!r}", cure=f"take one of {', '.join(KINDS)}, or a server's URL")
+    if kind == "unsafe" and not unsafe:
+        raise SandboxError(
+            "running code without isolation has to be asked for twice", cure="add --unsafe if that is what you want"
+        )
+    interpreter = find_interpreter(python)
+    reasons: list[str] = []
+    candidates: Sequence[str] = ("zygote", *found_commands()) if kind == "auto" else (kind,)
+    for candidate in candidates:
+        sandbox: WarmSandbox | ColdSandbox
+        if candidate == "zygote":
+            sandbox = WarmSandbox(interpreter, workers=workers, limits=limits)
+        else:
+            sandbox = ColdSandbox(candidate, interpreter, workers=workers, limits=limits)
+        try:
+            await sandbox.start()
+            return sandbox
+        except SandboxError as error:
+            await sandbox.close()
+            reasons.append(f"{candidate}: {error.message}")
+            log.debug("no sandbox of kind %s: %s", candidate, error)
+    if unsafe and kind == "auto":
+        log.warning("running code WITHOUT isolation, because --unsafe was given (%s)", "; ".join(reasons))
+        return ColdSandbox("unsafe", interpreter, workers=workers, limits=limits)
+    raise SandboxError(f"no isolation for code works here ({'; '.join(reasons)})", cure=_cure())
+
+
+def _cure() -> str:
+    """What usually stands in the way."""
+    try:
+        with open("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") as file:
+            if file.read().strip() == "1":
+                return "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or install bubblewrap"
+    except OSError:
+        pass
+    if sys.platform != "linux":
+        return "run `coa sandbox serve` on a Linux machine and set COA_SANDBOX to its URL"
+    return (
+        "allow user namespaces (sudo sysctl user.max_user_namespaces=10000), install bubblewrap, "
+        "or set COA_SANDBOX to the URL of a machine that runs `coa sandbox serve`"
+    )

@@ -1,0 +1,141 @@
+"""`coa sandbox serve`: a sandbox behind HTTP, for other machines and other projects."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from coa.tools.sandbox.base import Limits, Program, Result, Sandbox, SandboxError
+from coa.tools.sandbox.wire import FusionAnswer, FusionRequest, RunAnswer, RunRequest
+
+MOST_BODY_BYTES: Final = 64 << 20
+KEPT_PROGRAMS: Final = 32
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def make_app(sandbox: Sandbox, *, token: str | None, most_waiting: int = 1000) -> web.Application:
+    """`token`: what every request must bring as a bearer token. Only a server that nobody else can reach goes without.
+
+    More than `most_waiting` requests at once get 503 at once, so that a client goes to another server.
+    """
+    server = _Server(sandbox, token, most_waiting)
+    app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[server.guard])
+    app.add_routes(
+        [web.post("/run", server.run), web.post("/run_code", server.run_code), web.get("/health", server.health)]
+    )
+    app.on_cleanup.append(server.close)
+    return app
+
+
+class _Server:
+    def __init__(self, sandbox: Sandbox, token: str | None, most_waiting: int) -> None:
+        self.sandbox = sandbox
+        self.token = token
+        self.most_waiting = most_waiting
+        self.waiting = 0
+        self.done = 0
+        self.programs: OrderedDict[str, Program] = OrderedDict()
+
+    @web.middleware
+    async def guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "")
+        if self.token is not None and not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
+            return _problem(401, "the bearer token is missing or wrong")
+        if self.waiting >= self.most_waiting:
+            return _problem(503, f"{self.waiting} runs are waiting already")
+        self.waiting += 1
+        try:
+            return await handler(request)
+        finally:
+            self.waiting -= 1
+            self.done += 1
+
+    async def health(self, request: web.Request) -> web.Response:
+        facts = {"sandbox": self.sandbox.about, "waiting": self.waiting - 1, "done": self.done}
+        return web.json_response(facts)
+
+    async def run(self, request: web.Request) -> web.Response:
+        try:
+            asked = RunRequest.model_validate_json(await request.read())
+            result = await self._result(asked)
+        except (ValidationError, SandboxError) as error:
+            return _problem(422, str(error))
+        return _json(RunAnswer.of(result))
+
+    async def _result(self, asked: RunRequest) -> Result:
+        limits = asked.limits.limits()
+        if not asked.test:
+            return await self.sandbox.run(
+                asked.code,
+                stdin=asked.stdin,
+                arguments=asked.arguments,
+                files=asked.files,
+                collect=asked.collect,
+                limits=limits,
+            )
+        program = await self._program(asked, limits)
+        if asked.function is None:
+            return await program.run(asked.stdin)
+        return await program.call(asked.function, json.loads(asked.stdin))
+
+    async def _program(self, asked: RunRequest, limits: Limits) -> Program:
+        key = hashlib.sha256(repr((asked.code, asked.prelude, limits)).encode()).hexdigest()
+        program = self.programs.pop(key, None)
+        if program is None:
+            program = await self.sandbox.program(asked.code, prelude=asked.prelude, limits=limits)
+        self.programs[key] = program
+        if len(self.programs) > KEPT_PROGRAMS:
+            _, oldest = self.programs.popitem(last=False)
+            await oldest.close()
+        return program
+
+    async def run_code(self, request: web.Request) -> web.Response:
+        try:
+            asked = FusionRequest.model_validate_json(await request.read())
+            if asked.language not in ("python", "pytest"):
+                return _problem(422, f"only Python runs here, not {asked.language}")
+            files = RunRequest(code="", files={k: v for k, v in asked.files.items() if v is not None}).files
+            limits = Limits(wall_s=asked.run_timeout, cpu_s=asked.run_timeout)
+            if asked.memory_limit_MB > 0:
+                limits = Limits(wall_s=asked.run_timeout, cpu_s=asked.run_timeout, memory_mb=asked.memory_limit_MB)
+            result = await self.sandbox.run(
+                asked.code, stdin=asked.stdin or "", files=files, collect=asked.fetch_files, limits=limits
+            )
+        except (ValidationError, SandboxError) as error:
+            return _problem(422, str(error))
+        return _json(FusionAnswer.of(result))
+
+    async def close(self, app: web.Application) -> None:
+        for program in self.programs.values():
+            await program.close()
+        await self.sandbox.close()
+
+
+def _json(message: BaseModel) -> web.Response:
+    return web.Response(text=message.model_dump_json(), content_type="application/json")
+
+
+def _problem(status: int, message: str) -> web.Response:
+    return web.json_response({"error": message}, status=status)
+
+
+async def serve(sandbox: Sandbox, host: str, port: int, token: str | None, ready: Callable[[int], None]) -> None:
+    """Until it is cancelled. `ready` is told the port, which matters if 0 was asked for."""
+    runner = web.AppRunner(make_app(sandbox, token=token), access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        ready(runner.addresses[0][1])
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,78 @@
+"""Model-written code that tries to get out, on real sandboxes, as root and as a plain user."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.attack_driver import HARMLESS, prepared
+from support.attacks import ATTACKS
+from support.unprivileged import as_nobody, can_become_nobody
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_LIMITED_BY_BWRAP = {"make files without end"}
+"""It cannot set a number of inodes. They are memory, and gone with the run."""
+
+
+def attack(kind: str, *, nobody: bool) -> dict[str, dict[str, object]]:
+    arguments = ("-m", "support.attack_driver", kind)
+    if nobody:
+        if not can_become_nobody():
+            pytest.skip("only root can become another user; the run as this user is in the other test")
+        done = as_nobody(*arguments)
+    else:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            cwd="/",
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}"},
+        )
+    assert done.returncode == 0, done.stderr
+    return {report["attack"]: report for report in json.loads(done.stdout)}
+
+
+def check(reports: dict[str, dict[str, object]], *, except_for: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+    expected = {a.name for a in ATTACKS if not a.only_x86_64 or platform.machine() == "x86_64"}
+    assert set(reports) == expected
+    for name, report in reports.items():
+        assert report["escaped"] is (name in except_for), report
+        assert report["verdict"] != "SANDBOX_ERROR", report
+        assert report["bystander_lives"], report
+        assert report["files"] == ["private", "readable", "socket"], report
+    for name in ("ignore signals and sleep", "spin"):
+        assert reports[name]["verdict"] == "TLE"
+    for name in ("write 200 MB to standard output", "write 200 MB to standard error"):
+        assert reports[name]["verdict"] == "OLE"
+
+
+@pytest.mark.parametrize("nobody", [False, True], ids=["as this user", "as nobody"])
+def test_no_attack_gets_out_of_the_warm_sandbox(nobody: bool) -> None:
+    reports = attack("zygote", nobody=nobody)
+    check(reports)
+    assert reports["take 3.6 GB in twelve processes"]["verdict"] == "MLE"
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed; the warm sandbox does not need it")
+@pytest.mark.parametrize("nobody", [False, True], ids=["as this user", "as nobody"])
+def test_no_attack_gets_out_of_bubblewrap(nobody: bool) -> None:
+    check(attack("bwrap", nobody=nobody), except_for=NOT_LIMITED_BY_BWRAP)
+
+
+def test_the_attacks_are_real() -> None:
+    """Those that do no harm succeed in a plain process; otherwise the tests above would prove nothing."""
+    with prepared() as outside:
+        for name in HARMLESS:
+            code = next(a.code for a in ATTACKS if a.name == name)
+            done = subprocess.run(
+                [sys.executable, "-c", outside.fill(code)], capture_output=True, text=True, timeout=60
+            )
+            assert "ESCAPED" in done.stdout, (name, done.stderr)
