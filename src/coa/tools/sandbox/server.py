@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import json
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import orjson
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
@@ -85,7 +85,11 @@ class _Server:
         program = await self._program(asked, limits)
         if asked.function is None:
             return await program.run(asked.stdin)
-        return await program.call(asked.function, json.loads(asked.stdin))
+        try:
+            arguments = orjson.loads(asked.stdin)
+        except orjson.JSONDecodeError as error:
+            raise SandboxError(f"the arguments of {asked.function} are not JSON: {error}") from error
+        return await program.call(asked.function, arguments)
 
     async def _program(self, asked: RunRequest, limits: Limits) -> Program:
         key = hashlib.sha256(repr((asked.code, asked.prelude, limits)).encode()).hexdigest()

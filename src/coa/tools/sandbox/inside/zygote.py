@@ -15,6 +15,7 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,7 @@ def main(descriptor: int) -> None:
         own_bytes=own_bytes,
         own_resident_bytes=own_resident_bytes,
     )
+    threading.stack_size(16 << 20)  # or each thread would reserve as much as the main one may grow to
     gc.collect()
     gc.freeze()
     channel.send(

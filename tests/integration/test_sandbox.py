@@ -1,0 +1,398 @@
+"""The warm sandbox as programs see it, and as its callers do: fidelity, limits, files, many at once, death."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from coa.tools.sandbox import Limits, Sandbox, SandboxError, Verdict, open_sandbox
+from coa.tools.sandbox.warm import WarmSandbox
+
+LIMITS = Limits(wall_s=10, cpu_s=5, memory_mb=512)
+
+
+def with_sandbox(body: Callable[[Sandbox], Awaitable[None]], kind: str = "zygote", workers: int = 2) -> None:
+    async def go() -> None:
+        sandbox = await open_sandbox(kind, limits=LIMITS, workers=workers)
+        try:
+            await body(sandbox)
+        finally:
+            await sandbox.close()
+
+    asyncio.run(go())
+
+
+FORK = """
+import multiprocessing
+if __name__ == '__main__':
+    with multiprocessing.Pool(2) as pool: print(pool.map(abs, [-1, -2]))
+"""
+SPAWN = """
+import multiprocessing
+if __name__ == '__main__':
+    with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.map(abs, [-3]))
+"""
+THREAD = """
+import threading, time
+def f(): time.sleep(0.05); print('thread')
+threading.Thread(target=f).start()
+"""
+RECURSION = """
+import sys
+sys.setrecursionlimit(10**6)
+def f(n): return n and 1 + f(n - 1)
+print(f(20000))
+"""
+OTHER = """
+import subprocess, sys
+print(subprocess.run([sys.executable, '-c', 'print(5)'], capture_output=True).stdout)
+"""
+PRINTED = [
+    ("print(2**100)", "1267650600228229401496703205376\n"),
+    ("import sys\nprint(__name__, sys.argv, __file__)", "__main__ ['/work/main.py'] /work/main.py\n"),
+    ("print(sorted(name for name in globals() if name[:2] != '__'))", "[]\n"),
+    ("print(input() + input())\ntry: input()\nexcept EOFError: print('end')", "ab\nend\n"),
+    ("import sys\nfor line in sys.stdin: print(len(line))", "2\n2\n"),
+    ("import sys\nprint(sys.stdin.buffer.read())", "b'a\\nb\\n'\n"),
+    ("import atexit\natexit.register(print, 'bye')\nprint('hi')", "hi\nbye\n"),
+    (THREAD, "thread\n"),
+    (FORK, "[1, 2]\n"),
+    (SPAWN, "[3]\n"),
+    ("import subprocess\nprint(subprocess.run(['echo', 'x'], capture_output=True).stdout)", "b'x\\n'\n"),
+    (OTHER, "b'5\\n'\n"),
+    ("import asyncio\nasync def f(): return 7\nprint(asyncio.run(f()))", "7\n"),
+    ("import inspect\ndef f(): pass\nprint(inspect.getsource(f).strip())", "def f(): pass\n"),
+    (RECURSION, "20000\n"),
+    ("import tempfile\nprint(tempfile.TemporaryFile().write(b'x'), open('f', 'w').write('yy'))", "1 2\n"),
+    ("import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int = 1\nprint(A())", "A(x=1)\n"),
+    ("import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))).__name__)", "A\n"),
+    ("print('é', '\\ud800'.encode('utf-8', 'surrogatepass'))", "é b'\\xed\\xa0\\x80'\n"),
+    ("exit()\nprint('no')", ""),
+    ("import os\nprint(os.getcwd(), os.environ['HOME'], os.listdir('.'))", "/work /work ['main.py']\n"),
+]
+
+
+def test_programs_behave_as_in_any_interpreter() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        for code, expected in PRINTED:
+            result = await sandbox.run(code, stdin="a\nb\n")
+            assert (result.verdict, result.text) == (Verdict.OK, expected), f"{code}: {result}"
+
+    with_sandbox(body)
+
+
+ENDS = [
+    ("import sys; sys.exit(3)", Verdict.RE, 3, ""),
+    ("import sys; sys.exit('why')", Verdict.RE, 1, "why\n"),
+    ("raise SystemExit", Verdict.OK, 0, ""),
+    ("import os; os._exit(7)", Verdict.RE, 7, ""),
+    ("import os; os.kill(os.getpid(), 9)", Verdict.RE, None, ""),
+    ("import os; os.abort()", Verdict.RE, None, ""),
+    ("import ctypes; ctypes.string_at(0)", Verdict.RE, None, ""),
+    ("print(1", Verdict.CE, 1, "'(' was never closed"),
+    ("x = bytearray(1 << 40)", Verdict.MLE, 1, "MemoryError"),
+    ("import time\nwhile 1: time.sleep(1)", Verdict.TLE, None, ""),
+    ("while 1: pass", Verdict.TLE, None, ""),
+    ("while 1: print('x' * 1000)", Verdict.OLE, None, ""),
+    ("import socket; socket.create_connection(('127.0.0.1', 80))", Verdict.RE, 1, "Network is unreachable"),
+]
+
+
+def test_every_end_has_its_verdict() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        for code, verdict, exit_code, error in ENDS:
+            result = await sandbox.run(code, limits=Limits(wall_s=3, cpu_s=0.5, memory_mb=256, output_bytes=100_000))
+            assert (result.verdict, result.exit_code) == (verdict, exit_code), (code, result)
+            assert error in result.error_text
+            assert bool(result.note) is (verdict is not Verdict.OK)
+
+    with_sandbox(body)
+
+
+def test_a_traceback_shows_the_programs_own_lines_and_nothing_of_ours() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        result = await sandbox.run("def f(x):\n    return 1 / x\n\nf(0)")
+        lines = [line for line in result.error_text.splitlines() if not set(line) <= set(" ^~")]
+        assert lines == [
+            "Traceback (most recent call last):",
+            '  File "/work/main.py", line 4, in <module>',
+            "    f(0)",
+            '  File "/work/main.py", line 2, in f',
+            "    return 1 / x",
+            "ZeroDivisionError: division by zero",
+        ]
+
+    with_sandbox(body)
+
+
+def test_binary_and_large_output_arrive_as_written() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        result = await sandbox.run("import sys\nsys.stdout.buffer.write(bytes(range(256)) * 4096)")
+        assert result.stdout == bytes(range(256)) * 4096 and not result.stdout_truncated
+        cut = await sandbox.run("print('x' * 5000)", limits=Limits(output_bytes=1000))
+        assert (len(cut.stdout), cut.stdout_truncated, cut.verdict) == (1000, True, Verdict.OLE)
+        lines = await sandbox.run("import sys\nsys.stderr.write('e' * 500_000)\nprint('done')")
+        assert (len(lines.stderr), lines.text) == (500_000, "done\n")
+
+    with_sandbox(body)
+
+
+def test_output_before_a_time_limit_is_kept() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        result = await sandbox.run("print('so far')\nwhile 1: pass", limits=Limits(wall_s=0.5, cpu_s=5))
+        assert (result.verdict, result.text) == (Verdict.TLE, "so far\n")
+
+    with_sandbox(body)
+
+
+def test_files_go_in_and_come_out_and_links_do_not_lead_out() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        code = (
+            "import os\nos.makedirs('out')\nopen('out/copy', 'wb').write(open('data/in.bin', 'rb').read()[::-1])\n"
+            "os.symlink('/etc/passwd', 'link')\nos.symlink('/', 'root')\nos.mkfifo('pipe')\nprint(open('t.txt').read())"
+        )
+        result = await sandbox.run(
+            code,
+            files={"data/in.bin": b"\x00\x01\xff", "t.txt": "héllo"},
+            collect=["out/copy", "link", "root/etc/passwd", "pipe", "absent", "out"],
+        )
+        assert result.text == "héllo\n"
+        assert result.files == {"out/copy": b"\xff\x01\x00"}
+        for name in ("../x", "/etc/x", ""):
+            with pytest.raises(SandboxError, match="does not stay"):
+                await sandbox.run("", files={name: "x"})
+
+    with_sandbox(body)
+
+
+def test_random_numbers_differ_between_runs_and_hashes_do_not() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        code = "import random\nprint(random.random(), hash('x'))"
+        first, second = [(await sandbox.run(code)).text.split() for _ in range(2)]
+        assert first[0] != second[0] and first[1] == second[1]
+
+    with_sandbox(body)
+
+
+def test_a_program_is_compiled_once_and_each_test_starts_fresh() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        program = await sandbox.program(
+            "import os\nseen = os.listdir('/tmp')\nopen('/tmp/left', 'w').close()\nprint(int(input()) * k, seen)",
+            prelude="k = 3",
+        )
+        for n in (5, 7):
+            assert (await program.run(f"{n}\n")).text == f"{n * 3} []\n"
+        assert (await program.run("x\n")).verdict is Verdict.RE
+        assert (await program.run("9\n")).text == "27 []\n"
+        await program.close()
+
+    with_sandbox(body)
+
+
+def test_a_test_that_ends_its_cell_does_not_end_the_program() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        code = "import os, signal\nexec(input())"
+        program = await sandbox.program(code, limits=Limits(wall_s=4, cpu_s=1, memory_mb=200, output_bytes=10_000))
+        for line, verdict in (
+            ("print('ok')", Verdict.OK),
+            ("while True: pass", Verdict.TLE),
+            ("os.kill(os.getppid(), signal.SIGKILL)", Verdict.RE),
+            ("os.kill(os.getppid(), signal.SIGSTOP)", Verdict.TLE),
+            ("print('x' * 100_000)", Verdict.OLE),
+            ("x = [bytearray(30 << 20) for _ in range(9)]", Verdict.MLE),
+            ("os.fork() or __import__('time').sleep(60)", Verdict.OK),
+            ("print('ok')", Verdict.OK),
+        ):
+            result = await program.run(line + "\n")
+            assert result.verdict is verdict, f"{line}: {result}"
+        await program.close()
+
+    with_sandbox(body)
+
+
+def test_function_calls_return_plain_data_and_nothing_else() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        code = textwrap.dedent(
+            """
+            import os
+            class Same:
+                def __eq__(self, other): return True
+            class Number(int):
+                def __eq__(self, other): return True
+            class Solution:
+                def add(self, a, b): return a + b
+                def pair(self): return (1, [2.5, None, True], {1: 'x'})
+                def same(self): return Same()
+                def number(self): return Number(5)
+                def leave(self): os._exit(0)
+                def lie(self):
+                    for handle in range(3, 64):
+                        try: os.write(handle, b'5')
+                        except OSError: pass
+                    os._exit(0)
+            def plain(x): return x
+            """
+        )
+        program = await sandbox.program(code)
+        added = await program.call("add", [2, 3])
+        assert (added.ok, added.returned, added.value) == (True, True, 5)
+        assert (await program.call("pair", [])).value == [1, [2.5, None, True], {"dict": [[1, "x"]]}]
+        assert (await program.call("plain", ["é"])).value == "é"
+        assert (await program.call("number", [])).value == 5
+        for name in ("same", "absent", "leave", "lie"):
+            result = await program.call(name, [])
+            assert not result.returned, (name, result)
+        await program.close()
+
+    with_sandbox(body)
+
+
+def test_a_program_that_does_not_compile_says_so_for_every_test() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        program = await sandbox.program("def f(:\n")
+        for _ in range(2):
+            result = await program.run("")
+            assert result.verdict is Verdict.CE and "SyntaxError" in result.error_text
+        assert program.compile_error is not None
+        await program.close()
+
+    with_sandbox(body)
+
+
+def test_a_thousand_queued_runs_stay_within_few_descriptors() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        most = 0
+
+        async def one(n: int) -> bool:
+            nonlocal most
+            result = await sandbox.run(f"print({n} * 2)")
+            most = max(most, len(os.listdir("/proc/self/fd")))
+            return result.text == f"{2 * n}\n"
+
+        before = len(os.listdir("/proc/self/fd"))
+        assert all(await asyncio.gather(*(one(n) for n in range(1000))))
+        assert most - before < 40
+        assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+    with_sandbox(body)
+
+
+def test_a_dead_interpreter_is_replaced_and_its_runs_are_no_ones_fault() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        assert isinstance(sandbox, WarmSandbox)
+        slow = asyncio.ensure_future(sandbox.run("import time; time.sleep(30)"))
+        await asyncio.sleep(0.3)
+        process = sandbox._plain._process
+        assert process is not None
+        process.kill()
+        lost = await slow
+        assert lost.verdict is Verdict.SANDBOX_ERROR and "died" in lost.note
+        assert (await sandbox.run("print(1)")).text == "1\n"
+
+    with_sandbox(body)
+
+
+def test_a_cancelled_run_is_ended_and_its_place_is_free() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await sandbox.run("import time; time.sleep(30)")
+        assert (await sandbox.run("print(1)")).text == "1\n"
+        assert isinstance(sandbox, WarmSandbox)
+        assert not sandbox._plain._ended
+
+    with_sandbox(body, workers=1)
+
+
+def test_nothing_outlives_a_killed_supervisor(tmp_path: Path) -> None:
+    """SIGKILL under load: every process of the sandbox is gone soon after, and a new one starts clean."""
+    mark = f"coa-{os.getpid()}-{time.monotonic_ns()}"
+    script = tmp_path / "load.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import asyncio
+            from coa.tools.sandbox import Limits, open_sandbox
+            async def main():
+                sandbox = await open_sandbox("zygote", workers=4, limits=Limits(wall_s=600, cpu_s=600))
+                code = "import os, time, subprocess\\nos.fork()\\nsubprocess.run(['sleep', '600', '{mark}'])"
+                code = code.replace(", '{mark}'", "") + "  # {mark}"
+                runs = [asyncio.ensure_future(sandbox.run("import time\\n" + code)) for _ in range(4)]
+                await asyncio.sleep(1)
+                print("loaded", sandbox._plain._process.pid, flush=True)
+                await asyncio.gather(*runs)
+            asyncio.run(main())
+            """
+        )
+    )
+    supervisor = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert supervisor.stdout is not None
+    launcher = int(supervisor.stdout.readline().split()[1])
+    family = _descendants(launcher)
+    assert len(family) >= 10  # launcher, interpreter, and init, program and children of four runs
+    supervisor.send_signal(signal.SIGKILL)
+    supervisor.wait()
+    supervisor.stdout.close()
+    deadline = time.monotonic() + 20
+    while any(_alive(pid) for pid in family) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in family if _alive(pid)]
+
+    async def body(sandbox: Sandbox) -> None:
+        assert (await sandbox.run("print('clean')")).text == "clean\n"
+
+    with_sandbox(body)
+
+
+def _descendants(root: int) -> list[int]:
+    from coa.tools.sandbox.inside.usage import usage
+
+    return list(usage({root: 0})[0].resident)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_supervisors_own_memory_does_not_grow_with_output() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for _ in range(5):
+            result = await sandbox.run(
+                "import sys\nwhile 1: sys.stdout.write('x' * (1 << 20))", limits=Limits(output_bytes=1 << 20)
+            )
+            assert result.verdict is Verdict.OLE
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # kilobytes
+
+    with_sandbox(body)
+
+
+def test_without_isolation_it_refuses_unless_told() -> None:
+    async def go() -> None:
+        with pytest.raises(SandboxError, match="asked for twice"):
+            await open_sandbox("unsafe")
+        with pytest.raises(SandboxError, match="no sandbox 'jail'"):
+            await open_sandbox("jail")
+        sandbox = await open_sandbox("unsafe", unsafe=True)
+        result = await sandbox.run("print(input())", stdin="plain\n")
+        assert (result.verdict, result.text) == (Verdict.OK, "plain\n")
+        assert "NO ISOLATION" in sandbox.about
+        program = await sandbox.program("def f(x): return [x]")
+        assert (await program.call("f", [1])).value == [1]
+        await sandbox.close()
+
+    asyncio.run(go())
