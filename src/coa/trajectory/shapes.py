@@ -175,7 +175,7 @@ def last_boxed(text: str) -> str | None:
                 best = (start, token.start())
         elif piece == "{":
             open_braces.append(None)
-        elif piece.endswith("{"):
+        elif piece.startswith(("\\boxed", "\\fbox")):  # not \{, which groups nothing
             open_braces.append(token.end())
     return None if best is None else text[best[0] : best[1]]
 

@@ -101,6 +101,7 @@ def test_what_is_written_is_read_back(word: str, items: list[str], stdin: str | 
         ("\\boxed{\\boxed{x}}", "\\boxed{x}"),
         ("\\boxed{open \\boxed{1}", "1"),
         ("\\boxed{a\\}b}", "a\\}b"),
+        ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
         ("\\fbox{1}", "1"),
         ("none {x}", None),
         ("}{}", None),
