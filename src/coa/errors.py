@@ -47,5 +47,9 @@ class ToolError(CoaError):
     """A tool that is not there or cannot be built. A tool that fails in a run answers with an observation instead."""
 
 
+class ScoringError(CoaError):
+    """A scorer that is not there or cannot be built. An answer that cannot be scored is a verdict, not an error."""
+
+
 def _rebuild(kind: type[CoaError], message: str, cure: str | None) -> CoaError:
     return kind(message, cure=cure)

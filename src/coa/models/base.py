@@ -31,6 +31,8 @@ class Sampling:
     max_tokens: int = 4096
     """Of one call; the chain lowers it to what its budget leaves."""
     seed: int | None = None
+    json_schema: str | None = None
+    """The reply must be JSON of this schema. Servers that can enforce it do; other models are not held to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,13 @@ class Model(Protocol):
 
 async def complete(model: Model, messages: Sequence[Message], *, sampling: Sampling) -> str:
     """One reply to a prompt, for judges and the like; no chain."""
+    return (await reply(model, messages, sampling=sampling)).text
+
+
+async def reply(model: Model, messages: Sequence[Message], *, sampling: Sampling) -> Generation:
+    """The same, with what it cost and how it ended."""
     ids = model.tokenizer.encode_prompt(messages)[1] if model.tokenizer is not None else None
-    return (await model.generate(Context(messages, "", ids), stop=(), sampling=sampling)).text
+    return await model.generate(Context(messages, "", ids), stop=(), sampling=sampling)
 
 
 def first_stop(text: str, stop: Sequence[str]) -> tuple[int, str] | None:

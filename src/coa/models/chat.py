@@ -8,7 +8,7 @@ from typing import Any
 
 from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Sampling, first_stop
-from coa.models.completions import first_choice, usage_of
+from coa.models.completions import first_choice, response_format, usage_of
 from coa.models.http import Transport
 
 
@@ -71,6 +71,7 @@ class ChatModel:
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
+            **response_format(sampling),
         }
         if sampling.seed is not None:
             body["seed"] = sampling.seed

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
+import orjson
+
 from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.http import Transport
@@ -68,6 +70,7 @@ class CompletionsModel:
                 "logprobs": 0,
                 "return_token_ids": True,
                 "include_stop_str_in_output": True,
+                **response_format(sampling),
             },
         )
         choice = first_choice(answer)
@@ -92,6 +95,7 @@ class CompletionsModel:
                     "max_new_tokens": sampling.max_tokens,
                     "stop": list(stop),
                     "no_stop_trim": True,
+                    **({} if sampling.json_schema is None else {"json_schema": sampling.json_schema}),
                 },
             },
         )
@@ -123,6 +127,8 @@ class CompletionsModel:
             "stream": True,
             "cache_prompt": True,
         }
+        if sampling.json_schema is not None:
+            body["json_schema"] = orjson.loads(sampling.json_schema)
 
         async def attempt() -> _Answer:
             tokens: list[int] = []
@@ -159,6 +165,14 @@ def _common(name: str, ids: Sequence[int], stop: Sequence[str], sampling: Sampli
         "top_p": sampling.top_p,
     }
     return body if sampling.seed is None else {**body, "seed": sampling.seed}
+
+
+def response_format(sampling: Sampling) -> dict[str, Any]:
+    """The standard's way to ask for JSON of a schema; nothing where none is asked for."""
+    if sampling.json_schema is None:
+        return {}
+    schema = {"name": "reply", "strict": True, "schema": orjson.loads(sampling.json_schema)}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 def first_choice(answer: Any) -> dict[str, Any]:

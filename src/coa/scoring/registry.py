@@ -1,0 +1,115 @@
+"""Scorers by name: `exact`, `f1`, `numeric`, `math`, `choice`, `judge`, `auto`, what others register, and
+`module:function` for one's own."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from coa.errors import ScoringError
+from coa.models.base import Model
+from coa.scoring.auto import AutoScorer
+from coa.scoring.base import PureScorer, Scorer, Verdict
+from coa.scoring.choice import choice
+from coa.scoring.exact import exact, f1
+from coa.scoring.judge import JudgeScorer
+from coa.scoring.math import MathScorer
+from coa.scoring.numeric import numeric
+from coa.scoring.verdicts import VerdictCache
+from coa.trajectory import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What scorers may need and callers have. Both stay the caller's to close."""
+
+    judge: Model | None = None
+    verdicts: VerdictCache | None = None
+
+
+Factory = Callable[[Means], Scorer]
+
+
+def _judge(means: Means) -> Scorer:
+    if means.judge is None:
+        raise ScoringError("scoring by a judge needs a model that judges", cure="add --judge URL")
+    return JudgeScorer(means.judge, verdicts=means.verdicts)
+
+
+_FACTORIES: dict[str, Factory] = {
+    "exact": lambda _: PureScorer("exact", exact),
+    "f1": lambda _: PureScorer("f1", f1),
+    "numeric": lambda _: PureScorer("numeric", numeric),
+    "choice": lambda _: PureScorer("choice", choice),
+    "math": lambda _: MathScorer(),
+    "judge": _judge,
+    "auto": lambda means: AutoScorer(lambda name: _found(name, means), judged=means.judge is not None),
+}
+
+
+def register(name: str, factory: Factory) -> None:
+    """Make a scorer known by name; `auto` uses the one called `code` for tasks with tests."""
+    _FACTORIES[name] = factory
+
+
+def scorer_names() -> list[str]:
+    return sorted(_FACTORIES)
+
+
+def scorer_for(name: str, *, judge: Model | None = None, verdicts: VerdictCache | None = None) -> Scorer:
+    """The scorer of that name. Close it when done."""
+    if ":" in name:
+        return FunctionScorer(name)
+    factory = _FACTORIES.get(name)
+    if factory is None:
+        raise ScoringError(
+            f"there is no scorer {name!r}", cure=f"use one of {', '.join(scorer_names())}, or module:function"
+        )
+    return factory(Means(judge, verdicts))
+
+
+def _found(name: str, means: Means) -> Scorer | None:
+    factory = _FACTORIES.get(name)
+    return factory(means) if factory is not None else None
+
+
+class FunctionScorer:
+    """A function of one's own: `(task, answer) -> number | None | Verdict`, plain or async, by import path."""
+
+    def __init__(self, path: str) -> None:
+        self._name = path
+        module_name, _, function_name = path.partition(":")
+        if str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        try:
+            self._function: Callable[[Task, str | None], Any] = getattr(
+                importlib.import_module(module_name), function_name
+            )
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ScoringError(
+                f"the scorer {path!r} cannot be imported: {error}", cure="write it as module:function"
+            ) from error
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def score(self, task: Task, answer: str | None) -> Verdict:
+        found = self._function(task, answer)
+        if inspect.isawaitable(found):
+            found = await found
+        if isinstance(found, Verdict):
+            return found if found.rule else replace(found, rule=self._name)
+        if found is None:
+            return Verdict(None, "no verdict", self._name)
+        if not isinstance(found, int | float):
+            return Verdict(None, f"it returned {type(found).__name__}, not a number", self._name, broken=True)
+        return Verdict(float(found), f"{float(found):g}", self._name)
+
+    async def close(self) -> None:
+        pass
