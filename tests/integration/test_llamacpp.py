@@ -14,7 +14,8 @@ from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.connect import Mode, connect
 from coa.models.tokenizer import smollm2_file
 from coa.runtime import run
-from coa.trajectory import Limits, Message, Stop, ledger_of, load_profile
+from coa.scoring import JudgeScorer, Verdict
+from coa.trajectory import Limits, Message, Stop, Task, ledger_of, load_profile
 from support.tokenizers import tokenizer
 from support.tools import searching
 
@@ -95,3 +96,18 @@ def test_a_whole_run_is_bounded_and_its_ids_are_the_servers(server: str) -> None
     done = asyncio.run(go())
     assert done.stop is not Stop.FAILED, done.failure
     assert ledger_of(done, tokenizer("smollm2"), load_profile("nano")).to_sample().logprobs is not None
+
+
+@pytest.mark.parametrize("mode", [Mode.TOKENS, Mode.CHAT])
+def test_a_judge_is_held_to_the_schema_so_that_even_a_small_model_gives_a_verdict(server: str, mode: Mode) -> None:
+    async def judge() -> Verdict:
+        model = await connect(server, mode=mode, tokenizer="smollm2" if mode is Mode.TOKENS else None)
+        scorer = JudgeScorer(model, attempts=1)
+        try:
+            return await scorer.score(Task(id="t", question="Capital of France?", answer="Paris"), "It is Paris")
+        finally:
+            await scorer.close()
+            await model.close()
+
+    verdict = asyncio.run(judge())
+    assert verdict.value in (0.0, 1.0), verdict.reason

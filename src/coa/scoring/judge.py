@@ -56,6 +56,8 @@ SCHEMA: Final = json.dumps({
 PROMPT_HASH: Final = hashlib.sha256("\0".join([_BEFORE, _AFTER, *_RULES.values(), SCHEMA]).encode()).hexdigest()[:16]
 """Names the wording, for caches and reports: another wording is another judge."""
 _LONGEST: Final = 8_000
+_TRAILER: Final = re.compile(r"(?:\s|```|</s>|<\|[^|<>\s]{1,30}\|>)+\Z")
+"""What may stand after the object: a fence, the token that ends a turn."""
 _VALUES: Final = {"correct": 1.0, "incorrect": 0.0}
 
 
@@ -147,7 +149,7 @@ def read_verdict(text: str) -> tuple[float, str] | None:
     text = text.rpartition("</think>")[2]
     if "<think>" in text:
         return None  # cut before it came to a verdict
-    text = re.sub(r"\s*```\s*$", "", text.strip())[-_LONGEST:]
+    text = _TRAILER.sub("", text[-_LONGEST:])
     found: list[tuple[float, str]] = []
     at, end = text.find("{"), 0
     while at >= 0:
