@@ -1,4 +1,4 @@
-"""Scorers by name: `exact`, `f1`, `numeric`, `math`, `choice`, `judge`, `auto`, what others register, and
+"""Scorers by name: `exact`, `f1`, `numeric`, `math`, `choice`, `code`, `judge`, `auto`, what others register, and
 `module:function` for one's own."""
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from coa.models.base import Model
 from coa.scoring.auto import AutoScorer
 from coa.scoring.base import PureScorer, Scorer, Verdict
 from coa.scoring.choice import choice
+from coa.scoring.code.scorer import CodeScorer
 from coa.scoring.exact import exact, f1
 from coa.scoring.judge import JudgeScorer
 from coa.scoring.math import MathScorer
@@ -47,6 +48,7 @@ _FACTORIES: dict[str, Factory] = {
     "numeric": lambda _: PureScorer("numeric", numeric),
     "choice": lambda _: PureScorer("choice", choice),
     "math": lambda _: MathScorer(),
+    "code": lambda _: CodeScorer(),
     "judge": _judge,
     "auto": lambda means: AutoScorer(lambda name: _found(name, means), judged=means.judge is not None),
 }

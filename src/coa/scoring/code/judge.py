@@ -1,0 +1,155 @@
+"""Runs a solution on a problem's tests and says, test by test, what came of it.
+
+The solution runs in the sandbox, the comparison here: what is expected never goes in. A test that the sandbox itself
+failed is tried once more and otherwise counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from coa.scoring.code.compare import Comparison, same_output, same_value
+from coa.scoring.code.problem import Case, Problem
+from coa.tools.sandbox import Limits, Program, Result, Sandbox, Verdict
+
+PRELUDE: Final = """
+import sys
+sys.setrecursionlimit(50000)
+import array, ast, bisect, cmath, collections, copy, datetime, decimal, fractions, functools, heapq, io, itertools, json
+import math, operator, os, random, re, statistics, string, time, typing
+from bisect import *
+from collections import *
+from copy import *
+from functools import *
+from heapq import *
+from itertools import *
+from math import *
+from operator import *
+from random import *
+from re import *
+from string import *
+from typing import *
+from builtins import *
+"""
+"""What solutions on the common platforms may use without importing it. The last line gives back `pow` and its like."""
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    __test__ = False  # for pytest, which collects what is called Test
+
+    verdict: Verdict
+    result: Result
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`verdict`: AC if all tests passed, else that of the first that did not."""
+
+    verdict: Verdict
+    tests: tuple[TestResult, ...]
+    total: int
+
+    @property
+    def passed(self) -> int:
+        return sum(test.verdict is Verdict.AC for test in self.tests)
+
+    @property
+    def note(self) -> str:
+        failed = next((n for n, test in enumerate(self.tests, start=1) if test.verdict is self.verdict), 0)
+        if self.verdict is Verdict.AC:
+            return f"all {self.total} tests passed"
+        why = self.tests[failed - 1].note if failed else ""
+        return f"test {failed} of {self.total}: {self.verdict}{', ' + why if why else ''}"
+
+
+async def judge(problem: Problem, code: str, sandbox: Sandbox, *, stop_at_first: bool = False) -> Judgement:
+    tests = [test async for test in judge_tests(problem, code, sandbox, stop_at_first=stop_at_first)]
+    wrong = [test.verdict for test in tests if test.verdict is not Verdict.AC]
+    # What the solution did wrong outweighs a test that the sandbox lost.
+    certain = [verdict for verdict in wrong if verdict is not Verdict.SANDBOX_ERROR]
+    verdict = next(iter(certain or wrong), Verdict.AC)
+    return Judgement(verdict, tuple(tests), max(len(problem.cases), 1))
+
+
+async def judge_tests(
+    problem: Problem, code: str, sandbox: Sandbox, *, stop_at_first: bool = False
+) -> AsyncIterator[TestResult]:
+    """Test by test, as they are done."""
+    if problem.assertions is not None:
+        yield await _judge_assertions(problem, code, sandbox)
+        return
+    program = await sandbox.program(code, prelude=PRELUDE, limits=problem.limits)
+    checker = None
+    try:
+        if problem.checker is not None:
+            checker = await sandbox.program(problem.checker, prelude=PRELUDE, limits=Limits())
+        for case in problem.cases:
+            test = await _judge_case(problem, case, program, checker)
+            if test.verdict is Verdict.SANDBOX_ERROR:
+                test = await _judge_case(problem, case, program, checker)
+            yield test
+            if test.verdict is Verdict.CE or (stop_at_first and test.verdict is not Verdict.AC):
+                return
+    finally:
+        await program.close()
+        if checker is not None:
+            await checker.close()
+
+
+async def _judge_case(problem: Problem, case: Case, program: Program, checker: Program | None) -> TestResult:
+    if case.arguments is not None:
+        result = await program.call(problem.function or "main", case.arguments)
+    else:
+        result = await program.run(case.stdin)
+    if not result.ok:
+        return TestResult(result.verdict, result, _last_line(result) or result.note)
+    if checker is not None:
+        return await _ask_checker(checker, case, result)
+    how = Comparison(problem.relative, problem.absolute, problem.ignore_case)
+    if case.arguments is not None:
+        if not result.returned:
+            return TestResult(Verdict.RE, result, "it ended without returning")
+        right = same_value(result.value, case.expected, how)
+        return TestResult(Verdict.AC if right else Verdict.WA, result, "" if right else "another value was expected")
+    right = same_output(result.text, str(case.expected), how)
+    return TestResult(Verdict.AC if right else Verdict.WA, result, "" if right else "another output was expected")
+
+
+async def _ask_checker(checker: Program, case: Case, result: Result) -> TestResult:
+    """The problem's own judge runs in a sandbox of its own: it is somebody's code too."""
+    output = result.value if case.arguments is not None else result.text
+    given = list(case.arguments) if case.arguments is not None else case.stdin
+    said = await checker.call("check", [given, output, case.expected])
+    if not said.ok or not isinstance(said.value, bool):
+        return TestResult(
+            Verdict.SANDBOX_ERROR, said, f"the checker failed: {_last_line(said) or said.note or said.value}"
+        )
+    return TestResult(Verdict.AC if said.value else Verdict.WA, result, "" if said.value else "the checker refused it")
+
+
+async def _judge_assertions(problem: Problem, code: str, sandbox: Sandbox) -> TestResult:
+    """Assertions too free to be read as cases run behind the solution; what counts is that they were all reached."""
+    body = "\n".join(f"    {line}" for line in (problem.assertions or "").splitlines())
+    checked = f"{code}\n\n\ndef _coa_assertions():\n{body}\n    return True\n"
+    program = await sandbox.program(checked, prelude=PRELUDE, limits=problem.limits)
+    try:
+        result = await program.call("_coa_assertions", [])
+        if result.verdict is Verdict.SANDBOX_ERROR:
+            result = await program.call("_coa_assertions", [])
+    finally:
+        await program.close()
+    if result.ok:
+        passed = result.returned and result.value is True
+        return TestResult(
+            Verdict.AC if passed else Verdict.RE, result, "" if passed else "it ended before the assertions"
+        )
+    failed = _last_line(result).startswith("AssertionError")
+    return TestResult(Verdict.WA if failed else result.verdict, result, _last_line(result) or result.note)
+
+
+def _last_line(result: Result) -> str:
+    return result.error_text.strip().rpartition("\n")[2][:200]

@@ -1,0 +1,265 @@
+"""A programming problem with tests, read from the shapes in which they come.
+
+LiveCodeBench (public and private tests), CodeContests, APPS and TACO (`inputs`, `outputs`, `fn_name`), AFM's RL rows
+(lists of stdin and expected output, or assertions as Python), and our own.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import io
+import pickle
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pydantic import Field, JsonValue, ValidationError
+
+from coa.errors import ScoringError
+from coa.tools.sandbox import Limits
+from coa.trajectory import Task
+from coa.trajectory.types import Frozen
+
+
+class Case(Frozen):
+    """One test. `expected` never enters the sandbox in which the solution runs."""
+
+    stdin: str = ""
+    arguments: tuple[JsonValue, ...] | None = None
+    """For a test that calls a function; the expectation is then a value."""
+    expected: JsonValue = ""
+
+
+class Problem(Frozen):
+    id: str = "problem"
+    cases: tuple[Case, ...] = ()
+    function: str | None = None
+    """What the cases with `arguments` call: a function, or a method of the class `Solution`."""
+    assertions: str | None = None
+    """Python that calls the solution and asserts, where it cannot be read as cases. It runs beside the solution."""
+    checker: str | None = None
+    """Python with a function `check(stdin, output, expected)`, for problems with more than one right output."""
+    wall_s: float = Field(12.0, gt=0)
+    cpu_s: float = Field(6.0, gt=0)
+    memory_mb: int = Field(1024, gt=0)
+    relative: float = Field(1e-9, ge=0)
+    absolute: float = Field(1e-12, ge=0)
+    ignore_case: bool = False
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(wall_s=self.wall_s, cpu_s=self.cpu_s, memory_mb=self.memory_mb, output_bytes=16 << 20)
+
+
+def read_problem(path: str | Path) -> Problem:
+    """From a JSON file with one problem in any of the known shapes."""
+    try:
+        row = orjson.loads(Path(path).read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise ScoringError(f"{path} cannot be read as a problem: {error}") from error
+    if not isinstance(row, dict):
+        raise ScoringError(
+            f"{path} holds {type(row).__name__}, not one problem", cure="give a file with one JSON object"
+        )
+    return problem_from(row, source=str(path))
+
+
+def problem_of(task: Task) -> Problem | None:
+    """The problem that a task's tests make; None if it has none."""
+    if task.tests is None:
+        return None
+    if task.tests.functional is not None:
+        return _from_assertions(task.id, task.tests.functional)
+    return Problem(id=task.id, cases=tuple(Case(stdin=case.stdin, expected=case.expected) for case in task.tests.cases))
+
+
+def problem_from(row: Mapping[str, Any], *, source: str = "row") -> Problem:
+    try:
+        problem = _problem_from(row)
+    except (ValidationError, ValueError, TypeError, KeyError, zlib.error, pickle.UnpicklingError, SyntaxError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise ScoringError(f"{source} is not a problem: {reason}") from error
+    if not problem.cases and problem.assertions is None:
+        raise ScoringError(
+            f"{source} has no tests; its fields are {', '.join(sorted(row))}",
+            cure="give `cases` with stdin and expected, LiveCodeBench's test fields, or inputs and outputs",
+        )
+    return problem
+
+
+def _problem_from(row: Mapping[str, Any]) -> Problem:
+    identity = str(row.get("question_id") or row.get("id") or row.get("name") or "problem")
+    if "reward_model" in row:
+        from coa.trajectory.formats.tasks import to_task
+
+        found = problem_of(to_task(row))
+        if found is None:
+            raise ValueError("its ground truth holds no tests")
+        return found
+    if "public_test_cases" in row or "private_test_cases" in row:
+        return _from_livecodebench(identity, row)
+    if any(name in row for name in ("public_tests", "private_tests", "generated_tests")):
+        return _from_codecontests(identity, row)
+    if "input_output" in row:
+        return _from_pairs(identity, _parsed(row["input_output"]))
+    if "inputs" in row and "outputs" in row:
+        return _from_pairs(identity, row)
+    if row.get("functional"):
+        return _from_assertions(identity, str(row["functional"]))
+    if "stdin" in row and "expected_output" in row:
+        return _from_pairs(identity, {"inputs": row["stdin"], "outputs": row["expected_output"]})
+    return Problem.model_validate(row)
+
+
+def _from_livecodebench(identity: str, row: Mapping[str, Any]) -> Problem:
+    tests = [*_tests(row.get("public_test_cases")), *_tests(row.get("private_test_cases"))]
+    function = _parsed(row.get("metadata") or "{}").get("func_name")
+    cases = []
+    for test in tests:
+        if test.get("testtype") == "functional":
+            arguments = tuple(orjson.loads(line) for line in test["input"].split("\n") if line.strip())
+            cases.append(Case(arguments=arguments, expected=orjson.loads(test["output"])))
+        else:
+            cases.append(Case(stdin=test["input"], expected=test["output"]))
+    return Problem(id=identity, cases=tuple(cases), function=function)
+
+
+def _tests(field: Any) -> list[dict[str, Any]]:
+    """A list, JSON of one, or the private tests' base64 of a zlib-packed pickle of JSON."""
+    if field is None or field == "":
+        return []
+    if isinstance(field, str):
+        try:
+            field = orjson.loads(field)
+        except orjson.JSONDecodeError:
+            packed = zlib.decompress(base64.b64decode(field))
+            field = orjson.loads(_TextOnly(io.BytesIO(packed)).load())
+    return list(field)
+
+
+class _TextOnly(pickle.Unpickler):
+    """A pickle can run anything when it is read; one that holds text needs to look up nothing."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        raise pickle.UnpicklingError(f"the tests want {module_name}.{global_name}, which is not data")
+
+
+def _from_codecontests(identity: str, row: Mapping[str, Any]) -> Problem:
+    cases: list[Case] = []
+    for name in ("public_tests", "private_tests", "generated_tests"):
+        tests = row.get(name) or {}
+        cases += _cases(tests.get("input", ()), tests.get("output", ()))
+    limit = row.get("time_limit") or {}
+    seconds = (
+        float(limit.get("seconds") or 0) + float(limit.get("nanos") or 0) / 1e9 if isinstance(limit, Mapping) else 0
+    )
+    cpu_s = max(seconds * 2, 6.0)  # limits are made for compiled languages
+    return Problem(id=identity, cases=tuple(cases), cpu_s=cpu_s, wall_s=2 * cpu_s)
+
+
+def _from_pairs(identity: str, row: Mapping[str, Any]) -> Problem:
+    function = row.get("fn_name")
+    inputs, outputs = row["inputs"], row["outputs"]
+    if function is None:
+        return Problem(id=identity, cases=tuple(_cases(inputs, outputs)))
+    if len(inputs) != len(outputs):
+        raise ValueError(f"{len(inputs)} inputs but {len(outputs)} outputs")
+    cases = [Case(arguments=tuple(i), expected=o) for i, o in zip(inputs, outputs, strict=True)]
+    return Problem(id=identity, cases=tuple(cases), function=function)
+
+
+def _cases(inputs: Any, outputs: Any) -> list[Case]:
+    inputs, outputs = ([side] if isinstance(side, str) else list(side) for side in (inputs, outputs))
+    if len(inputs) != len(outputs):
+        raise ValueError(f"{len(inputs)} inputs but {len(outputs)} outputs")
+    return [Case(stdin=_text(i), expected=_text(o)) for i, o in zip(inputs, outputs, strict=True)]
+
+
+def _text(side: Any) -> str:
+    """Some rows keep a test as a list of lines."""
+    return "\n".join(map(str, side)) if isinstance(side, list | tuple) else str(side)
+
+
+def _parsed(field: Any) -> dict[str, Any]:
+    parsed = orjson.loads(field) if isinstance(field, str) else field
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _from_assertions(identity: str, text: str) -> Problem:
+    """Assertions of the form "call, compare with a literal" become cases, so that what they expect stays outside."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise ScoringError(f"the assertions of {identity} are not Python: {error}") from error
+    read = _read_assertions(tree.body)
+    if read is None:
+        return Problem(id=identity, assertions=text)
+    function, cases = read
+    return Problem(id=identity, cases=tuple(cases), function=function)
+
+
+def _read_assertions(body: Iterable[ast.stmt]) -> tuple[str, list[Case]] | None:
+    """`result = f(...)` then `assert result == literal`, or `assert f(...) == literal`; None for anything else."""
+    function: str | None = None
+    pending: ast.expr | None = None
+    name: str | None = None
+    cases: list[Case] = []
+    for statement in body:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and pending is None:
+            target = statement.targets[0]
+            if not isinstance(target, ast.Name):
+                return None
+            pending, name = statement.value, target.id
+            continue
+        if not isinstance(statement, ast.Assert) or not isinstance(statement.test, ast.Compare):
+            return None
+        test = statement.test
+        if len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
+            return None
+        called: ast.expr | None = test.left
+        if isinstance(called, ast.Name) and called.id == name:
+            called, pending = pending, None
+        elif pending is not None:
+            return None
+        found = _call(called)
+        expected = _literal(test.comparators[0])
+        if found is None or expected is _NO_LITERAL or (function is not None and found[0] != function):
+            return None
+        function = found[0]
+        cases.append(Case(arguments=found[1], expected=expected))
+    return (function, cases) if function is not None and pending is None else None
+
+
+def _call(node: ast.expr | None) -> tuple[str, tuple[Any, ...]] | None:
+    """`Solution().f(literals)` or `f(literals)`."""
+    if not isinstance(node, ast.Call) or node.keywords:
+        return None
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        made = function.value
+        if not (isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == "Solution"):
+            return None
+        if made.args or made.keywords:
+            return None
+        name = function.attr
+    elif isinstance(function, ast.Name):
+        name = function.id
+    else:
+        return None
+    arguments = [_literal(argument) for argument in node.args]
+    return None if any(argument is _NO_LITERAL for argument in arguments) else (name, tuple(arguments))
+
+
+_NO_LITERAL: Final[Any] = object()
+
+
+def _literal(node: ast.expr) -> Any:
+    """A value that JSON can hold, or the mark that it is none."""
+    try:
+        value = ast.literal_eval(node)
+        return orjson.loads(orjson.dumps(value))
+    except (ValueError, TypeError, orjson.JSONEncodeError, RecursionError):
+        return _NO_LITERAL

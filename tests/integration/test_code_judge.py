@@ -1,0 +1,204 @@
+"""Solutions judged in the real sandbox: right, wrong, slow, and those that try to be taken for right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from coa.scoring import scorer_for
+from coa.scoring.code import Case, Judgement, Problem, judge
+from coa.scoring.code.scorer import CodeScorer, program_in
+from coa.tools.sandbox import Sandbox, Verdict, open_sandbox
+from coa.tools.sandbox.remote import RemoteSandbox
+from coa.trajectory import Task
+from coa.trajectory.types import CodeTests, TestCase
+
+DOUBLE = Problem(
+    cases=tuple(Case(stdin=f"{n}\n", expected=f"{2 * n}\n") for n in (1, 2, 30)), wall_s=4, cpu_s=1, memory_mb=256
+)
+TWO_SUM = Problem(
+    function="twoSum",
+    cases=(Case(arguments=([2, 7, 11], 9), expected=[0, 1]), Case(arguments=([3, 3], 6), expected=[0, 1])),
+    wall_s=4,
+    cpu_s=1,
+)
+
+
+def with_judge(body: Callable[[Callable[[Problem, str], Awaitable[Judgement]]], Awaitable[None]]) -> None:
+    async def go() -> None:
+        sandbox = await open_sandbox("zygote")
+        try:
+            await body(lambda problem, code: judge(problem, code, sandbox))
+        finally:
+            await sandbox.close()
+
+    asyncio.run(go())
+
+
+def test_programs_that_read_and_print() -> None:
+    solutions = [
+        ("print(2 * int(input()))", Verdict.AC),
+        ("import sys\nprint(int(sys.stdin.readline()) * 2, end='')", Verdict.AC),
+        ("print(int(input()) ** 2)", Verdict.WA),  # right for 2 only
+        ("print(float(input()) * 2)", Verdict.AC),  # 2.0 is exactly 2
+        ("print(2)", Verdict.WA),
+        ("", Verdict.WA),
+        ("pass", Verdict.WA),
+        ("exit(0)", Verdict.WA),
+        ("import os; os._exit(0)", Verdict.WA),
+        ("print(2 * int(input()))\nexit(1)", Verdict.RE),
+        ("print(2 * int(input()))\nraise ValueError", Verdict.RE),
+        ("input(); print(2 * int(input()))", Verdict.RE),
+        ("while True: pass", Verdict.TLE),
+        ("x = [0] * 10**9", Verdict.MLE),
+        ("while True: print('x' * 10**6)", Verdict.OLE),
+        ("print(2 * int(input())", Verdict.CE),
+        ("n = int(input())\nfor m in range(100): print(m)", Verdict.WA),  # the answer is among what it prints
+    ]
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        for code, verdict in solutions:
+            judgement = await judged(DOUBLE, code)
+            assert judgement.verdict is verdict, f"{code}: {judgement}"
+            assert judgement.passed == (
+                3 if verdict is Verdict.AC else sum(t.verdict is Verdict.AC for t in judgement.tests)
+            )
+
+    with_judge(body)
+
+
+RIGHT = """
+class Solution:
+    def twoSum(self, nums: List[int], target: int) -> List[int]:
+        seen = {}
+        for i, n in enumerate(nums):
+            if target - n in seen:
+                return [seen[target - n], i]
+            seen[n] = i
+"""
+
+
+def test_functions_that_return() -> None:
+    solutions = [
+        (RIGHT, Verdict.AC),
+        (RIGHT.replace("[seen[target - n], i]", "(seen[target - n], i)"), Verdict.AC),
+        (RIGHT.replace("[seen[target - n], i]", "[i, seen[target - n]]"), Verdict.WA),
+        (RIGHT.replace("return [", "print(1); return ["), Verdict.AC),
+        ("def twoSum(nums, target): return [0, 1]", Verdict.AC),
+        ("def twoSum(nums, target): return {0, 1}", Verdict.WA),
+        ("def twoSum(nums, target): return [False, True]", Verdict.WA),
+        ("def twoSum(nums, target): print([0, 1])", Verdict.WA),
+        (
+            "class L(list):\n    def __eq__(self, other): return True\ndef twoSum(nums, target): return L([5])",
+            Verdict.WA,
+        ),
+        ("class A:\n    def __eq__(self, other): return True\ndef twoSum(nums, target): return A()", Verdict.RE),
+        ("import os\ndef twoSum(nums, target): os._exit(0)", Verdict.RE),
+        ("import sys\ndef twoSum(nums, target): sys.exit(0)", Verdict.RE),
+        ("def other(): pass", Verdict.RE),
+        ("def twoSum(nums, target):\n    while True: pass", Verdict.TLE),
+        ("def twoSum(nums, target): return nums[10**6]", Verdict.RE),
+    ]
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        for code, verdict in solutions:
+            judgement = await judged(TWO_SUM, code)
+            assert judgement.verdict is verdict, f"{code}: {judgement}"
+
+    with_judge(body)
+
+
+def test_what_is_expected_is_nowhere_in_the_sandbox() -> None:
+    """The program looks through everything it can see: its memory, its files, other processes."""
+    code = """
+import glob, re
+secret = re.compile(rb'[t]he-expected-[o]utput')  # does not match itself
+for path in glob.glob('/proc/*/environ') + glob.glob('/proc/*/cmdline') + glob.glob('/work/*') + glob.glob('/tmp/*'):
+    try:
+        if secret.search(open(path, 'rb').read()): print(path)
+    except OSError: pass
+searched = 0
+for line in open('/proc/self/maps'):
+    fields = line.split()
+    if 'r' not in fields[1] or len(fields) > 5 and fields[5].startswith('[v'): continue
+    low, high = (int(part, 16) for part in fields[0].split('-'))
+    with open('/proc/self/mem', 'rb') as memory:
+        memory.seek(low)
+        try: data = memory.read(high - low)
+        except OSError: continue
+    searched += len(data)
+    if secret.search(data): print(line)
+assert searched > 1 << 20
+"""
+    problem = Problem(cases=(Case(stdin="", expected="the-expected-output-of-this-test"),), wall_s=20, cpu_s=20)
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        judgement = await judged(problem, code)
+        assert judgement.verdict is Verdict.WA and judgement.tests[0].result.text == "", judgement
+
+    with_judge(body)
+
+
+def test_free_assertions_must_all_be_reached() -> None:
+    problem = Problem(assertions="for n in range(5):\n    assert abs(f(n) - n * n) < 1e-9", wall_s=4, cpu_s=1)
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        for code, verdict in (
+            ("def f(n): return n * n", Verdict.AC),
+            ("def f(n): return n", Verdict.WA),
+            ("import os\nos._exit(0)", Verdict.RE),
+            ("import sys\ndef f(n): sys.exit(0)", Verdict.RE),
+            ("def f(n): raise KeyError", Verdict.RE),
+            ("def f(", Verdict.CE),
+        ):
+            judgement = await judged(problem, code)
+            assert judgement.verdict is verdict, f"{code}: {judgement}"
+
+    with_judge(body)
+
+
+def test_a_problem_with_many_right_outputs_brings_its_own_checker() -> None:
+    checker = """
+def check(stdin, output, expected):
+    parts = output.split()
+    return len(parts) == 2 and sum(map(int, parts)) == int(stdin)
+"""
+    problem = Problem(cases=(Case(stdin="10\n", expected="5 5"),), checker=checker)
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        assert (await judged(problem, "n = int(input())\nprint(1, n - 1)")).verdict is Verdict.AC
+        assert (await judged(problem, "n = int(input())\nprint(1, n)")).verdict is Verdict.WA
+        broken = problem.model_copy(update={"checker": "def check(a, b, c): return 1 / 0"})
+        assert (await judged(broken, "print(5, 5)")).verdict is Verdict.SANDBOX_ERROR
+
+    with_judge(body)
+
+
+TASK = Task(
+    id="t",
+    question="q",
+    tests=CodeTests(cases=(TestCase(stdin="1\n", expected="2\n"), TestCase(stdin="2\n", expected="4\n"))),
+)
+
+
+def test_the_code_scorer_gives_one_zero_or_nothing() -> None:
+    async def go() -> None:
+        scorer = scorer_for("auto")
+        right = await scorer.score(TASK, "Here it is:\n```py\nprint(2 * int(input()))\n```\n")
+        assert (right.value, right.rule) == (1.0, "code")
+        wrong = await scorer.score(TASK, "print(2)")
+        assert wrong.value == 0.0 and "WA" in wrong.reason
+        assert (await scorer.score(TASK, None)).value == 0.0
+        await scorer.close()
+        unreachable: Sandbox = RemoteSandbox(["http://127.0.0.1:9"])
+        lost = CodeScorer(unreachable)
+        verdict = await lost.score(TASK, "print(2 * int(input()))")
+        assert verdict.value is None and verdict.broken
+        await unreachable.close()
+
+    asyncio.run(go())
+
+
+def test_of_several_fences_the_last_is_the_program() -> None:
+    assert program_in("```py\nx = 1\n```\nbetter:\n```python\ny = 2\n```\n") == "y = 2\n"
+    assert program_in("print(1)") == "print(1)"
