@@ -12,6 +12,7 @@ from coa.cli.export import export
 from coa.cli.inspect import inspect
 from coa.cli.profile import profile
 from coa.cli.run import run
+from coa.cli.tools import tools
 from coa.errors import CoaError
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app.command()(run)
 app.command()(inspect)
 app.command()(export)
 app.add_typer(profile, name="profile")
+app.add_typer(tools, name="tools")
 app.command()(doctor)
 
 

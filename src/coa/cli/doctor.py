@@ -45,6 +45,7 @@ def examine() -> Iterator[Check]:
     yield _attempt("tokenizers from the hub", _hub, needed=False)
     yield _attempt("models in this process", _local, needed=False)
     yield _attempt("paging in the terminal", _pager, needed=False)
+    yield from _tools()
 
 
 def _attempt(what: str, probe: Callable[[], str], *, needed: bool = True) -> Check:
@@ -115,6 +116,15 @@ def _local() -> str:
             f"{error.name} is not installed", cure=f"{sys.executable} -m pip install 'chain-of-agents[local]'"
         ) from error
     return ", ".join(found)
+
+
+def _tools() -> Iterator[Check]:
+    from coa.tools.registry import declarations
+
+    for name, declared in declarations().items():
+        missing = declared.missing()
+        detail, cure = (declared.about, None) if missing is None else (missing.message, missing.cure)
+        yield Check(f"tool {name}", missing is None, detail, cure, needed=False)
 
 
 def _pager() -> str:

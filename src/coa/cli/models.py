@@ -1,17 +1,13 @@
-"""What every command that runs a model shares: from `--model` to a model, from `--tool` to tools."""
+"""What every command that runs a model shares: from `--model` to a model."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
-from coa.errors import ModelError, ToolError
+from coa.errors import ModelError
 from coa.models.base import Model
 from coa.models.connect import Mode, connect
-from coa.tools import Tool
 
 
 async def open_model(
@@ -35,23 +31,3 @@ async def open_model(
             cure=f"{sys.executable} -m pip install 'chain-of-agents[local]', or give the URL of a model server",
         ) from error
     return load_local(source)
-
-
-def load_tools(given: Sequence[str]) -> dict[str, Tool]:
-    """`name=module:factory`, each: the factory is called without arguments and returns a tool."""
-    tools: dict[str, Tool] = {}
-    for item in given:
-        name, _, target = item.partition("=")
-        module_name, _, factory_name = target.partition(":")
-        if not (name and module_name and factory_name):
-            raise ToolError(f"--tool {item!r} is not of the form name=module:factory")
-        if str(Path.cwd()) not in sys.path:
-            sys.path.insert(0, str(Path.cwd()))
-        try:
-            tool = getattr(importlib.import_module(module_name), factory_name)()
-        except (ImportError, AttributeError) as error:
-            raise ToolError(f"--tool {item!r}: {error}") from error
-        if not isinstance(tool, Tool):
-            raise ToolError(f"--tool {item!r}: it has no `about`, `shape`, `timeout_s` and `call`, so it is not a tool")
-        tools[name] = tool
-    return tools

@@ -26,7 +26,9 @@ def run(
     ] = "smollm2",
     model_name: Annotated[str | None, typer.Option(help="Which model of the server, if it serves several.")] = None,
     profile: Annotated[str, typer.Option(help="Profile by name or .toml.")] = "web",
-    tool: Annotated[list[str] | None, typer.Option(help="A tool of your own: name=module:factory. Repeatable.")] = None,
+    tool: Annotated[
+        list[str] | None, typer.Option(help="name=setting, or name=module:factory for one of your own. Repeatable.")
+    ] = None,
     mode: Annotated[str, typer.Option(help="How to talk to a server: auto, tokens, or chat.")] = "auto",
     tokenizer: Annotated[
         str | None, typer.Option(help="For token mode, where the server's model does not tell.")
@@ -46,15 +48,17 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the trajectory as JSON, nothing else.")] = False,
 ) -> None:
     """Ask one question; streams the agents as they act."""
-    from coa.cli.models import load_tools, open_model
+    from coa.cli.models import open_model
     from coa.cli.terminal import show_warnings
+    from coa.cli.tools import tell_absent
     from coa.models.base import Sampling
     from coa.models.connect import Mode
     from coa.runtime import Chain, Select
+    from coa.tools.registry import open_tools
     from coa.trajectory import JsonlWriter, Message, Stop, Task, load_profile
 
     show_warnings()
-    chosen, tools = load_profile(profile), load_tools(tool or [])
+    chosen = load_profile(profile)
     task = Task(id="question", question=question)
     prompt: list[Message] | None = None
     if prompt_file is not None:
@@ -64,15 +68,17 @@ def run(
     how, talk = _one_of(Select, select, "--select"), _one_of(Mode, mode, "--mode")
 
     async def go() -> list[Trajectory]:
-        asked = await open_model(model, model_name, mode=talk, tokenizer=tokenizer, api_key_env=api_key_env)
-        try:
-            if best_of > 1:
-                return await _best_of(asked, task, tools, chosen, sampling, prompt, best_of, how, judge)
-            listen = None if as_json else _display(chosen)
-            chain = Chain(task, asked, tools, chosen, sampling=sampling, prompt=prompt, listen=listen)
-            return [await _interruptible(chain)]
-        finally:
-            await asked.close()
+        async with open_tools(tool or [], wanted=chosen.tools) as box:
+            tell_absent(box.absent)
+            asked = await open_model(model, model_name, mode=talk, tokenizer=tokenizer, api_key_env=api_key_env)
+            try:
+                if best_of > 1:
+                    return await _best_of(asked, task, box.tools, chosen, sampling, prompt, best_of, how, judge)
+                listen = None if as_json else _display(chosen)
+                chain = Chain(task, asked, box.tools, chosen, sampling=sampling, prompt=prompt, listen=listen)
+                return [await _interruptible(chain)]
+            finally:
+                await asked.close()
 
     done = asyncio.run(go())
     if out is not None:

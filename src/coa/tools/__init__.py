@@ -1,5 +1,5 @@
-"""Tool agents: what answers when the model calls. One file per tool."""
+"""Tool agents: what answers when the model calls. One file per tool; registry.py finds them by name."""
 
-from coa.tools.base import Observation, Tool, ToolContext, being_cancelled, call_tool
+from coa.tools.base import Observation, Part, Tool, ToolContext, being_cancelled, call_tool, close_tool
 
-__all__ = ["Observation", "Tool", "ToolContext", "being_cancelled", "call_tool"]
+__all__ = ["Observation", "Part", "Tool", "ToolContext", "being_cancelled", "call_tool", "close_tool"]

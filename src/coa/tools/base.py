@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from pydantic import JsonValue
@@ -33,9 +34,22 @@ class ToolContext:
     """The model's last thought, for tools that read with a goal."""
 
 
+class Part(StrEnum):
+    """A part of the context that may decide a tool's answer."""
+
+    QUESTION = "question"
+    FILES = "files"
+    THOUGHT = "thought"
+
+
 @runtime_checkable
 class Tool(Protocol):
-    """A tool agent. `about` and `shape` describe it to the model where the profile does not know it."""
+    """A tool agent. `about` and `shape` describe it to the model where the profile does not know it.
+
+    Optional besides: `async close()`, for what the tool holds open; and for the cache of answers `settings`, what of
+    its set-up decides them (no keys: it is written to disk), and `uses`, the parts of the context it reads. Of a tool
+    that says nothing, all of the context is taken to matter.
+    """
 
     @property
     def about(self) -> str: ...
@@ -47,6 +61,21 @@ class Tool(Protocol):
     def timeout_s(self) -> float: ...
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation: ...
+
+
+async def close_tool(tool: Tool) -> None:
+    close = getattr(tool, "close", None)
+    if close is not None:
+        await close()
+
+
+def settings_of(tool: Tool) -> JsonValue:
+    told: JsonValue = getattr(tool, "settings", None)
+    return told if told is not None else f"{type(tool).__module__}.{type(tool).__qualname__}"
+
+
+def uses_of(tool: Tool) -> tuple[Part, ...]:
+    return tuple(sorted(Part(part) for part in getattr(tool, "uses", Part)))
 
 
 async def call_tool(

@@ -1,0 +1,99 @@
+"""`coa tools`: which tools there are, and one of them tried by hand. Also what other commands say about their tools."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coa.errors import ToolError
+    from coa.tools import Observation
+
+tools = typer.Typer(help="List the tools, or try one by hand.", no_args_is_help=True)
+
+
+@tools.command("list")
+def list_tools(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
+    """Every tool that can be opened by name, whether it works here, and if not, what would cure it."""
+    from coa.tools.registry import declarations
+
+    rows = [(declared, declared.missing()) for declared in declarations().values()]
+    if as_json:
+        import orjson
+
+        listed = [
+            {
+                "name": declared.name,
+                "about": declared.about,
+                "works": missing is None,
+                "detail": None if missing is None else missing.message,
+                "cure": None if missing is None else missing.cure,
+            }
+            for declared, missing in rows
+        ]
+        typer.echo(orjson.dumps(listed, option=orjson.OPT_INDENT_2))
+        return
+    for declared, missing in rows:
+        typer.echo(f"{'ok' if missing is None else 'no':>4}  {declared.name:<18} {declared.about}")
+        if missing is not None:
+            typer.echo(f"      {missing.message}" + (f"\n      cure: {missing.cure}" if missing.cure else ""))
+
+
+@tools.command("call")
+def call(
+    name: Annotated[str, typer.Argument(help="The tool's name, as in `coa tools list` or in --tool.")],
+    argument: Annotated[str, typer.Argument(help="What the model would write between the tags; - reads stdin.")],
+    tool: Annotated[
+        list[str] | None, typer.Option(help="name=setting, or name=module:factory for one of your own.")
+    ] = None,
+    question: Annotated[str, typer.Option(help="The task's question, for tools that read with a goal.")] = "",
+    file: Annotated[list[str] | None, typer.Option(help="A file of the task. Repeatable.")] = None,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds, if less than the tool's own.")] = 600.0,
+    max_characters: Annotated[int, typer.Option(min=100, help="Longer answers are cut from the middle.")] = 20_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the observation as JSON.")] = False,
+) -> None:
+    """Call one tool as a run would, and print its observation."""
+    import asyncio
+
+    from coa.cli.terminal import printable, show_warnings
+    from coa.errors import ToolError
+    from coa.tools import ToolContext, call_tool
+    from coa.tools.registry import open_tools
+    from coa.trajectory import Reading, Task
+    from coa.trajectory.shapes import read
+
+    show_warnings()
+    text = sys.stdin.read() if argument == "-" else argument
+    given = list(tool or [])
+    if not any(item.partition("=")[0] == name for item in given):
+        given.append(name)
+    context = ToolContext(Task(id="call", question=question or text, files=tuple(file or ())))
+
+    async def go() -> Observation:
+        async with open_tools(given) as box:
+            chosen = box.tools[name]
+            reading = read(chosen.shape, text)
+            if not isinstance(reading, Reading):
+                raise ToolError(f"the argument could not be read: {reading.message}")
+            return await call_tool(chosen, reading.arguments, context, max_characters=max_characters, timeout_s=timeout)
+
+    observation = asyncio.run(go())
+    if as_json:
+        import orjson
+
+        typer.echo(orjson.dumps({"text": observation.text, "ok": observation.ok, "meta": dict(observation.meta)}))
+    else:
+        typer.echo(printable(observation.text))
+    if not observation.ok:
+        raise typer.Exit(1)
+
+
+def tell_absent(absent: Mapping[str, ToolError]) -> None:
+    """A line on stderr for each tool that the profile calls and that is not to be had here."""
+    for name, error in absent.items():
+        cure = f"; {error.cure}" if error.cure else ""
+        typer.echo(f"without {name}: {error.message}{cure}", err=True)

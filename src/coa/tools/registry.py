@@ -1,0 +1,214 @@
+"""Tools by name: the ones that come with coa, the ones other packages add, and the ones a user names.
+
+A shipped tool is a `Declaration`, a few words long: its module is imported when the tool is opened, not before, so that
+listing tools costs nothing. Other packages declare theirs under the entry point group `coa.tools`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from operator import attrgetter
+from pathlib import Path
+from typing import Final
+
+from coa.errors import ToolError
+from coa.tools.base import Tool, close_tool
+
+log = logging.getLogger(__name__)
+
+GROUP: Final = "coa.tools"
+"""Entry points of this group are tools: a `Declaration`, or a factory without arguments."""
+
+Environment = Mapping[str, str]
+Open = Callable[[str | None, Environment], Tool]
+"""Gets what the user wrote after `name=`, and the environment, for keys by name. Raises ToolError with a cure."""
+Need = Callable[[Environment], ToolError | None]
+"""What is missing here, found without importing anything heavy or touching the network."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A tool that can be opened by name."""
+
+    name: str
+    about: str
+    """One line for `coa tools list`."""
+    open: Open | str
+    """Or where it is: `module:function`, imported when needed."""
+    needs: tuple[Need, ...] = ()
+    """Of the tool without a setting."""
+
+    def missing(self, environment: Environment | None = None) -> ToolError | None:
+        """Why the tool cannot be opened here without a setting; None if it can, as far as a cheap look tells."""
+        environment = os.environ if environment is None else environment
+        return next((error for need in self.needs if (error := need(environment)) is not None), None)
+
+    def opened(self, setting: str | None = None, environment: Environment | None = None) -> Tool:
+        environment = os.environ if environment is None else environment
+        if setting is None and (error := self.missing(environment)) is not None:
+            raise error
+        try:
+            opening = _find(self.open) if isinstance(self.open, str) else self.open
+            tool = opening(setting, environment)
+        except ImportError as error:
+            raise ToolError(f"{self.name}: {error}", cure=pip_install("tools")) from error
+        return _checked(tool, self.name)
+
+
+def pip_install(extra: str) -> str:
+    return f"{sys.executable} -m pip install 'chain-of-agents[{extra}]'"
+
+
+def package(module: str, *, extra: str = "tools") -> Need:
+    """The Python package that the tool imports."""
+
+    def need(environment: Environment) -> ToolError | None:
+        if find_spec(module) is not None:
+            return None
+        return ToolError(f"the package {module} is not installed", cure=pip_install(extra))
+
+    return need
+
+
+def any_variable(*names: str, or_else: str) -> Need:
+    """At least one of these environment variables is set; `or_else` is the other way out."""
+
+    def need(environment: Environment) -> ToolError | None:
+        if any(environment.get(name) for name in names):
+            return None
+        listed = ", ".join(names[:-1]) + (" or " if len(names) > 1 else "") + names[-1]
+        return ToolError(
+            f"no {listed} in the environment", cure=f"set {'one' if len(names) > 1 else 'it'}, or {or_else}"
+        )
+
+    return need
+
+
+SHIPPED: Final[tuple[Declaration, ...]] = (
+)  # fmt: skip
+
+
+def declarations() -> dict[str, Declaration]:
+    """Every tool that can be opened by name. A shipped name cannot be taken by another package."""
+    found = {declaration.name: declaration for declaration in SHIPPED}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        if point.name in found:
+            log.warning("the tool %s of %s is left out: the name is taken", point.name, point.value)
+            continue
+        found[point.name] = Declaration(point.name, f"from {point.value}", _of_entry_point(point))
+    return found
+
+
+def open_tool(name: str, setting: str | None = None, environment: Environment | None = None) -> Tool:
+    """A declared tool with its setting, or one of the user's own where the setting is `module:factory`."""
+    if setting is not None and _FACTORY.fullmatch(setting) and not Path(setting).exists():
+        return _own(name, setting)
+    known = declarations()
+    if name not in known:
+        raise ToolError(
+            f"there is no tool named {name!r}",
+            cure=f"use one of {', '.join(known) or 'your own'}, or {name}=module:factory for one of your own",
+        )
+    return known[name].opened(setting, environment)
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """Tools opened together, and why others were not."""
+
+    tools: dict[str, Tool] = field(default_factory=dict)
+    absent: dict[str, ToolError] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def open_tools(
+    given: Sequence[str] = (),
+    *,
+    wanted: Iterable[str] = (),
+    environment: Environment | None = None,
+    wrap: Callable[[str, Tool], Tool] | None = None,
+) -> AsyncIterator[Toolbox]:
+    """Opens tools, and closes them at the end.
+
+    `given` are a user's words, `name`, `name=setting` or `name=module:factory`; what is wrong with one of them raises.
+    `wanted` are the tools that a profile calls: those that are not to be had here are told in `absent`.
+    `wrap` is put around each, by name (a cache, say).
+    """
+    box = Toolbox()
+    try:
+        for item in given:
+            name, equals, setting = item.partition("=")
+            if not name or (equals and not setting):
+                raise ToolError(f"--tool {item!r} is not of the form name=setting or name=module:factory")
+            box.tools[name] = open_tool(name, setting or None, environment)
+        known = declarations()
+        for name in wanted:
+            if name not in box.tools:
+                try:
+                    box.tools[name] = open_tool(name, None, environment)
+                except ToolError as error:
+                    if name in known:
+                        box.absent[name] = error
+                    else:
+                        box.absent[name] = ToolError(
+                            "coa has no tool of that name", cure=f"--tool {name}=module:factory"
+                        )
+        if wrap is not None:
+            for name, tool in box.tools.items():
+                box.tools[name] = wrap(name, tool)
+        yield box
+    finally:
+        for name, tool in box.tools.items():
+            try:
+                await close_tool(tool)
+            except Exception as error:  # the border to code of any origin; the others are still to be closed
+                log.warning("closing the tool %s failed: %s: %s", name, type(error).__name__, error)
+
+
+_FACTORY: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def _own(name: str, target: str) -> Tool:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        factory = _find(target)
+    except (ImportError, AttributeError) as error:
+        raise ToolError(f"--tool {name}={target}: {error}") from error
+    return _checked(factory(), name)
+
+
+def _find(target: str) -> Callable[..., Tool]:
+    module_name, _, attribute = target.partition(":")
+    found: Callable[..., Tool] = attrgetter(attribute)(importlib.import_module(module_name))
+    return found
+
+
+def _of_entry_point(point: EntryPoint) -> Open:
+    def opening(setting: str | None, environment: Environment) -> Tool:
+        try:
+            found = point.load()
+        except (ImportError, AttributeError) as error:
+            raise ToolError(f"the tool {point.name} of {point.value} cannot be loaded: {error}") from error
+        if isinstance(found, Declaration):
+            return found.opened(setting, environment)
+        if setting is not None:
+            raise ToolError(f"the tool {point.name} takes no setting", cure=f"--tool {point.name}")
+        return _checked(found(), point.name)
+
+    return opening
+
+
+def _checked(tool: object, name: str) -> Tool:
+    if not isinstance(tool, Tool):
+        raise ToolError(f"{name} has no `about`, `shape`, `timeout_s` and `call`, so it is not a tool")
+    return tool
