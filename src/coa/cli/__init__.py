@@ -9,6 +9,7 @@ import typer
 from coa import __version__
 from coa.cli.doctor import doctor
 from coa.cli.export import export
+from coa.cli.index import index
 from coa.cli.inspect import inspect
 from coa.cli.profile import profile
 from coa.cli.run import run
@@ -28,6 +29,7 @@ app.command()(inspect)
 app.command()(export)
 app.add_typer(profile, name="profile")
 app.add_typer(tools, name="tools")
+app.add_typer(index, name="index")
 app.command()(doctor)
 
 

@@ -94,7 +94,30 @@ def any_variable(*names: str, or_else: str) -> Need:
 
 
 SHIPPED: Final[tuple[Declaration, ...]] = (
-)  # fmt: skip
+    Declaration(
+        "web_search",
+        "looks queries up on the web or in a local index",
+        "coa.tools.web_search:open_web_search",
+        (
+            any_variable(
+                "SERPAPI_API_KEY",
+                "SERPER_API_KEY",
+                "SEARXNG_URL",
+                or_else="search an index of your own: --tool web_search=FOLDER (coa index build makes one)",
+            ),
+        ),
+    ),
+    Declaration(
+        "wiki_search",
+        "looks queries up in a local index or at a /retrieve server and gets passages",
+        "coa.tools.wiki_search:open_wiki_search",
+        (
+            any_variable(
+                "COA_WIKI_INDEX", or_else="coa index build CORPUS --out FOLDER, then --tool wiki_search=FOLDER"
+            ),
+        ),
+    ),
+)
 
 
 def declarations() -> dict[str, Declaration]:

@@ -1,0 +1,83 @@
+"""`coa index`: a local search index over documents of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+index = typer.Typer(help="Build a local search index, or search one.", no_args_is_help=True)
+
+
+@index.command()
+def build(
+    source: Annotated[
+        list[Path],
+        typer.Argument(help="JSONL (.gz), Parquet, or a folder of HTML, Markdown and text. Several may be given."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the index.")],
+    language: Annotated[str, typer.Option(help="Whose word endings to cut; none for no stemming.")] = "english",
+    passage_words: Annotated[
+        int, typer.Option(min=0, help="Longer texts are cut into passages of so many words; 0 cuts nothing.")
+    ] = 150,
+    base_url: Annotated[str, typer.Option(help="Address under which a folder's pages are to be known.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace the index that is there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
+) -> None:
+    """Build an index. Rows need a text; id, title, url and date are used where there are any."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from coa.cli.terminal import show_warnings
+    from coa.tools.index import Sources
+    from coa.tools.index import build as build_index
+
+    show_warnings()
+    sources = Sources(source, base_url=base_url)
+    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn(), TextColumn("{task.fields[passages]} passages"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("", total=sources.total_bytes, passages=0)
+
+        def tell(passages: int) -> None:
+            progress.update(bar, completed=sources.read_bytes, passages=f"{passages:,}")
+
+        manifest = build_index(sources, out, language=language, passage_words=passage_words, replace=force, tell=tell)
+    if as_json:
+        typer.echo(manifest.model_dump_json(indent=2))
+        return
+    typer.echo(f"{out}: {manifest.passages:,} passages of {manifest.documents:,} documents in {manifest.seconds:.1f} s")
+    for reason, count in manifest.left_out.items():
+        typer.echo(f"left out {count:,}: {reason}", err=True)
+    typer.echo(f'try it: coa index search {out} "a question"')
+
+
+@index.command()
+def search(
+    folder: Annotated[Path, typer.Argument(help="Folder of the index.")],
+    query: Annotated[str, typer.Argument(help="Words to look for.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="How many passages.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Look a query up in an index."""
+    from dataclasses import asdict
+
+    from coa.cli.terminal import printable
+    from coa.tools.index import Index, snippet
+
+    opened = Index(folder)
+    hits = opened.search(query, k)
+    if as_json:
+        import orjson
+
+        for hit in hits:
+            typer.echo(orjson.dumps({**asdict(hit.passage), "score": hit.score}))
+        return
+    for number, hit in enumerate(hits, 1):
+        passage = hit.passage
+        typer.echo(
+            printable(f"{number}. {passage.title or passage.id}  [{passage.id}]  {hit.score:.2f}  {passage.url}")
+        )
+        typer.echo(printable(f"   {snippet(passage.text, opened.terms(query))}"))
+    if not hits:
+        typer.echo("nothing found", err=True)

@@ -1,0 +1,168 @@
+"""Building an index: as a stream, in bounded memory, and all or nothing.
+
+It grows in a hidden folder beside its final place and is renamed when complete. What a killed build left there is
+removed by the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import astuple
+from datetime import UTC, datetime
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from coa.errors import StoreError
+from coa.tools.index.documents import PASSAGE_WORDS, Document, split
+from coa.tools.index.manifest import FIELD, LANGUAGES, NAME, RECORD, Manifest, analyzer, engine
+from coa.tools.index.sources import Sources
+
+MEMORY_BYTES: Final = 256 << 20
+"""For the postings of one round; more makes fewer and larger segments."""
+_LOCK: Final = "lock"
+
+
+def build(
+    sources: Sources | Iterable[Document],
+    out: str | Path,
+    *,
+    language: str = "english",
+    passage_words: int = PASSAGE_WORDS,
+    memory_bytes: int = MEMORY_BYTES,
+    replace: bool = False,
+    tell: Callable[[int], None] | None = None,
+) -> Manifest:
+    """Index documents into the folder `out`. `tell` hears now and then how many passages there are so far."""
+    out = Path(out)
+    if language != "none" and language not in LANGUAGES:
+        raise StoreError(f"no stemmer for {language!r}", cure=f"use none, or one of {', '.join(LANGUAGES)}")
+    _refuse(out, replace)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(out)
+        growing = Path(tempfile.mkdtemp(prefix=_prefix(out), dir=out.parent))
+    except OSError as error:
+        raise StoreError(f"cannot write beside {out}: {error.strerror}") from error
+    try:
+        with (growing / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            manifest = _fill(growing, sources, language, passage_words, memory_bytes, tell)
+            (growing / NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            _sync(growing)
+            _refuse(out, replace)
+            _put(growing, out)
+        (out / _LOCK).unlink()
+    except BaseException as error:
+        shutil.rmtree(growing, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise StoreError(f"cannot write {out}: {error.strerror}", cure="check the room on the disk") from error
+        raise
+    return manifest
+
+
+def _fill(
+    folder: Path,
+    sources: Sources | Iterable[Document],
+    language: str,
+    passage_words: int,
+    memory_bytes: int,
+    tell: Callable[[int], None] | None,
+) -> Manifest:
+    tantivy: Any = engine()
+    start = time.monotonic()
+    index = tantivy.Index(_schema(tantivy), path=str(folder))
+    index.register_tokenizer("coa", analyzer(language, stop_words=False))
+    writer = index.writer(memory_bytes, min(os.cpu_count() or 1, 4))
+    digest = blake2b(digest_size=16)
+    documents = passages = 0
+    try:
+        for document in sources:
+            documents += 1
+            for passage in split(document, passage_words):
+                passages += 1
+                record = orjson.dumps(astuple(passage))
+                digest.update(record)
+                body = f"{passage.title}\n{passage.text}"
+                writer.add_document(tantivy.Document(**{FIELD: body, RECORD: record}))
+                if tell is not None and passages % 1000 == 0:
+                    tell(passages)
+        writer.commit()
+        writer.wait_merging_threads()
+    except ValueError as error:  # how tantivy tells of a full disk and the like
+        raise StoreError(f"the index cannot be written: {error}", cure="check the room on the disk") from error
+    left_out = dict(sources.bad) if isinstance(sources, Sources) else {}
+    if not passages:
+        reasons = "; ".join(f"{count} times {reason}" for reason, count in left_out.items())
+        raise StoreError(f"there is nothing to index{': ' + reasons if reasons else ''}")
+    if tell is not None:
+        tell(passages)
+    return Manifest(
+        coa=version("chain-of-agents"),
+        engine=tantivy.__version__,
+        language=language,
+        passage_words=passage_words,
+        documents=documents,
+        passages=passages,
+        left_out=left_out,
+        hash=digest.hexdigest(),
+        built=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - start, 3),
+    )
+
+
+def _schema(tantivy: Any) -> Any:
+    schema = tantivy.SchemaBuilder()
+    schema.add_text_field(FIELD, stored=False, tokenizer_name="coa", index_option="freq")
+    schema.add_bytes_field(RECORD, stored=True, indexed=False)  # a text field could not be kept without being indexed
+    return schema.build()
+
+
+def _refuse(out: Path, replace: bool) -> None:
+    if not out.exists():
+        return
+    if not (out / NAME).exists():
+        raise StoreError(f"{out} exists and is not a search index", cure="choose another --out")
+    if not replace:
+        raise StoreError(f"{out} exists already", cure="add --force to replace it, or choose another --out")
+
+
+def _prefix(out: Path) -> str:
+    return f".{out.name}.growing-"
+
+
+def _sweep(out: Path) -> None:
+    """Remove what killed builds left; one that is still running holds its lock."""
+    for folder in out.parent.glob(_prefix(out) + "*"):
+        with suppress(OSError), (folder / _LOCK).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put(growing: Path, out: Path) -> None:
+    if out.exists():
+        old = Path(tempfile.mkdtemp(prefix=_prefix(out), dir=out.parent))
+        os.rename(out, old / "old")
+        os.rename(growing, out)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        os.rename(growing, out)
+
+
+def _sync(folder: Path) -> None:
+    """To the disk before the rename that makes it an index."""
+    for path in (*folder.iterdir(), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

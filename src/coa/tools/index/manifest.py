@@ -1,0 +1,88 @@
+"""What an index folder says about itself. It is written last: a folder without it is not an index."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from coa.errors import StoreError, ToolError
+
+FORMAT: Final = 1
+NAME: Final = "manifest.json"
+FIELD: Final = "body"
+"""The one field that is searched: title and text."""
+RECORD: Final = "record"
+"""The passage itself, as JSON."""
+
+
+class Manifest(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    format: int = FORMAT
+    coa: str
+    engine: str
+    language: str
+    passage_words: int
+    documents: int
+    passages: int
+    left_out: dict[str, int] = {}
+    """Rows that could not be used, by reason."""
+    hash: str
+    """Of all passages in order: the same corpus, cut alike, has the same hash whatever files it came from."""
+    built: str
+    seconds: float
+
+
+def read_manifest(folder: Path) -> Manifest:
+    path = folder / NAME
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise StoreError(
+            f"{folder} is not a search index: it has no {NAME}", cure=f"coa index build CORPUS --out {folder}"
+        ) from error
+    except ValidationError as error:
+        raise StoreError(f"{path} cannot be read: {error.errors()[0]['msg']}", cure="build the index again") from error
+    if manifest.format != FORMAT:
+        raise StoreError(
+            f"{folder} has the format {manifest.format}; this coa knows {FORMAT}",
+            cure="build the index again, or install the coa that built it",
+        )
+    return manifest
+
+
+def engine() -> Any:
+    """The tantivy module, imported when an index is really used."""
+    try:
+        import tantivy
+    except ImportError as error:
+        raise ToolError(
+            "a local search index needs tantivy", cure=f"{sys.executable} -m pip install 'chain-of-agents[tools]'"
+        ) from error
+    return tantivy
+
+
+LANGUAGES: Final = (
+    "arabic", "danish", "dutch", "english", "finnish", "french", "german", "greek", "hungarian", "italian", "norwegian",
+    "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish",
+)  # fmt: skip
+
+
+def analyzer(language: str, *, stop_words: bool) -> Any:
+    """Text to terms: words, lower case, accents folded, stemmed. `none` as the language leaves out the stemming."""
+    tantivy = engine()
+    filters = [tantivy.Filter.remove_long(64), tantivy.Filter.lowercase()]
+    if stop_words:
+        with suppress(ValueError):  # a language without a list
+            filters.append(tantivy.Filter.stopword(language))
+    filters.append(tantivy.Filter.ascii_fold())
+    if language != "none":
+        filters.append(tantivy.Filter.stemmer(language))
+    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+    for one in filters:
+        builder = builder.filter(one)
+    return builder.build()

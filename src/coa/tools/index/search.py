@@ -1,0 +1,105 @@
+"""Searching an index. Queries are words, not a query language: nothing that a model writes can be a syntax error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from coa.errors import StoreError
+from coa.tools.index.documents import Passage
+from coa.tools.index.manifest import FIELD, RECORD, analyzer, engine, read_manifest
+
+MAX_TERMS: Final = 64
+"""Of one query; what follows is left out. Keeps a page pasted as a query from taking seconds."""
+_TIES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    passage: Passage
+    score: float
+
+
+class Index:
+    """An index on disk, read through memory maps: opening is quick and memory is the system's page cache.
+
+    Safe to use from several threads and processes.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.manifest = read_manifest(self.folder)
+        tantivy: Any = engine()
+        try:
+            index = tantivy.Index.open(str(self.folder))
+            index.config_reader("manual")
+            index.reload()
+            self._searcher = index.searcher()
+        except ValueError as error:
+            raise StoreError(f"the index {self.folder} is damaged: {error}", cure="build it again") from error
+        if self._searcher.num_docs != self.manifest.passages:
+            raise StoreError(
+                f"the index {self.folder} is damaged: {self._searcher.num_docs} of {self.manifest.passages} passages",
+                cure="build it again",
+            )
+        self._tantivy, self._schema = tantivy, index.schema
+        self._content = analyzer(self.manifest.language, stop_words=True)
+        self._every = analyzer(self.manifest.language, stop_words=False)
+
+    def search(self, query: str, k: int = 5) -> list[Hit]:
+        """The best passages first; of equal ones, in the order of their ids, so that every build answers alike."""
+        terms = self.terms(query)
+        if not terms or k < 1:
+            return []
+        should = self._tantivy.Occur.Should
+        clauses = [(should, self._tantivy.Query.term_query(self._schema, FIELD, term, "freq")) for term in terms]
+        found = self._searcher.search(self._tantivy.Query.boolean_query(clauses), k + _TIES, count=False).hits
+        if len(found) > k:
+            found = [(score, address) for score, address in found if score >= found[k - 1][0]]
+        hits = [Hit(self._passage(address), score) for score, address in found]
+        hits.sort(key=lambda hit: (-hit.score, hit.passage.id))
+        return hits[:k]
+
+    def search_many(self, queries: Sequence[str], k: int = 5) -> list[list[Hit]]:
+        return [self.search(query, k) for query in queries]
+
+    def terms(self, text: str) -> list[str]:
+        """Without the stop words, unless there is nothing else: `The Who` is a name."""
+        terms: list[str] = self._content.analyze(text) or self._every.analyze(text)
+        return terms[:MAX_TERMS]
+
+    def _passage(self, address: Any) -> Passage:
+        return Passage(*orjson.loads(bytes(self._searcher.doc(address).get_first(RECORD))))
+
+
+def snippet(text: str, terms: Sequence[str], characters: int = 300) -> str:
+    """The part of the text that holds most of the terms, which are stems: a word counts if it begins with one."""
+    words = [(match.start(), match.group().lower()) for match in _WORD.finditer(text)]
+    wanted = {term[:_STEM] for term in terms}
+    places = [(start, word[:_STEM]) for start, word in words if word[:_STEM] in wanted]
+    best, begin, low = 0, 0, 0
+    inside: dict[str, int] = {}
+    for start, word in places:
+        inside[word] = inside.get(word, 0) + 1
+        while start - places[low][0] > characters - 40:
+            gone = places[low][1]
+            inside[gone] -= 1
+            if not inside[gone]:
+                del inside[gone]
+            low += 1
+        if len(inside) > best:
+            best, begin = len(inside), places[low][0]
+    begin = max(begin - 40, 0)
+    begin = text.rfind(" ", 0, begin) + 1 if begin else 0
+    cut = " ".join(text[begin : begin + characters].split())
+    return ("... " if begin else "") + cut + (" ..." if begin + characters < len(text) else "")
+
+
+_WORD: Final = re.compile(r"\w+")
+_STEM: Final = 5
+"""Letters by which a word and a stem are compared; stemming changes endings."""

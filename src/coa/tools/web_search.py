@@ -1,0 +1,102 @@
+"""web_search: a query to titles, addresses, dates and snippets, from a search service or a local index."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import JsonValue
+
+from coa.errors import ToolError
+from coa.tools.base import Observation, ToolContext
+from coa.tools.resilience import Unserved
+from coa.tools.results import MAX_QUERIES, parse_setting, queries_of, show, whole_number
+from coa.tools.search_engines import Engine, LocalEngine, SearXng, SerpApi, Serper
+from coa.tools.service import Spent
+from coa.trajectory import Form, Shape
+
+RESULTS: Final = 10
+_OPTIONS: Final = {"k": "results of a query"}
+
+
+class WebSearch:
+    about = "looks queries up on the web and gets titles, addresses, dates and snippets."
+    shape = Shape(form=Form.LIST)
+    uses = ()
+
+    def __init__(self, engine: Engine, *, k: int = RESULTS, timeout_s: float = 75.0) -> None:
+        self.engine = engine
+        self.k = k
+        self.timeout_s = timeout_s
+        self.settings: JsonValue = {"engine": engine.settings, "k": k}
+
+    async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
+        queries = queries_of(arguments)
+        answers = await asyncio.gather(*(self._one(query) for query in queries[:MAX_QUERIES]))
+        blocks = [text for text, _, _ in answers]
+        if len(queries) > MAX_QUERIES:
+            blocks.append(f"note: only the first {MAX_QUERIES} of {len(queries)} queries were looked up.")
+        errors = [error for _, error, _ in answers if error]
+        spent = sum((spent for _, _, spent in answers), Spent())
+        meta: dict[str, JsonValue] = {"source": self.engine.name, "queries": len(answers), **spent.meta()}
+        if errors:
+            meta["error"] = errors[0]
+        return Observation("\n\n".join(blocks), ok=len(errors) < len(answers), meta=meta)
+
+    async def close(self) -> None:
+        await self.engine.close()
+
+    async def _one(self, query: str) -> tuple[str, str, Spent]:
+        spent = Spent()
+        try:
+            return show(self.engine.name, query, await self.engine.search(query, self.k, spent)), "", spent
+        except Unserved as error:
+            return f'error: no results for "{query}": {error}', error.error, spent
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            # Answers of any shape: the service has changed, or is not what it was taken for.
+            return (
+                f'error: no results for "{query}": {self.engine.name} answers in an unknown shape '
+                f"({type(error).__name__}: {error})",
+                "shape",
+                spent,
+            )
+
+
+def open_web_search(setting: str | None, environment: Mapping[str, str]) -> WebSearch:
+    """The engine named, or the first one there is a key or an address for; a folder or an address instead of a name."""
+    target, options = parse_setting("web_search", setting or "", _OPTIONS)
+    k = whole_number("web_search", options, "k", RESULTS)
+    return WebSearch(_engine(target, environment), k=k)
+
+
+ENGINES: Final = {"serpapi": "SERPAPI_API_KEY", "serper": "SERPER_API_KEY", "searxng": "SEARXNG_URL"}
+"""And the variable that each needs. Without a name the first one whose variable is set is taken."""
+OFFLINE: Final = "search an index of your own: --tool web_search=FOLDER (coa index build makes one)"
+
+
+def _engine(target: str, environment: Mapping[str, str]) -> Engine:
+    if target.startswith(("http://", "https://")):
+        return SearXng(target)
+    price = _price(environment.get("COA_SEARCH_PRICE"))
+    if target and target not in ENGINES:
+        return LocalEngine(target)
+    name = target or next((name for name, variable in ENGINES.items() if environment.get(variable)), "")
+    value = environment.get(ENGINES[name]) if name else None
+    if not value:
+        missing = ENGINES[name] if name else f"{', '.join(ENGINES.values())}"
+        raise ToolError(f"no {missing} in the environment", cure=f"set it, or {OFFLINE}")
+    if name == "serpapi":
+        return SerpApi(value, environment.get("SERPAPI_URL") or "https://serpapi.com", price=price)
+    if name == "serper":
+        return Serper(value, environment.get("SERPER_URL") or "https://google.serper.dev", price=price)
+    return SearXng(value)
+
+
+def _price(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise ToolError(
+            f"COA_SEARCH_PRICE={text} is not a number", cure="give the dollars of one search, e.g. 0.001"
+        ) from None

@@ -1,0 +1,239 @@
+"""wiki_search: a query to passages, from a local index or a `/retrieve` server as Search-R1 and its kin use them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from pydantic import JsonValue
+
+from coa.errors import ToolError
+from coa.tools.base import Observation, ToolContext
+from coa.tools.index.documents import Document
+from coa.tools.resilience import Patience, Unserved
+from coa.tools.results import MAX_QUERIES, Found, parse_setting, queries_of, show, whole_number
+from coa.tools.service import Service, Spent
+from coa.trajectory import Form, Shape
+
+log = logging.getLogger(__name__)
+
+PASSAGES: Final = 5
+VARIABLE: Final = "COA_WIKI_INDEX"
+OFFLINE: Final = "coa index build CORPUS --out FOLDER, then --tool wiki_search=FOLDER"
+_OPTIONS: Final = {
+    "k": "passages of a query",
+    "rerank": "address of an OpenAI-compatible server with /embeddings",
+    "model": "its model",
+    "candidates": "passages to rank again",
+    "query_prefix": "put before a query",
+    "passage_prefix": "put before a passage",
+}
+
+
+class Retriever(Protocol):
+    name: str
+    settings: JsonValue
+
+    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
+        """The best passages of each query, best first."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class WikiSearch:
+    about = "looks queries up in the encyclopedia and gets passages."
+    shape = Shape(form=Form.LIST)
+    uses = ()
+
+    def __init__(self, retriever: Retriever, *, k: int = PASSAGES, timeout_s: float = 75.0) -> None:
+        self.retriever = retriever
+        self.k = k
+        self.timeout_s = timeout_s
+        self.settings: JsonValue = {"retriever": retriever.settings, "k": k}
+
+    async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
+        queries = queries_of(arguments)
+        asked = queries[:MAX_QUERIES]
+        spent = Spent()
+        try:
+            found = await self.retriever.retrieve(asked, self.k, spent)
+        except Unserved as error:
+            meta = {"source": self.retriever.name, "error": error.error, **spent.meta()}
+            return Observation(f"error: no passages: {error}", ok=False, meta=meta)
+        blocks = [
+            show(self.retriever.name, query, [Found(one.title, one.url, one.text, one.date) for one in passages])
+            for query, passages in zip(asked, found, strict=True)
+        ]
+        if len(queries) > MAX_QUERIES:
+            blocks.append(f"note: only the first {MAX_QUERIES} of {len(queries)} queries were looked up.")
+        meta = {"source": self.retriever.name, "queries": len(asked), **spent.meta()}
+        return Observation("\n\n".join(blocks), meta=meta)
+
+    async def close(self) -> None:
+        await self.retriever.close()
+
+
+class LocalRetriever:
+    def __init__(self, folder: str) -> None:
+        from coa.tools.index import Index
+
+        self._index = Index(folder)
+        self.name = f"index {self._index.folder.name}"
+        self.settings: JsonValue = {"index": self._index.manifest.hash}
+
+    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
+        start = time.monotonic()
+        # A thread each: the engine works without the interpreter's lock.
+        found = await asyncio.gather(*(asyncio.to_thread(self._index.search, query, k) for query in queries))
+        spent.calls += len(queries)
+        spent.seconds += time.monotonic() - start
+        return [[hit.passage for hit in hits] for hits in found]
+
+    async def close(self) -> None:
+        pass
+
+
+class RetrieveServer:
+    """`POST /retrieve {queries, topk, return_scores}` -> `{result: [[{document, score}, ...], ...]}`."""
+
+    def __init__(self, url: str, *, patience: Patience | None = None) -> None:
+        url = url.rstrip("/").removesuffix("/retrieve")
+        self.name = "retrieval server"
+        self.settings: JsonValue = {"retrieve": url}
+        self._service = Service(f"the retrieval server {url}", url, patience=patience)
+
+    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
+        body: dict[str, JsonValue] = {"queries": list(queries), "topk": k, "return_scores": True}
+        data = await self._service.post("/retrieve", body, spent)
+        result = data.get("result") if isinstance(data, dict) else None
+        if not isinstance(result, list) or len(result) != len(queries):
+            raise Unserved("the retrieval server answers in an unknown shape", error="shape")
+        return [[_document(entry) for entry in entries][:k] for entries in result]
+
+    async def close(self) -> None:
+        await self._service.close()
+
+
+def _document(entry: Any) -> Document:
+    """`{document: ..., score: ...}`, or the document alone from servers that ignore `return_scores`."""
+    from coa.tools.index.sources import Unusable, document_of
+
+    row = entry.get("document", entry) if isinstance(entry, dict) else entry
+    try:
+        return document_of(row if isinstance(row, dict) else {"contents": row}, "")
+    except Unusable as error:
+        raise Unserved(f"the retrieval server gave a document that cannot be used: {error}", error="shape") from error
+
+
+class Reranked:
+    """Candidates of another retriever in the order of their embeddings' closeness to the query's.
+
+    Where the embeddings are not to be had, the candidates stay in the order they came in.
+    """
+
+    KEPT: Final = 10_000
+    """Embeddings of passages kept in memory, the latest."""
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        url: str,
+        model: str,
+        *,
+        key: str = "",
+        candidates: int = 50,
+        query_prefix: str = "",
+        passage_prefix: str = "",
+        patience: Patience | None = None,
+    ) -> None:
+        self.name = retriever.name
+        self.settings: JsonValue = {
+            "candidates": [retriever.settings, candidates], "model": model, "prefixes": [query_prefix, passage_prefix]
+        }  # fmt: skip
+        self._retriever = retriever
+        self._model = model
+        self._candidates = candidates
+        self._query_prefix, self._passage_prefix = query_prefix, passage_prefix
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._service = Service("the embedding server", url, headers=headers, secrets=[key], patience=patience)
+        self._known: OrderedDict[str, list[float]] = OrderedDict()
+
+    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
+        found = await self._retriever.retrieve(queries, max(k, self._candidates), spent)
+        try:
+            return [
+                (await self._ranked(query, passages, spent))[:k] for query, passages in zip(queries, found, strict=True)
+            ]
+        except Unserved as error:
+            log.warning("not ranked again: %s", error)
+            return [passages[:k] for passages in found]
+
+    async def close(self) -> None:
+        await self._service.close()
+        await self._retriever.close()
+
+    async def _ranked(self, query: str, passages: Sequence[Document], spent: Spent) -> list[Document]:
+        texts = [f"{self._passage_prefix}{one.title}\n{one.text}" for one in passages]
+        asked = self._query_prefix + query
+        new = list(dict.fromkeys(text for text in texts if text not in self._known))
+        vectors = await self._embed([asked, *new], spent)
+        fresh = dict(zip(new, vectors[1:], strict=True))
+        scores = [_product(vectors[0], fresh[text] if text in fresh else self._known[text]) for text in texts]
+        for text in texts:
+            self._known[text] = fresh[text] if text in fresh else self._known[text]
+            self._known.move_to_end(text)
+        while len(self._known) > self.KEPT:
+            self._known.popitem(last=False)
+        order = sorted(range(len(passages)), key=lambda place: -scores[place])
+        return [passages[place] for place in order]
+
+    async def _embed(self, texts: Sequence[str], spent: Spent) -> list[list[float]]:
+        """Vectors of length one, in the order of the texts."""
+        data = await self._service.post("/embeddings", {"model": self._model, "input": list(texts)}, spent)
+        try:
+            rows = sorted(data["data"], key=lambda row: row["index"])
+            vectors = [[float(number) for number in row["embedding"]] for row in rows]
+            if len(vectors) != len(texts) or len({len(vector) for vector in vectors}) != 1:
+                raise ValueError(f"{len(vectors)} embeddings for {len(texts)} texts")
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unserved(f"the embedding server answers in an unknown shape: {error}", error="shape") from error
+        return [_unit(vector) for vector in vectors]
+
+
+def _product(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+def _unit(vector: list[float]) -> list[float]:
+    length = math.hypot(*vector) or 1.0
+    return [number / length for number in vector]
+
+
+def open_wiki_search(setting: str | None, environment: Mapping[str, str]) -> WikiSearch:
+    target, options = parse_setting("wiki_search", setting or "", _OPTIONS)
+    target = target or environment.get(VARIABLE, "")
+    if not target:
+        raise ToolError("wiki_search has nothing to search", cure=OFFLINE)
+    k = whole_number("wiki_search", options, "k", PASSAGES)
+    retriever: Retriever = (
+        RetrieveServer(target) if target.startswith(("http://", "https://")) else LocalRetriever(target)
+    )
+    if "rerank" in options:
+        if "model" not in options:
+            raise ToolError("--tool wiki_search: rerank needs a model", cure="add ,model=NAME")
+        retriever = Reranked(
+            retriever,
+            options["rerank"],
+            options["model"],
+            key=environment.get("COA_EMBEDDINGS_API_KEY", ""),
+            candidates=whole_number("wiki_search", options, "candidates", 50),
+            query_prefix=options.get("query_prefix", ""),
+            passage_prefix=options.get("passage_prefix", ""),
+        )
+    return WikiSearch(retriever, k=k)
