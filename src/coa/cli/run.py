@@ -44,6 +44,10 @@ def run(
     judge: Annotated[
         str | None, typer.Option(help="For --select judge: URL of the judge; else the model itself.")
     ] = None,
+    cache: Annotated[
+        str, typer.Option(help="Answers of the tools: off, record (keep and use), or replay (never ask).")
+    ] = "off",
+    cache_file: Annotated[Path | None, typer.Option(help="Where they are kept; one file may serve many runs.")] = None,
     out: Annotated[Path | None, typer.Option(help="Append the trajectories to this .jsonl file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the trajectory as JSON, nothing else.")] = False,
 ) -> None:
@@ -54,7 +58,8 @@ def run(
     from coa.models.base import Sampling
     from coa.models.connect import Mode
     from coa.runtime import Chain, Select
-    from coa.tools.registry import open_tools
+    from coa.tools.cache import CacheMode
+    from coa.tools.recorded import open_cached_tools
     from coa.trajectory import JsonlWriter, Message, Stop, Task, load_profile
 
     show_warnings()
@@ -66,9 +71,10 @@ def run(
         prompt = [system, Message(role="user", content=question)]
     sampling = Sampling(temperature, top_p, top_k, seed=seed)
     how, talk = _one_of(Select, select, "--select"), _one_of(Mode, mode, "--mode")
+    keeping = _one_of(CacheMode, cache, "--cache")
 
     async def go() -> list[Trajectory]:
-        async with open_tools(tool or [], wanted=chosen.tools) as box:
+        async with open_cached_tools(tool or [], wanted=chosen.tools, mode=keeping, file=cache_file) as box:
             tell_absent(box.absent)
             asked = await open_model(model, model_name, mode=talk, tokenizer=tokenizer, api_key_env=api_key_env)
             try:

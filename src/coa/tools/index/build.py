@@ -98,8 +98,12 @@ def _fill(
                     tell(passages)
         writer.commit()
         writer.wait_merging_threads()
-    except ValueError as error:  # how tantivy tells of a full disk and the like
-        raise StoreError(f"the index cannot be written: {error}", cure="check the room on the disk") from error
+    except BaseException as error:
+        with suppress(ValueError):
+            writer.wait_merging_threads()  # its threads would go on writing into a folder that is being removed
+        if isinstance(error, ValueError):  # how tantivy tells of a full disk and the like
+            raise StoreError(f"the index cannot be written: {error}", cure="check the room on the disk") from error
+        raise
     left_out = dict(sources.bad) if isinstance(sources, Sources) else {}
     if not passages:
         reasons = "; ".join(f"{count} times {reason}" for reason, count in left_out.items())

@@ -70,6 +70,7 @@ class Index:
 
     def terms(self, text: str) -> list[str]:
         """Without the stop words, unless there is nothing else: `The Who` is a name."""
+        text = text.encode("utf-8", "replace").decode()  # a model may write half a character
         terms: list[str] = self._content.analyze(text) or self._every.analyze(text)
         return terms[:MAX_TERMS]
 

@@ -163,10 +163,6 @@ def document_of(row: Mapping[str, Any], otherwise: str) -> Document:
         title = title.strip().strip('"')
     if not (text.strip() or title):
         raise Unusable("its text is empty")
-    try:
-        (text + (title or "")).encode()
-    except UnicodeEncodeError:
-        raise Unusable("its text holds half a character (a lone surrogate)") from None
     return Document(_first(row, _ID) or otherwise, title or "", text, _first(row, _URL), _first(row, _DATE))
 
 

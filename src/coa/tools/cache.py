@@ -1,0 +1,217 @@
+"""Answers of tools kept in a file: recorded once, replayed offline to the byte, shared by many processes.
+
+The file also keeps what each tool looks like (its description, shape and settings), so a replay opens no tool at all:
+it needs no key, no index and no server, and cannot make a live call by mistake.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import orjson
+from pydantic import JsonValue
+
+from coa.errors import StoreError
+from coa.tools.base import Observation, Part, Tool, ToolContext, settings_of, uses_of
+from coa.trajectory import Shape
+
+log = logging.getLogger(__name__)
+
+VERSION: Final = 1
+BUSY_S: Final = 30.0
+"""How long a process waits for another one that is writing."""
+_TABLES: Final = (
+    "CREATE TABLE tools (name TEXT, settings TEXT, uses TEXT, about TEXT, shape TEXT, timeout_s REAL, seen REAL, "
+    "PRIMARY KEY (name, settings))",
+    "CREATE TABLE answers (key BLOB PRIMARY KEY, tool TEXT, arguments TEXT, text BLOB, ok INTEGER, meta TEXT, at REAL)",
+    f"PRAGMA user_version = {VERSION}",
+)
+
+
+class CacheMode(StrEnum):
+    OFF = "off"
+    RECORD = "record"
+    """Answer from the file; what is not in it is asked for and kept."""
+    REPLAY = "replay"
+    """Answer from the file alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What the file knows of a tool."""
+
+    settings: JsonValue
+    uses: tuple[Part, ...]
+    about: str
+    shape: Shape
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A good answer is found by the call alone; a failure only by the run it happened in.
+
+    So an outage is replayed where it happened, and does not stand in for the answer that another run got.
+    """
+
+    answer: bytes
+    failure: bytes
+
+
+def keys_of(
+    name: str, settings: JsonValue, uses: tuple[Part, ...], arguments: Mapping[str, JsonValue], context: ToolContext
+) -> Keys:
+    task = context.task
+    parts: dict[Part, JsonValue] = {
+        Part.QUESTION: task.question, Part.FILES: list(task.files), Part.THOUGHT: context.thought
+    }  # fmt: skip
+    call: list[JsonValue] = [name, settings, dict(arguments), {part.value: parts[part] for part in uses}]
+    whole: list[JsonValue] = ["failure", *call, task.id, *parts.values()]
+    return Keys(_digest(["answer", *call]), _digest(whole))
+
+
+class Cache:
+    """The file. Any number of processes and threads may use it at a time."""
+
+    def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
+        self.path = Path(path)
+        self._read_only = read_only
+        self._owner = -1
+        self._lock = threading.Lock()
+        self._open()
+
+    def find(self, key: bytes) -> Observation | None:
+        try:
+            row = self._reading().execute("SELECT text, ok, meta FROM answers WHERE key = ?", (key,)).fetchone()
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot read {self.path}: {error}") from error
+        if row is None:
+            return None
+        return Observation(row[0].decode("utf-8", "surrogatepass"), bool(row[1]), orjson.loads(row[2]))
+
+    def keep(self, key: bytes, tool: str, arguments: Mapping[str, JsonValue], observation: Observation) -> Observation:
+        """What the file holds for the key afterwards: the first answer stays, whoever else had the same call."""
+        row = (key, tool, _json(dict(arguments)), observation.text.encode("utf-8", "surrogatepass"),
+               observation.ok, _json(dict(observation.meta)), time.time())  # fmt: skip
+        self._write("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        return self.find(key) or observation
+
+    def forget(self, key: bytes) -> None:
+        self._write("DELETE FROM answers WHERE key = ?", (key,))
+
+    def describe(self, name: str, tool: Tool) -> None:
+        shape, uses = tool.shape.model_dump_json(), _json([part.value for part in uses_of(tool)])
+        row = (name, _json(settings_of(tool)), uses, tool.about, shape, tool.timeout_s, time.time())
+        self._write("INSERT OR REPLACE INTO tools VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+    def described(self, name: str) -> list[Described]:
+        """With each of the settings it was recorded with, the latest first."""
+        rows = self._reading().execute(
+            "SELECT settings, uses, about, shape, timeout_s FROM tools WHERE name = ? ORDER BY seen DESC", (name,)
+        )
+        return [
+            Described(
+                orjson.loads(settings),
+                tuple(Part(part) for part in orjson.loads(uses)),
+                about,
+                Shape.model_validate_json(shape),
+                timeout_s,
+            )
+            for settings, uses, about, shape, timeout_s in rows
+        ]
+
+    def names(self) -> list[str]:
+        return [name for (name,) in self._reading().execute("SELECT DISTINCT name FROM tools ORDER BY name")]
+
+    def __len__(self) -> int:
+        (count,) = self._reading().execute("SELECT count(*) FROM answers").fetchone()
+        return int(count)
+
+    def close(self) -> None:
+        if self._owner == os.getpid():
+            self._reader.close()
+            self._writer.close()
+        self._owner = -1
+
+    def _reading(self) -> sqlite3.Connection:
+        if self._owner != os.getpid():  # a connection must not be used on both sides of a fork
+            self._open()
+        return self._reader
+
+    def _write(self, statement: str, row: tuple[object, ...]) -> None:
+        self._reading()
+        try:
+            with self._lock:
+                self._writer.execute(statement, row)
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot write {self.path}: {error}", cure="check the room on the disk") from error
+
+    def _open(self) -> None:
+        if self._read_only and not self.path.exists():
+            raise StoreError(
+                f"there is no recording {self.path}", cure=f"record one: --cache record --cache-file {self.path}"
+            )
+        try:
+            if not self._read_only:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                _create(self.path)
+            self._reader = _connect(self.path, read_only=self._read_only)
+            self._writer = self._reader if self._read_only else _connect(self.path)
+            (version,) = self._reader.execute("PRAGMA user_version").fetchone()
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"{self.path} cannot be used as a cache: {error}", cure="choose another file") from error
+        if version != VERSION:
+            raise StoreError(f"{self.path} is not a cache of this version of coa", cure="choose another file")
+        self._owner = os.getpid()
+
+
+def _create(path: Path) -> None:
+    """The tables, if they are not there. One process at a time: SQLite has no busy wait for the change to WAL."""
+    with open(f"{path}.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        connection = _connect(path)
+        try:
+            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if not tables:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("BEGIN IMMEDIATE")
+                for statement in _TABLES:
+                    connection.execute(statement)
+                connection.execute("COMMIT")
+        finally:
+            connection.close()
+
+
+def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    mode = "ro" if read_only else "rwc"
+    connection = sqlite3.connect(
+        f"file:{_quoted(path)}?mode={mode}", uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+    )
+    connection.execute("PRAGMA synchronous = NORMAL")  # with WAL a crash loses the last answers at most, never the file
+    return connection
+
+
+def _quoted(path: Path) -> str:
+    return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _json(value: JsonValue) -> str:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:  # meta that no file can hold
+        return "{}"
+
+
+def _digest(value: list[JsonValue]) -> bytes:
+    return blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=24).digest()

@@ -1,0 +1,176 @@
+"""Tools that answer from a cache: recorded ones ask once and keep the answer, replayed ones never ask."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from coa.errors import StoreError, ToolError
+from coa.tools.base import Observation, Tool, ToolContext, call_tool, close_tool, settings_of, uses_of
+from coa.tools.cache import Cache, CacheMode, Described, Keys, keys_of
+from coa.tools.registry import Environment, Toolbox, open_tools
+from coa.trajectory import Shape
+
+log = logging.getLogger(__name__)
+
+
+def default_file(environment: Environment = os.environ) -> Path:
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coa" / "tools.sqlite"
+
+
+@asynccontextmanager
+async def open_cached_tools(
+    given: Sequence[str] = (),
+    *,
+    wanted: Iterable[str] = (),
+    mode: CacheMode = CacheMode.OFF,
+    file: str | Path | None = None,
+    environment: Environment | None = None,
+) -> AsyncIterator[Toolbox]:
+    """`open_tools` with a cache around each. In a replay nothing is opened: the tools are those of the recording."""
+    if mode is CacheMode.OFF:
+        async with open_tools(given, wanted=wanted, environment=environment) as box:
+            yield box
+        return
+    cache = Cache(file or default_file(), read_only=mode is CacheMode.REPLAY)
+    try:
+        if mode is CacheMode.REPLAY:
+            yield replayed(cache, [*(item.partition("=")[0] for item in given), *wanted])
+            return
+
+        def wrap(name: str, tool: Tool) -> Tool:
+            return RecordedTool(name, tool, cache)
+
+        async with open_tools(given, wanted=wanted, environment=environment, wrap=wrap) as box:
+            yield box
+    finally:
+        cache.close()
+
+
+def replayed(cache: Cache, names: Iterable[str]) -> Toolbox:
+    box = Toolbox()
+    for name in dict.fromkeys(names):
+        if known := cache.described(name):
+            box.tools[name] = ReplayedTool(name, known, cache)
+        else:
+            box.absent[name] = ToolError(f"{cache.path} holds no recording of it")
+    return box
+
+
+class ReplayedTool:
+    """A tool of the recording."""
+
+    def __init__(self, name: str, known: Sequence[Described], cache: Cache) -> None:
+        self._name, self._known, self._cache = name, known, cache
+
+    @property
+    def about(self) -> str:
+        return self._known[0].about
+
+    @property
+    def shape(self) -> Shape:
+        return self._known[0].shape
+
+    @property
+    def timeout_s(self) -> float:
+        return self._known[0].timeout_s
+
+    async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
+        for one in self._known:
+            keys = keys_of(self._name, one.settings, one.uses, arguments, context)
+            if (found := self._cache.find(keys.failure) or self._cache.find(keys.answer)) is not None:
+                return _hit(found)
+        return Observation(
+            f"error: this call of {self._name} is not in the recording, and nothing is looked up in a replay.",
+            ok=False,
+            meta={"error": "not_recorded"},
+        )
+
+
+@dataclass
+class _Flight:
+    """A call under way, and how many wait for it."""
+
+    task: asyncio.Task[Observation]
+    waiting: int = 0
+
+
+class RecordedTool:
+    """A tool whose answers are kept. The same call made twice at the same time is made once."""
+
+    def __init__(self, name: str, tool: Tool, cache: Cache) -> None:
+        self._name, self._tool, self._cache = name, tool, cache
+        self._settings, self._uses = settings_of(tool), uses_of(tool)
+        self._flights: dict[bytes, _Flight] = {}
+        cache.describe(name, tool)
+
+    @property
+    def about(self) -> str:
+        return self._tool.about
+
+    @property
+    def shape(self) -> Shape:
+        return self._tool.shape
+
+    @property
+    def timeout_s(self) -> float:
+        return self._tool.timeout_s + 5.0  # the tool's own limit comes first, so that its passing is recorded too
+
+    async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
+        keys = keys_of(self._name, self._settings, self._uses, arguments, context)
+        found = self._cache.find(keys.answer)
+        live = found is None
+        if found is None:
+            found = await self._joined(keys, arguments, context)
+        await self._note_failure(keys, arguments, found)
+        return found if live else _hit(found)
+
+    async def close(self) -> None:
+        await close_tool(self._tool)
+
+    async def _joined(self, keys: Keys, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
+        flight = self._flights.get(keys.answer)
+        if flight is None:
+            flight = _Flight(asyncio.ensure_future(self._fetched(keys, arguments, context)))
+            self._flights[keys.answer] = flight
+            flight.task.add_done_callback(lambda _: self._flights.pop(keys.answer, None))
+        flight.waiting += 1
+        try:
+            return await asyncio.shield(flight.task)
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting:
+                flight.task.cancel()
+
+    async def _fetched(self, keys: Keys, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
+        limit = self._tool.timeout_s
+        answer = await call_tool(self._tool, arguments, context, max_characters=sys.maxsize, timeout_s=limit)
+        if not answer.ok:
+            return answer
+        try:
+            return await asyncio.to_thread(self._cache.keep, keys.answer, self._name, arguments, answer)
+        except StoreError as error:
+            log.warning("an answer of %s is not recorded: %s", self._name, error.message)
+            return answer
+
+    async def _note_failure(self, keys: Keys, arguments: Mapping[str, JsonValue], answer: Observation) -> None:
+        try:
+            before = self._cache.find(keys.failure)
+            if before is not None and before != answer:
+                await asyncio.to_thread(self._cache.forget, keys.failure)
+            if not answer.ok:
+                await asyncio.to_thread(self._cache.keep, keys.failure, self._name, arguments, answer)
+        except StoreError as error:
+            log.warning("a failure of %s is not recorded: %s", self._name, error.message)
+
+
+def _hit(found: Observation) -> Observation:
+    return Observation(found.text, found.ok, {**found.meta, "cache": "hit"})
