@@ -12,7 +12,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -93,32 +94,36 @@ class Cache:
 
     def find(self, key: bytes) -> Observation | None:
         try:
-            row = self._reading().execute("SELECT text, ok, meta FROM answers WHERE key = ?", (key,)).fetchone()
+            return _found(self._reading(), key)
         except sqlite3.Error as error:
             raise StoreError(f"cannot read {self.path}: {error}") from error
-        if row is None:
-            return None
-        return Observation(row[0].decode("utf-8", "surrogatepass"), bool(row[1]), orjson.loads(row[2]))
 
     def keep(self, key: bytes, tool: str, arguments: Mapping[str, JsonValue], observation: Observation) -> Observation:
         """What the file holds for the key afterwards: the first answer stays, whoever else had the same call."""
         row = (key, tool, _json(dict(arguments)), observation.text.encode("utf-8", "surrogatepass"),
                observation.ok, _json(dict(observation.meta)), time.time())  # fmt: skip
-        self._write("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        return self.find(key) or observation
+        with self._writing() as connection:
+            connection.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            return _found(connection, key) or observation
 
     def forget(self, key: bytes) -> None:
-        self._write("DELETE FROM answers WHERE key = ?", (key,))
+        with self._writing() as connection:
+            connection.execute("DELETE FROM answers WHERE key = ?", (key,))
 
     def describe(self, name: str, tool: Tool) -> None:
         shape, uses = tool.shape.model_dump_json(), _json([part.value for part in uses_of(tool)])
         row = (name, _json(settings_of(tool)), uses, tool.about, shape, tool.timeout_s, time.time())
-        self._write("INSERT OR REPLACE INTO tools VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        with self._writing() as connection:
+            connection.execute("INSERT OR REPLACE INTO tools VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def described(self, name: str) -> list[Described]:
         """With each of the settings it was recorded with, the latest first."""
-        rows = self._reading().execute(
-            "SELECT settings, uses, about, shape, timeout_s FROM tools WHERE name = ? ORDER BY seen DESC", (name,)
+        rows = (
+            self._reading()
+            .execute(
+                "SELECT settings, uses, about, shape, timeout_s FROM tools WHERE name = ? ORDER BY seen DESC", (name,)
+            )
+            .fetchall()
         )
         return [
             Described(
@@ -132,10 +137,10 @@ class Cache:
         ]
 
     def names(self) -> list[str]:
-        return [name for (name,) in self._reading().execute("SELECT DISTINCT name FROM tools ORDER BY name")]
+        return [name for (name,) in self._reading().execute("SELECT DISTINCT name FROM tools ORDER BY name").fetchall()]
 
     def __len__(self) -> int:
-        (count,) = self._reading().execute("SELECT count(*) FROM answers").fetchone()
+        ((count,),) = self._reading().execute("SELECT count(*) FROM answers").fetchall()
         return int(count)
 
     def close(self) -> None:
@@ -149,11 +154,19 @@ class Cache:
             self._open()
         return self._reader
 
-    def _write(self, statement: str, row: tuple[object, ...]) -> None:
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, which sees what the others have written before it."""
         self._reading()
         try:
             with self._lock:
-                self._writer.execute(statement, row)
+                self._writer.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._writer
+                    self._writer.execute("COMMIT")
+                except BaseException:
+                    self._writer.execute("ROLLBACK")
+                    raise
         except sqlite3.Error as error:
             raise StoreError(f"cannot write {self.path}: {error}", cure="check the room on the disk") from error
 
@@ -166,9 +179,9 @@ class Cache:
             if not self._read_only:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 _create(self.path)
-            self._reader = _connect(self.path, read_only=self._read_only)
+            self._reader = _reader(self.path) if self._read_only else _connect(self.path)
             self._writer = self._reader if self._read_only else _connect(self.path)
-            (version,) = self._reader.execute("PRAGMA user_version").fetchone()
+            ((version,),) = self._reader.execute("PRAGMA user_version").fetchall()
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"{self.path} cannot be used as a cache: {error}", cure="choose another file") from error
         if version != VERSION:
@@ -193,13 +206,33 @@ def _create(path: Path) -> None:
             connection.close()
 
 
-def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    mode = "ro" if read_only else "rwc"
+def _connect(path: Path, mode: str = "mode=rwc") -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"file:{_quoted(path)}?mode={mode}", uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        f"file:{_quoted(path)}?{mode}", uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
     )
-    connection.execute("PRAGMA synchronous = NORMAL")  # with WAL a crash loses the last answers at most, never the file
+    if mode == "mode=rwc":
+        connection.execute("PRAGMA synchronous = NORMAL")  # with WAL a crash loses the last answers, never the file
     return connection
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    connection = _connect(path, "mode=ro")
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        return connection
+    except sqlite3.OperationalError:
+        # On a medium where nothing can be written WAL cannot be read, unless SQLite is told that nobody else writes.
+        connection.close()
+        return _connect(path, "mode=ro&immutable=1")
+
+
+def _found(connection: sqlite3.Connection, key: bytes) -> Observation | None:
+    # All rows are fetched: a statement left half-way would hold the connection to an old state of the file.
+    rows = connection.execute("SELECT text, ok, meta FROM answers WHERE key = ?", (key,)).fetchall()
+    if not rows:
+        return None
+    text, ok, meta = rows[0]
+    return Observation(text.decode("utf-8", "surrogatepass"), bool(ok), orjson.loads(meta))
 
 
 def _quoted(path: Path) -> str:
