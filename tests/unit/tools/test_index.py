@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from coa.cli import app
 from coa.errors import StoreError
 from coa.tools.index import Document, Index, Sources, build, snippet, split
-from coa.tools.index.manifest import read_manifest
+from coa.tools.index.manifest import LANGUAGES, read_manifest
 
 invoke = CliRunner().invoke
 NQ = Path(__file__).parents[4] / "shared" / "data" / "nq.jsonl"
@@ -37,6 +37,12 @@ def test_words_are_found_by_their_stem_accents_and_case_aside(tmp_path: Path) ->
     index = Index(tmp_path / "i")
     assert found(index, "RONTGEN") == ["a"] and found(index, "discovery of a ray") == ["a"]
     assert found(index, "") == found(index, "?! | ()") == []
+
+
+@pytest.mark.parametrize("language", ["none", *LANGUAGES])
+def test_every_language_can_be_indexed(tmp_path: Path, language: str) -> None:
+    build([Document("a", "Titel", "Das Wort steht hier."), Document("b", "", "x")], tmp_path / "i", language=language)
+    assert found(Index(tmp_path / "i"), "das Wort") == ["a"]
 
 
 def test_a_name_made_of_stop_words_is_found(tmp_path: Path) -> None:
@@ -289,21 +295,27 @@ def corpus() -> tuple[list[Document], list[tuple[str, str]]]:
     return documents, queries
 
 
-def test_recall_is_that_of_bm25s(tmp_path: Path) -> None:
+@pytest.mark.parametrize("language", ["none", "english"])
+def test_recall_is_that_of_bm25s(tmp_path: Path, language: str) -> None:
+    """Without stemming against its own way of cutting words; with stemming, which it leaves to others, on our terms."""
     bm25s = pytest.importorskip("bm25s")
     documents, queries = corpus()
-    build(documents, tmp_path / "i", passage_words=0)
+    build(documents, tmp_path / "i", passage_words=0, language=language)
     index = Index(tmp_path / "i")
     ours = sum(wanted in found(index, query) for query, wanted in queries) / len(queries)
+
+    def terms(texts: list[str]) -> object:
+        if language == "none":
+            return bm25s.tokenize(texts, stopwords="en", show_progress=False)
+        return [index.terms(text) for text in texts]
+
     other = bm25s.BM25()
-    other.index(bm25s.tokenize([d.text for d in documents], stopwords="en", show_progress=False), show_progress=False)
-    tokens = bm25s.tokenize([query for query, _ in queries], stopwords="en", show_progress=False)
-    rows, _ = other.retrieve(tokens, k=5, show_progress=False)
-    theirs = sum(int(wanted) in set(map(int, row)) for (_, wanted), row in zip(queries, rows, strict=True)) / len(
-        queries
-    )
+    other.index(terms([document.text for document in documents]), show_progress=False)
+    rows, _ = other.retrieve(terms([query for query, _ in queries]), k=5, show_progress=False)
+    hits = [int(wanted) in set(map(int, row)) for (_, wanted), row in zip(queries, rows, strict=True)]
+    theirs = sum(hits) / len(hits)
     assert 0.3 < ours < 1.0, "the corpus must be neither hopeless nor trivial"
-    assert ours >= theirs - 0.02, f"recall@5 {ours:.3f}, bm25s {theirs:.3f}"
+    assert ours >= theirs - 0.01, f"recall@5 {ours:.3f}, bm25s {theirs:.3f}"
 
 
 # ---- the command line

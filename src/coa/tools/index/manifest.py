@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,18 +70,18 @@ LANGUAGES: Final = (
     "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish",
 )  # fmt: skip
 
+_WITHOUT_STOP_WORDS: Final = ("arabic", "greek", "romanian", "tamil", "turkish")
+"""tantivy has no list for them."""
+
 
 def analyzer(language: str, *, stop_words: bool) -> Any:
     """Text to terms: words, lower case, accents folded, stemmed. `none` as the language leaves out the stemming."""
     tantivy = engine()
-    filters = [tantivy.Filter.remove_long(64), tantivy.Filter.lowercase()]
-    if stop_words:
-        with suppress(ValueError):  # a language without a list
-            filters.append(tantivy.Filter.stopword(language))
-    filters.append(tantivy.Filter.ascii_fold())
-    if language != "none":
-        filters.append(tantivy.Filter.stemmer(language))
     builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
-    for one in filters:
-        builder = builder.filter(one)
+    builder = builder.filter(tantivy.Filter.remove_long(64)).filter(tantivy.Filter.lowercase())
+    if stop_words and language not in ("none", *_WITHOUT_STOP_WORDS):
+        builder = builder.filter(tantivy.Filter.stopword(language))
+    builder = builder.filter(tantivy.Filter.ascii_fold())
+    if language != "none":
+        builder = builder.filter(tantivy.Filter.stemmer(language))
     return builder.build()
