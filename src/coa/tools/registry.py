@@ -172,6 +172,8 @@ async def open_tools(
             name, equals, setting = item.partition("=")
             if not name or (equals and not setting):
                 raise ToolError(f"--tool {item!r} is not of the form name=setting or name=module:factory")
+            if name in box.tools:
+                raise ToolError(f"--tool {name} is given twice")
             box.tools[name] = open_tool(name, setting or None, environment)
         known = declarations()
         for name in wanted:

@@ -33,6 +33,8 @@ class WebSearch:
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         queries = queries_of(arguments)
+        if not queries:
+            return Observation("error: there is no query", ok=False, meta={"error": "request"})
         answers = await asyncio.gather(*(self._one(query) for query in queries[:MAX_QUERIES]))
         blocks = [text for text, _, _ in answers]
         if len(queries) > MAX_QUERIES:

@@ -59,6 +59,8 @@ class WikiSearch:
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         queries = queries_of(arguments)
+        if not queries:
+            return Observation("error: there is no query", ok=False, meta={"error": "request"})
         asked = queries[:MAX_QUERIES]
         spent = Spent()
         try:
@@ -112,7 +114,7 @@ class RetrieveServer:
         body: dict[str, JsonValue] = {"queries": list(queries), "topk": k, "return_scores": True}
         data = await self._service.post("/retrieve", body, spent)
         result = data.get("result") if isinstance(data, dict) else None
-        if not isinstance(result, list) or len(result) != len(queries):
+        if not isinstance(result, list) or [list] * len(queries) != [type(entries) for entries in result]:
             raise Unserved("the retrieval server answers in an unknown shape", error="shape")
         return [[_document(entry) for entry in entries][:k] for entries in result]
 
@@ -179,6 +181,8 @@ class Reranked:
         await self._retriever.close()
 
     async def _ranked(self, query: str, passages: Sequence[Document], spent: Spent) -> list[Document]:
+        if len(passages) < 2:
+            return list(passages)
         texts = [f"{self._passage_prefix}{one.title}\n{one.text}" for one in passages]
         asked = self._query_prefix + query
         new = list(dict.fromkeys(text for text in texts if text not in self._known))

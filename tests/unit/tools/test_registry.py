@@ -124,7 +124,7 @@ def test_what_a_profile_wants_is_opened_where_it_can_be(monkeypatch: pytest.Monk
 def test_what_the_user_names_must_work(monkeypatch: pytest.MonkeyPatch, own: Path) -> None:
     first = Closing(lambda arguments: "x")
     declare(monkeypatch, Declaration("first", "", lambda s, e: first))
-    for wrong in ("first=", "=x", "echo=owntools:nothing", "echo=nomodule:Echo", "echo=owntools:broken"):
+    for wrong in ("first=", "=x", "first", "echo=owntools:nothing", "echo=nomodule:Echo", "echo=owntools:broken"):
         with pytest.raises(ToolError):
             gather(["first", wrong])
         assert first.closed, "what was open already is closed"

@@ -182,6 +182,7 @@ def test_queries_between_bars_are_run_at_once_and_fail_alone() -> None:
 def test_more_queries_than_allowed_are_said_to_be_left_out() -> None:
     seen, server = ask("searxng", "|".join("abcdefghijk"), answered(SEARXNG))
     assert len(server.asked) == 8 and "only the first 8 of 11 queries" in seen.text
+    assert ask("searxng", "|", answered(SEARXNG))[0].text == "error: there is no query"
 
 
 def test_a_list_of_queries_is_read_as_well() -> None:

@@ -61,6 +61,7 @@ def test_several_queries_are_answered_in_their_order(folder: Path) -> None:
     blocks = seen.text.split("\n\n")
     assert "1. Lighthouse" in blocks[0] and "1. Charles Babbage" in blocks[1]
     assert blocks[2] == 'index wiki found nothing for "zebra".'
+    assert call(open_wiki_search(str(folder), {}), " | ").text == "error: there is no query"
 
 
 def test_the_environment_may_name_the_index(folder: Path) -> None:
@@ -107,6 +108,7 @@ def test_a_retrieve_server_is_asked_once_for_all_queries(result: object) -> None
     [
         (answered({"result": [[ADA]]}), "unknown shape"),
         (answered({"detail": "no"}), "unknown shape"),
+        (answered({"result": [None, None]}), "unknown shape"),
         (answered({"result": [[{"document": {"id": 1}}], []]}), "cannot be used"),
         (answered({"detail": "queries missing"}, 422), "answers 422: queries missing"),
         (hanging, "did not answer in 2 attempts"),
