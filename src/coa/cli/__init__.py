@@ -11,8 +11,10 @@ from coa.cli.doctor import doctor
 from coa.cli.export import export
 from coa.cli.index import index
 from coa.cli.inspect import inspect
+from coa.cli.judge import judge
 from coa.cli.profile import profile
 from coa.cli.run import run
+from coa.cli.sandbox import sandbox
 from coa.cli.tools import tools
 from coa.errors import CoaError
 
@@ -30,6 +32,8 @@ app.command()(export)
 app.add_typer(profile, name="profile")
 app.add_typer(tools, name="tools")
 app.add_typer(index, name="index")
+app.add_typer(sandbox, name="sandbox")
+app.command()(judge)
 app.command()(doctor)
 
 

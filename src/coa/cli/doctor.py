@@ -44,6 +44,7 @@ def examine() -> Iterator[Check]:
     yield _attempt("tokenizer of the embedded model (smollm2)", _smollm2, needed=False)
     yield _attempt("tokenizers from the hub", _hub, needed=False)
     yield _attempt("models in this process", _local, needed=False)
+    yield _attempt("isolation of model-written code", _isolation, needed=False)
     yield _attempt("paging in the terminal", _pager, needed=False)
     yield from _tools()
 
@@ -116,6 +117,31 @@ def _local() -> str:
             f"{error.name} is not installed", cure=f"{sys.executable} -m pip install 'chain-of-agents[local]'"
         ) from error
     return ", ".join(found)
+
+
+def _isolation() -> str:
+    """Opens a sandbox for real: whether the kernel allows it cannot be told otherwise."""
+    import asyncio
+    import shutil
+
+    from coa.tools.sandbox import open_sandbox
+
+    async def go() -> str:
+        opened = await open_sandbox()
+        try:
+            result = await opened.run("print('ok')")
+            if result.text != "ok\n":
+                raise CoaError(f"it opens but does not run: {result.note}")
+            return opened.about
+        finally:
+            await opened.close()
+
+    about = asyncio.run(go())
+    if "Landlock" not in about and about.startswith("warm"):
+        about += "; a kernel from 5.13 on would add Landlock"
+    if not shutil.which("runsc"):
+        about += "; stronger still: a machine of its own with `coa sandbox serve`"
+    return about
 
 
 def _tools() -> Iterator[Check]:

@@ -99,8 +99,8 @@ async def call_tool(
             raise asyncio.CancelledError from error
         log.debug("tool failed", exc_info=error)
         message = f"error: {type(error).__name__}: {error}"
-        return Observation(_cut(message, max_characters), ok=False, meta={"error": type(error).__name__})
-    text = _cut(observation.text, max_characters)
+        return Observation(cut(message, max_characters), ok=False, meta={"error": type(error).__name__})
+    text = cut(observation.text, max_characters)
     return Observation(text, observation.ok, observation.meta) if text is not observation.text else observation
 
 
@@ -110,7 +110,7 @@ def being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int) -> str:
     """Cut from the middle, and say so."""
     if len(text) <= most:
         return text

@@ -94,6 +94,7 @@ def any_variable(*names: str, or_else: str) -> Need:
 
 
 SHIPPED: Final[tuple[Declaration, ...]] = (
+    Declaration("code", "runs a Python program in a sandbox and gets what it prints", "coa.tools.code:open_code"),
     Declaration(
         "web_search",
         "looks queries up on the web or in a local index",

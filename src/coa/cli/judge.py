@@ -1,0 +1,69 @@
+"""`coa judge`: run a solution on a problem's tests and print a verdict for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coa.cli.sandbox import Kind, Unsafe
+
+if TYPE_CHECKING:
+    from coa.scoring.code import Judgement
+
+
+def judge(
+    problem: Annotated[Path, typer.Argument(help="JSON: LiveCodeBench, CodeContests, APPS, AFM, or coa's own shape.")],
+    solution: Annotated[Path, typer.Argument(help="The program; - reads stdin.", allow_dash=True)],
+    stop_at_first: Annotated[bool, typer.Option("--stop-at-first", help="End with the first test not passed.")] = False,
+    kind: Kind = None,
+    unsafe: Unsafe = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Judge a program by its tests. Exit code 0 if all passed, 1 if not."""
+    import asyncio
+    import sys
+
+    from coa.cli.terminal import printable
+    from coa.errors import ScoringError
+    from coa.scoring.code import judge as judge_program
+    from coa.scoring.code import read_problem
+    from coa.tools.sandbox import Verdict, open_sandbox
+
+    known = read_problem(problem)
+    try:
+        code = sys.stdin.read() if str(solution) == "-" else solution.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScoringError(f"{solution} cannot be read: {error}") from error
+
+    async def go() -> Judgement:
+        sandbox = await open_sandbox(kind, unsafe=unsafe)
+        try:
+            return await judge_program(known, code, sandbox, stop_at_first=stop_at_first)
+        finally:
+            await sandbox.close()
+
+    judged = asyncio.run(go())
+    if as_json:
+        import orjson
+
+        tests = [
+            {
+                "verdict": test.verdict,
+                "note": test.note,
+                "cpu_s": test.result.cpu_s,
+                "wall_s": test.result.wall_s,
+                "memory_mb": test.result.memory_mb,
+            }
+            for test in judged.tests
+        ]
+        report = {"verdict": judged.verdict, "passed": judged.passed, "tests": judged.total, "results": tests}
+        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+    else:
+        for number, test in enumerate(judged.tests, start=1):
+            spent = f"{test.result.cpu_s:6.2f} s {test.result.memory_mb:6.0f} MB"
+            typer.echo(f"{number:4}  {test.verdict:<13} {spent}  {printable(test.note)}".rstrip())
+        typer.echo(f"{judged.verdict}: {judged.passed} of {judged.total} tests passed")
+    if judged.verdict is not Verdict.AC:
+        raise typer.Exit(1)
