@@ -29,6 +29,14 @@ SLACK_BYTES = 256 << 20
 """Address space that is not memory: stacks of threads, mapped libraries. The watch outside counts what is in use."""
 
 
+_OUR_MODULES = (
+    "inside",
+    *(f"inside.{name}" for name in ("cell", "cold", "landlock", "launcher", "seccomp", "syscalls")),
+)
+_OUR_MODULES += tuple(f"inside.{name}" for name in ("tiny_init", "usage", "zygote"))
+# By name: to look through all loaded modules would touch, and so copy, a page for each.
+
+
 @dataclass(frozen=True)
 class Locks:
     """What is the same for every run, worked out once."""
@@ -76,8 +84,8 @@ def obey(job_handle: int, control: socket.socket, wall_in: Callable[[], None], r
     except OSError as error:
         control.send(json.dumps({"event": "failed", "reason": str(error)}).encode())
         os._exit(1)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "inside"]:
-        del sys.modules[name]
+    for name in _OUR_MODULES:
+        sys.modules.pop(name, None)
     sys.path.insert(0, os.getcwd())
     sys.argv = [_main_file(), *job["arguments"]]
     _forget_randomness()

@@ -88,6 +88,10 @@ def _load(name: str) -> bool:
         module = importlib.import_module(name)
     except ImportError:
         return False
+    if name == "numpy":
+        for part in ("random", "linalg", "fft", "polynomial"):
+            importlib.import_module(f"numpy.{part}")
+        module.random.seed()
     if name == "sympy":
         x = module.Symbol("x")
         module.integrate(module.sin(x) * module.exp(x), x)
