@@ -58,7 +58,7 @@ def show(
         console.print("\n[bold]Who may follow whom[/]")
         for line in _graph(shown):
             console.print(line, soft_wrap=True)
-        limits = ", ".join(f"{key} {value:g}" for key, value in shown.limits.model_dump().items())
+        limits = ", ".join(f"{key} {value:g}" for key, value in shown.limits.model_dump(exclude_none=True).items())
         console.print(f"\n[bold]Limits[/] {limits}")
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Sampling, first_stop
-from coa.models.completions import first_choice, response_format, usage_of
-from coa.models.http import Transport
+from coa.models.dialects import Dialect, beyond_openai, first_choice, form, streaming, usage_of
+from coa.models.http import Refused, Transport
+from coa.trajectory import Usage
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +23,8 @@ class Abilities:
 
     prefix: bool = False
     """Go on with the last assistant message instead of beginning a new one."""
-    vllm: bool = False
-    """Takes vLLM's and SGLang's extra fields."""
+    dialect: Dialect | None = None
+    """Whose extra fields it takes."""
     most_stops: int = 4
 
 
@@ -30,6 +35,7 @@ class ChatModel:
         self._transport = transport
         self._name = name
         self._abilities = abilities or Abilities()
+        self._streams = True
 
     @property
     def name(self) -> str:
@@ -48,45 +54,104 @@ class ChatModel:
         on_text: Callable[[str], None] | None = None,
     ) -> Generation:
         body = self._body(context, stop[: self._abilities.most_stops], sampling)
-        answer = await self._transport.post("/v1/chat/completions", body)
-        choice = first_choice(answer)
-        content = (choice.get("message") or {}).get("content")
-        if content is None:
-            raise ModelError(f"{self._transport.url} answers without content: {str(choice)[:200]}")
-        if self._abilities.prefix and context.text and content.startswith(context.text):
-            content = content[len(context.text) :]  # some servers repeat what they were given
-        text, finish = _cut(content, choice, stop)
+        before = context.text if self._abilities.prefix else ""
+        answer = await self._ask(body, None if on_text is None else lambda said: on_text(_shown(said, before)))
+        if answer.content is None:
+            raise ModelError(f"{self._transport.url} answers without content: {str(answer.choice)[:200]}")
+        text, finish = _cut(_beyond(answer.content, before), answer.choice, stop)
         if on_text:
             on_text(text)
-        return Generation(text, finish, usage_of(answer))
+        return Generation(text, finish, answer.usage)
 
     async def close(self) -> None:
         await self._transport.close()
 
+    async def _ask(self, body: Mapping[str, Any], listen: Callable[[str], None] | None) -> _Answer:
+        if listen is not None and self._streams:
+            try:
+                return await self._transport.retry(lambda: self._streamed(body, listen))  # type: ignore[no-any-return]
+            except Refused as error:
+                whole = await self._whole(body)  # raises the server's complaint if streaming was not its reason
+                log.warning("%s does not stream (%s); the text comes all at once", self._transport.url, error.message)
+                self._streams = False
+                return whole
+        return await self._whole(body)
+
+    async def _whole(self, body: Mapping[str, Any]) -> _Answer:
+        answer = _Answer()
+        answer.add(await self._transport.post("/v1/chat/completions", body))
+        return answer
+
+    async def _streamed(self, body: Mapping[str, Any], listen: Callable[[str], None]) -> _Answer:
+        answer = _Answer()
+        async with aclosing(self._transport.stream("/v1/chat/completions", {**body, **streaming()})) as events:
+            async for event in events:
+                answer.add(event)
+                if answer.content:
+                    listen(answer.content)
+        return answer
+
     def _body(self, context: Context, stop: Sequence[str], sampling: Sampling) -> dict[str, Any]:
         messages = [message.model_dump() for message in context.messages]
+        dialect = self._abilities.dialect
         body: dict[str, Any] = {
             "model": self._name,
-            "stop": list(stop),
+            "stop": stop,
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
-            **response_format(sampling),
+            **form(None, sampling),
         }
         if sampling.seed is not None:
             body["seed"] = sampling.seed
-        if self._abilities.vllm:
-            body |= {"top_k": sampling.top_k, "include_stop_str_in_output": True}
+        if dialect is not None:
+            body |= beyond_openai(dialect, sampling)
+        if dialect is Dialect.VLLM:
+            body["include_stop_str_in_output"] = True
+        elif dialect is Dialect.SGLANG:
+            body["no_stop_trim"] = True
         if not context.text:
             return {**body, "messages": messages}
         if self._abilities.prefix:
             messages.append({"role": "assistant", "content": context.text})
-            if self._abilities.vllm:
-                body |= {"continue_final_message": True, "add_generation_prompt": False}
+            if dialect in (Dialect.VLLM, Dialect.SGLANG):
+                body["continue_final_message"] = True
+            if dialect is Dialect.VLLM:
+                body["add_generation_prompt"] = False
             return {**body, "messages": messages}
         for by_model, text in context.turns:
             messages.append({"role": "assistant" if by_model else "user", "content": text.strip("\n")})
         return {**body, "messages": messages}
+
+
+class _Answer:
+    """What a server has said so far, in events or all at once."""
+
+    def __init__(self) -> None:
+        self.content: str | None = None
+        self.choice: dict[str, Any] = {}
+        self.usage = Usage(model_calls=1)
+
+    def add(self, event: Any) -> None:
+        if isinstance(event, dict) and event.get("usage"):
+            self.usage = usage_of(event)
+        if isinstance(event, dict) and event.get("choices") == []:
+            return  # an event for the usage alone
+        choice = first_choice(event)
+        self.choice = {**self.choice, **{key: value for key, value in choice.items() if value is not None}}
+        said = (choice.get("message") or choice.get("delta") or {}).get("content")
+        if said is not None:
+            self.content = (self.content or "") + said
+
+
+def _beyond(content: str, before: str) -> str:
+    """What is new: some servers repeat what they were given."""
+    return content[len(before) :] if before and content.startswith(before) else content
+
+
+def _shown(content: str, before: str) -> str:
+    """The same for a stream; what may still turn out to be a repetition is not shown yet."""
+    return "" if before.startswith(content) else _beyond(content, before)
 
 
 def _cut(content: str, choice: dict[str, Any], stop: Sequence[str]) -> tuple[str, Finish]:

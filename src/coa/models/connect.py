@@ -10,7 +10,8 @@ from typing import Any
 from coa.errors import ModelError, TokenizerError
 from coa.models.base import Model
 from coa.models.chat import Abilities, ChatModel
-from coa.models.completions import CompletionsModel, Dialect
+from coa.models.completions import CompletionsModel
+from coa.models.dialects import Dialect
 from coa.models.http import Patience, Transport
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 
@@ -76,8 +77,7 @@ async def _connect(transport: Transport, name: str | None, mode: Mode, tokenizer
             transport.url,
         )
         return ChatModel(transport, name)
-    many = dialect in (Dialect.VLLM, Dialect.SGLANG)
-    return ChatModel(transport, name, Abilities(prefix=True, vllm=many, most_stops=16))
+    return ChatModel(transport, name, Abilities(prefix=True, dialect=dialect, most_stops=16))
 
 
 async def _models(transport: Transport) -> list[dict[str, Any]]:

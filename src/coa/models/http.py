@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,6 +43,10 @@ class _Transient(Exception):
         self.wait_s = wait_s
 
 
+class Refused(ModelError):
+    """The server understood and said no; asking again would not help."""
+
+
 class Transport:
     """Talks JSON to one server. Opened by the first request, in the event loop that makes it."""
 
@@ -61,19 +65,28 @@ class Transport:
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         return await self._retried("POST", path, orjson.dumps(body))
 
-    async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[Any]:
-        """Server-sent events, one JSON object each. A stream that breaks is an error; the caller may begin again."""
+    async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
+        """Server-sent events, one JSON object each. A stream that breaks is an error; the caller may begin again.
+
+        A server that answers with plain JSON all the same gives one event.
+        """
         try:
             async with self._open().post(self.url + path, data=orjson.dumps(body)) as response:
                 if response.status != 200:
                     raise _refusal(response, await response.read())
+                if response.content_type == "application/json":
+                    yield _parsed(await response.read())
+                    return
                 async for line in response.content:
                     if not line.startswith(b"data:"):
                         continue
                     data = line[5:].strip()
                     if data == b"[DONE]":
                         return
-                    yield _parsed(data)
+                    event = _parsed(data)
+                    if isinstance(event, dict) and event.get("error"):
+                        raise self._broken(event["error"])
+                    yield event
                 raise _Transient("the stream ended without [DONE]")
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise _Transient(_told(error)) from error
@@ -112,6 +125,12 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _Transient(_told(error)) from error
 
+    def _broken(self, error: object) -> Exception:
+        """For a server that gives up in the middle of a stream."""
+        code = error.get("code") if isinstance(error, dict) else None
+        reason = str(error.get("message", error) if isinstance(error, dict) else error)[:300]
+        return _Transient(reason) if code in _TRANSIENT else ModelError(f"{self.url} fails: {reason}")
+
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -139,7 +158,7 @@ def _refusal(response: aiohttp.ClientResponse, content: bytes) -> Exception:
     if response.status in _TRANSIENT:
         return _Transient(reason, _seconds(response.headers.get("Retry-After")))
     cure = "set the key that the server wants (--api-key-env NAME)" if response.status in (401, 403) else None
-    return ModelError(f"{response.url} refuses: {reason}", cure=cure)
+    return Refused(f"{response.url} refuses: {reason}", cure=cure)
 
 
 def _message(content: bytes) -> str:

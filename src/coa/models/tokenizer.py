@@ -10,7 +10,7 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -35,10 +35,13 @@ _PLACE: Final = "\u2063COA{}\u2063"
 class TextTokenizer:
     """A `tokenizers` tokenizer as the ledger wants it: no invented blanks, no forged turns."""
 
-    def __init__(self, fast: FastTokenizer, template: ChatTemplate, *, end_of_turn: int | None) -> None:
+    def __init__(
+        self, fast: FastTokenizer, template: ChatTemplate, *, end_of_turn: int | None, end_ids: Iterable[int] = ()
+    ) -> None:
         self._whole = fast
         self._template = template
         self._end_of_turn = end_of_turn
+        self._end_ids = frozenset(end_ids) | ({end_of_turn} if end_of_turn is not None else frozenset())
         # SentencePiece-style tokenizers put a blank before a text and take it off when they decode. A span inside a
         # transcript has a text before it already, so its tokenizer must do neither.
         self._inside = FastTokenizer.from_str(json.dumps(_without_prefix(json.loads(fast.to_str()))))
@@ -59,6 +62,10 @@ class TextTokenizer:
     @property
     def end_of_turn(self) -> int | None:
         return self._end_of_turn
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        return self._end_ids
 
     @property
     def vocabulary_size(self) -> int:
@@ -160,12 +167,9 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
             cure="save the model with a fast tokenizer: AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
         )
     if path.is_dir():
-        return _from_files(
-            path / "tokenizer.json", _beside(path, "tokenizer_config.json"), _beside(path, "chat_template.jinja")
-        )
+        return _from_files(path / "tokenizer.json", lambda name: _beside(path, name))
     if path.is_file():
-        folder = path.parent
-        return _from_files(path, _beside(folder, "tokenizer_config.json"), _beside(folder, "chat_template.jinja"))
+        return _from_files(path, lambda name: _beside(path.parent, name))
     if path.suffix in (".json", ".gguf") or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise TokenizerError(f"there is no tokenizer at {name}")
     return _from_hub(name)
@@ -176,18 +180,30 @@ def _beside(folder: Path, name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def _from_files(tokenizer: Path, config: Path | None, template: Path | None) -> TextTokenizer:
+def _from_files(tokenizer: Path, beside: Callable[[str], Path | None]) -> TextTokenizer:
+    """`beside` finds another file of the same model, if it has it."""
     try:
         fast = FastTokenizer.from_file(str(tokenizer))
     except Exception as error:  # the library raises bare Exception for any defect of the file
         raise TokenizerError(f"{tokenizer} is not a tokenizer.json: {error}") from error
-    try:
-        settings: dict[str, Any] = json.loads(config.read_text(encoding="utf-8")) if config else {}
-    except ValueError as error:
-        raise TokenizerError(f"{config} is not valid JSON: {error}") from error
+    settings, generation = _settings(beside("tokenizer_config.json")), _settings(beside("generation_config.json"))
+    template = beside("chat_template.jinja")
     source = template.read_text(encoding="utf-8") if template else _template_in(settings)
     special = {name: _spelling(settings.get(name)) for name in ("bos_token", "eos_token")}
-    return _build(fast, source, special)
+    return _build(fast, source, special, _ids(generation.get("eos_token_id")))
+
+
+def _settings(path: Path | None) -> dict[str, Any]:
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8")) if path else {}
+    except ValueError as error:
+        raise TokenizerError(f"{path} is not valid JSON: {error}") from error
+    return settings if isinstance(settings, dict) else {}
+
+
+def _ids(value: object) -> list[int]:
+    """`eos_token_id` is one id, several, or none."""
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, int)]
 
 
 def _from_hub(name: str) -> TextTokenizer:
@@ -201,8 +217,9 @@ def _from_hub(name: str) -> TextTokenizer:
             return None
 
     try:
-        tokenizer = Path(hf_hub_download(name, "tokenizer.json"))
-        config, template = optional("tokenizer_config.json"), optional("chat_template.jinja")
+        return _from_files(Path(hf_hub_download(name, "tokenizer.json")), optional)
+    except TokenizerError:
+        raise
     except Exception as error:  # network, gated, misspelled: the library's errors have no common base
         if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
             raise TokenizerError(f"the hub repository {name!r} has no tokenizer.json") from error
@@ -210,7 +227,6 @@ def _from_hub(name: str) -> TextTokenizer:
             f"cannot get the tokenizer of {name!r} from the hub: {type(error).__name__}: {error}",
             cure="check the name and the connection, log in with `hf auth login`, or download it and give its folder",
         ) from error
-    return _from_files(tokenizer, config, template)
 
 
 def cache_folder() -> Path:
@@ -241,6 +257,7 @@ class _Gguf:
     template: str
     bos: int | None
     eos: int | None
+    ends: list[int]
 
 
 _CONTROL: Final = 3
@@ -266,6 +283,7 @@ def _read_gguf(path: Path) -> _Gguf:
         template=get("chat_template", ""),
         bos=get("ggml.bos_token_id"),
         eos=get("ggml.eos_token_id"),
+        ends=[index for name in ("eos", "eot", "eom") for index in _ids(get(f"ggml.{name}_token_id"))],
     )
 
 
@@ -289,14 +307,16 @@ def _from_gguf(path: Path) -> TextTokenizer:
         name: None if index is None else header.tokens[index]
         for name, index in (("bos_token", header.bos), ("eos_token", header.eos))
     }
-    return _build(fast, header.template, special)
+    return _build(fast, header.template, special, header.ends)
 
 
-def _build(fast: FastTokenizer, template: str, special: dict[str, str | None]) -> TextTokenizer:
+def _build(
+    fast: FastTokenizer, template: str, special: dict[str, str | None], ends: Sequence[int] = ()
+) -> TextTokenizer:
     end = special["eos_token"]
     end_id = fast.token_to_id(end) if end else None
     spelled = {name: text for name, text in special.items() if text}
-    return TextTokenizer(fast, ChatTemplate(template, spelled), end_of_turn=end_id)
+    return TextTokenizer(fast, ChatTemplate(template, spelled), end_of_turn=end_id, end_ids=ends)
 
 
 def _template_in(settings: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ runs out, the run is led to an answer; the words with which it is led are the en
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pydantic import JsonValue, ValidationError
 
 from coa.errors import CoaError, ModelError
 from coa.models.base import Context, Finish, Generation, Model, Sampling, first_stop
+from coa.models.price import Price
 from coa.runtime import wording
 from coa.tools import Observation, Tool, ToolContext, call_tool
 from coa.trajectory import (
@@ -94,12 +96,22 @@ async def run(
     sampling: Sampling | None = None,
     limits: Limits | None = None,
     prompt: Sequence[Message] | None = None,
+    price: Price | None = None,
     sample: int = 0,
     listen: Callable[[ChainEvent], None] | None = None,
 ) -> Trajectory:
     """One attempt at one task."""
     chain = Chain(
-        task, model, tools, profile, sampling=sampling, limits=limits, prompt=prompt, sample=sample, listen=listen
+        task,
+        model,
+        tools,
+        profile,
+        sampling=sampling,
+        limits=limits,
+        prompt=prompt,
+        price=price,
+        sample=sample,
+        listen=listen,
     )
     return await chain.run()
 
@@ -117,6 +129,7 @@ class Chain:
         sampling: Sampling | None = None,
         limits: Limits | None = None,
         prompt: Sequence[Message] | None = None,
+        price: Price | None = None,
         sample: int = 0,
         listen: Callable[[ChainEvent], None] | None = None,
     ) -> None:
@@ -128,6 +141,12 @@ class Chain:
         self._added = describe_added(known, self._profile)
         self._sampling = sampling or Sampling()
         self._limits = limits or self._profile.limits
+        if self._limits.cost is not None and price is None:
+            raise ModelError(
+                f"the cost is limited to {self._limits.cost:g}, but nobody told what a token costs",
+                cure="add --price-in and --price-out, or --prices FILE; in Python, price=Price(input=..., output=...)",
+            )
+        self._price = price
         self._messages = tuple(prompt or self._profile.messages(self._task))
         self._sample = sample
         self._listen = listen
@@ -136,7 +155,7 @@ class Chain:
         self._steps: list[Step] = []
         self._text: list[tuple[Author, str]] = []
         self._state = State.begin(self._profile)
-        self._usage = Usage()
+        self._usage = Usage() if price is None else Usage(cost=0.0)
         self._context_tokens = 0
         self._made: dict[tuple[str, str], int] = {}
         self._nudges = 0
@@ -257,13 +276,30 @@ class Chain:
             return Stop.TOKENS
         if self._context_tokens + self._reserve() >= limits.context_tokens:
             return Stop.CONTEXT
+        if self._affordable() <= 0:
+            return Stop.COST
         if time.monotonic() - self._started >= 0.9 * limits.seconds:  # the rest is for the answer
             return Stop.TIME
         return None
 
     def _room(self) -> int:
         context = self._limits.context_tokens - self._reserve() - self._context_tokens
-        return max(min(self._limits.model_tokens - self._usage.completion_tokens, context), 1)
+        tokens = min(self._limits.model_tokens - self._usage.completion_tokens, context)
+        return max(int(min(tokens, self._affordable())), 1)
+
+    def _affordable(self) -> float:
+        """How many tokens the next call may write so that there is still money for the answer.
+
+        Reckoned as if nothing came from the server's cache. Only what a tool answers can take a run past its limit,
+        because the answer is then written after reading it.
+        """
+        limit, price = self._limits.cost, self._price
+        if limit is None or price is None:
+            return math.inf
+        answer = price.cost(self._context_tokens, self._reserve())
+        left = limit - (self._usage.cost or 0.0) - answer - price.cost(self._context_tokens)
+        each = price.cost(1, 1)  # written once, and read again when the answer is due
+        return left / each if each else math.inf
 
     async def _conclude(self, reason: Stop) -> None:
         """Open the answer for the model and let it fill it in; else take its last suggestion."""
@@ -317,7 +353,10 @@ class Chain:
             )
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # answers of any shape
             raise ModelError(f"the model's answer cannot be used: {type(error).__name__}: {error}") from error
-        self._usage = self._usage + generation.usage
+        used = generation.usage
+        if self._price is not None:
+            used = used.model_copy(update={"cost": self._price.of(used)})
+        self._usage = self._usage + used
         if self._ledger is None:
             self._context_tokens = generation.usage.prompt_tokens + generation.usage.completion_tokens
         return generation

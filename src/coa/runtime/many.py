@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coa.models.base import Model, Sampling
+from coa.models.price import Price
 from coa.runtime.chain import Chain
 from coa.tools import Tool, being_cancelled
 from coa.trajectory import (
@@ -68,6 +69,7 @@ async def run_many(
     sampling: Sampling | None = None,
     limits: Limits | None = None,
     prompt: Callable[[Task], Sequence[Message] | None] | None = None,
+    price: Price | None = None,
     progress: Progress | None = None,
     watch_s: float = 300.0,
 ) -> AsyncIterator[Trajectory]:
@@ -92,6 +94,7 @@ async def run_many(
             sampling=_seeded(sampling, number),
             limits=limits,
             prompt=prompt(task) if prompt else None,
+            price=price,
             sample=number,
         )
         progress.running[task.id, number] = (time.monotonic(), chain)

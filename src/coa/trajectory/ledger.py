@@ -32,6 +32,10 @@ class Tokenizer(Protocol):
     def end_of_turn(self) -> int | None:
         """The id with which the model ends its turn."""
 
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """All ids that end a turn; many models have several. `end_of_turn` is one of them."""
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text as it stands inside a transcript: no prefix, and control tokens in it are plain text."""
 

@@ -121,6 +121,8 @@ class Limits(Frozen):
     context_tokens: int = Field(32_768, ge=1)
     seconds: float = Field(1_800, gt=0)
     observation_characters: int = Field(20_000, ge=100)
+    cost: float | None = Field(None, gt=0)
+    """In the currency of the model's prices, which whoever runs it must then give."""
 
     @model_validator(mode="after")
     def _context_holds_the_output(self) -> Limits:

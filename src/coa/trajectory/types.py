@@ -111,6 +111,8 @@ class Usage(Frozen):
     model_calls: int = Field(0, ge=0)
     tool_calls: int = Field(0, ge=0)
     seconds: float = Field(0.0, ge=0)
+    cost: float | None = Field(None, ge=0)
+    """In the currency of the prices that were given; None where none was, which is not free of charge."""
 
     @property
     def total_tokens(self) -> int:
@@ -119,7 +121,16 @@ class Usage(Frozen):
     def __add__(self, other: Usage) -> Usage:
         if not isinstance(other, Usage):
             return NotImplemented
-        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
+        # Sums of valid numbers are valid: nothing to check again, thousands of times a second.
+        return Usage.model_construct(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            model_calls=self.model_calls + other.model_calls,
+            tool_calls=self.tool_calls + other.tool_calls,
+            seconds=self.seconds + other.seconds,
+            cost=other.cost if self.cost is None else self.cost + (other.cost or 0.0),
+        )
 
     @classmethod
     def sum(cls, parts: Iterable[Usage]) -> Usage:

@@ -31,6 +31,7 @@ _USAGE: Final = pa.struct(
         ("model_calls", pa.int64()),
         ("tool_calls", pa.int64()),
         ("seconds", pa.float64()),
+        ("cost", pa.float64()),
     ]
 )
 _STEP: Final = pa.struct(

@@ -1,0 +1,66 @@
+"""What a model's tokens cost. Prices are the user's: none is built in, because they change and differ by contract."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field, ValidationError
+
+from coa.errors import ModelError
+from coa.trajectory import Usage
+from coa.trajectory.types import Frozen
+
+_MILLION: Final = 1_000_000
+_SHAPE: Final = '["the model\'s name"] with input = ..., output = ... and perhaps cached = ..., per million tokens'
+
+
+class Price(Frozen):
+    """Per million tokens, in whatever currency."""
+
+    input: float = Field(0.0, ge=0)
+    output: float = Field(0.0, ge=0)
+    cached: float | None = Field(None, ge=0)
+    """Of what the server took from its cache; None: as any other input."""
+
+    def of(self, usage: Usage) -> float:
+        return self.cost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
+
+    def cost(self, prompt_tokens: int, completion_tokens: int = 0, cached_tokens: int = 0) -> float:
+        cached_tokens = min(cached_tokens, prompt_tokens)
+        cached = self.input if self.cached is None else self.cached
+        spent = (prompt_tokens - cached_tokens) * self.input + cached_tokens * cached + completion_tokens * self.output
+        return spent / _MILLION
+
+
+def read_prices(path: str | Path) -> dict[str, Price]:
+    """A TOML file with a table for each model."""
+    try:
+        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"cannot read the prices {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} is not valid TOML: {error}") from error
+    prices = {}
+    for name, row in data.items():
+        try:
+            prices[name] = Price.model_validate(row)
+        except ValidationError as error:
+            reason = error.errors()[0]
+            field = ".".join(str(part) for part in reason["loc"])
+            raise ModelError(
+                f"{path}: the price of {name!r} cannot be used: {field + ': ' if field else ''}{reason['msg']}",
+                cure=f"write {_SHAPE}",
+            ) from error
+    return prices
+
+
+def price_of(name: str, path: str | Path) -> Price:
+    """The price of one model in such a file."""
+    prices = read_prices(path)
+    if name not in prices:
+        raise ModelError(
+            f"{path} has no price for the model {name!r}; it has {', '.join(prices) or 'none'}", cure=f"add {_SHAPE}"
+        )
+    return prices[name]
