@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 
 import aiohttp
 import orjson
@@ -14,11 +16,13 @@ from pydantic import JsonValue
 
 from benchmarks.instant_server import TURNS, say
 from coa.models.connect import Mode, connect
+from coa.models.tokenizer import TextTokenizer, load_tokenizer
 from coa.runtime import run_many
 from coa.tools import Observation, ToolContext
 from coa.trajectory import Form, Shape, Stop, Task, load_profile
 
-RUNS = 1500
+RUNS = 1000
+ROUNDS = 5
 PAGE = (
     "Brannock Head: the north light was first lit in 1871, the south light in 1885, after the wreck of the Corran. " * 4
 )
@@ -36,7 +40,8 @@ class Instant:
 
 async def ours(url: str, concurrency: int, mode: Mode) -> float:
     model = await connect(url, mode=mode, tokenizer="smollm2" if mode is Mode.TOKENS else None)
-    start = time.process_time()  # loading the tokenizer is not part of a run
+    assert mode is Mode.CHAT or (model.tokenizer and model.tokenizer.fingerprint)
+    start = time.process_time()  # loading the tokenizer and hashing its vocabulary is not part of a run
     tasks = (Task(id=str(n), question=f"Which light is older, asked for time {n}?") for n in range(RUNS))
     done = [t.stop async for t in run_many(tasks, model, {"web_search": Instant()}, NANO, concurrency=concurrency)]
     spent = time.process_time() - start
@@ -45,23 +50,44 @@ async def ours(url: str, concurrency: int, mode: Mode) -> float:
     return spent
 
 
-async def bare(url: str, concurrency: int) -> float:
-    """The same requests with nothing around them: what nobody can go below with this client library."""
-    start = time.process_time()
+async def bare(url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer, *, encode: bool = False) -> float:
+    """The same requests with nothing around them: what nobody can go below with this client library.
+
+    In token mode the ids stand ready; with `encode` the observations are tokenised, as whoever has their text must.
+    """
+    task = Task(id="0", question="Which light is older, asked for time 0?")
+    common = {"model": "instant", "stop": ["</answer>", "<observation>", "</web_search>"], "max_tokens": 4096}
+    common |= {"temperature": 1.0, "top_p": 0.9}
+    messages = [message.model_dump() for message in NANO.messages(task)]
+    prompt = tokenizer.encode_prompt(NANO.messages(task))[1]
+    page = f"\n<observation>{PAGE}</observation>\n"
+    page_ids = tokenizer.encode([page])[0]
+
+    def chat(text: str, ids: list[int]) -> tuple[str, dict[str, object]]:
+        return "chat/completions", {**common, "messages": [*messages, {"role": "assistant", "content": text}]}
+
+    def tokens(text: str, ids: list[int]) -> tuple[str, dict[str, object]]:
+        extra = {"top_k": 20, "logprobs": 0, "return_token_ids": True, "include_stop_str_in_output": True}
+        return "completions", {**common, **extra, "prompt": ids}
+
+    ask = chat if mode is Mode.CHAT else tokens
     jobs = iter(range(RUNS))
-    prompt = NANO.messages(Task(id="0", question="Which light is older, asked for time 0?"))
-    messages = [message.model_dump() for message in prompt]
 
     async def work(session: aiohttp.ClientSession) -> None:
         for _ in jobs:
-            text = ""
+            text, ids = "", list(prompt)
             for turn in range(TURNS + 1):
-                body = {"model": "instant", "messages": [*messages, {"role": "assistant", "content": text}]}
-                async with session.post(f"{url}/chat/completions", data=orjson.dumps(body)) as response:
-                    answer = orjson.loads(await response.read())
-                assert answer["choices"][0]["message"]["content"] == say(turn)
-                text += f"{say(turn)}\n<observation>{PAGE}</observation>\n"
+                path, body = ask(text, ids)
+                async with session.post(f"{url}/{path}", data=orjson.dumps(body)) as response:
+                    choice = orjson.loads(await response.read())["choices"][0]
+                if mode is Mode.CHAT:
+                    assert choice["message"]["content"] == say(turn)
+                    text += say(turn) + page
+                else:
+                    assert choice["text"] == say(turn)
+                    ids += choice["token_ids"] + (tokenizer.encode([page])[0] if encode else page_ids)
 
+    start = time.process_time()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=512)) as session:
         await asyncio.gather(*(work(session) for _ in range(concurrency)))
     return time.process_time() - start
@@ -73,20 +99,35 @@ def main() -> None:
     )
     assert server.stdout is not None
     url = f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
+    tokenizer = load_tokenizer("smollm2")
     try:
         for concurrency in (64, 256):
-            least = _milliseconds(lambda c=concurrency: bare(url, c))  # type: ignore[misc]
             print(f"concurrency {concurrency}: CPU ms per run of 4 model calls and 3 tool calls")
-            print(f"  bare aiohttp loop   {least:6.2f}   1.00")
             for mode in (Mode.CHAT, Mode.TOKENS):
-                spent = _milliseconds(lambda c=concurrency, m=mode: ours(url, c, m))  # type: ignore[misc]
-                print(f"  coa, {mode.value + ' mode':<12}   {spent:6.2f}   {spent / least:.2f}   (goal: at most 3)")
+                works = {
+                    "bare aiohttp loop": partial(bare, url, concurrency, mode, tokenizer),
+                    "bare, and the tokenizer": partial(bare, url, concurrency, mode, tokenizer, encode=True),
+                    "coa": partial(ours, url, concurrency, mode),
+                }
+                if mode is Mode.CHAT:
+                    del works["bare, and the tokenizer"]
+                spent = _milliseconds(works)
+                for name, value in spent.items():
+                    goal = "   (goal: at most 3)" if name == "coa" else ""
+                    print(
+                        f"  {mode.value + ' mode':<12} {name:<24} {value:6.2f}   {value / spent['bare aiohttp loop']:.2f}{goal}"
+                    )
     finally:
         server.terminate()
 
 
-def _milliseconds(work: Callable[[], Coroutine[None, None, float]]) -> float:
-    return 1000 * min(asyncio.run(work()) for _ in range(3)) / RUNS
+def _milliseconds(works: Mapping[str, Callable[[], Coroutine[None, None, float]]]) -> dict[str, float]:
+    """The least of several rounds; in turn, so that a busy neighbour meets all of them."""
+    least = dict.fromkeys(works, math.inf)
+    for _ in range(ROUNDS):
+        for name, work in works.items():
+            least[name] = min(least[name], 1000 * asyncio.run(work()) / RUNS)
+    return least
 
 
 if __name__ == "__main__":

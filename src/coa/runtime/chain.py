@@ -416,6 +416,8 @@ class Chain:
         if tokenizer is None:
             return text
         room = self._limits.context_tokens - self._context_tokens - 2 * self._reserve() - 32
+        if len(text.encode()) <= room:  # no tokenizer needs more tokens than bytes, and counting them takes long
+            return text
         for _ in range(4):
             count = len(tokenizer.encode([text])[0])
             if count <= max(room, 64):

@@ -91,6 +91,7 @@ class Ledger:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._spans: list[Span] = []
+        self._ids: list[int] = []
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -102,10 +103,10 @@ class Ledger:
 
     @property
     def ids(self) -> list[int]:
-        return [token for span in self._spans for token in span.ids]
+        return self._ids.copy()
 
     def __len__(self) -> int:
-        return sum(len(span.ids) for span in self._spans)
+        return len(self._ids)
 
     def open(self, messages: Sequence[Message]) -> Span:
         if self._spans:
@@ -147,6 +148,7 @@ class Ledger:
 
     def _add(self, span: Span) -> Span:
         self._spans.append(span)
+        self._ids += span.ids
         return span
 
 

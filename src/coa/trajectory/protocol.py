@@ -7,7 +7,7 @@ next tags before they are written (constrained decoding, hints to the model).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from coa.trajectory.profile import Kind, Profile
@@ -91,7 +91,7 @@ class State:
         if self.waiting:
             wrong.append((Rule.MISSING_OBSERVATION, f"<{step.agent}> before {self.waiting} was answered"))
         if agent.kind is Kind.THOUGHT:
-            return replace(self, thought=True, waiting=None), wrong
+            return self._with(thought=True), wrong
         wrong += self._out_of_order(step.agent)
         if isinstance(slip := read(agent.shape, step.text), Slip):
             wrong.append((Rule.SHAPE, f"<{step.agent}>: {slip.message}"))
@@ -119,7 +119,11 @@ class State:
         # The runtime may speak at any time (a hint, a budget notice); only a tool's answer is awaited.
         unexpected = not self.waiting and self.done
         wrong = [(Rule.UNEXPECTED_OBSERVATION, "an observation after the answer")] if unexpected else []
-        return replace(self, waiting=None, thought=False), wrong
+        return self._with(thought=False), wrong
+
+    def _with(self, *, thought: bool) -> State:
+        """The same with nothing awaited. Not `dataclasses.replace`: every step of every run comes by here."""
+        return State(self.profile, self.last, self.allowed, thought, None, self.counts, self.done)
 
     def _out_of_order(self, tag: str) -> list[tuple[Rule, str]]:
         agent = self.profile.agents[tag]
