@@ -113,10 +113,9 @@ def main() -> None:
                     del works["bare, and the tokenizer"]
                 spent = _milliseconds(works)
                 for name, value in spent.items():
+                    ratio = value / spent["bare aiohttp loop"]
                     goal = "   (goal: at most 3)" if name == "coa" else ""
-                    print(
-                        f"  {mode.value + ' mode':<12} {name:<24} {value:6.2f}   {value / spent['bare aiohttp loop']:.2f}{goal}"
-                    )
+                    print(f"  {mode.value + ' mode':<12} {name:<24} {value:6.2f}   {ratio:.2f}{goal}")
     finally:
         server.terminate()
 

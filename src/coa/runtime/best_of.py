@@ -78,5 +78,15 @@ def _own_score(candidate: Trajectory, profile: Profile) -> int:
     return 0
 
 
+def agrees(trajectory: Trajectory) -> bool | None:
+    """Whether the answer is an accepted one, by normalised text; None for a task that has none to compare with.
+
+    Enough to watch a batch by. Grading proper (numbers, programs, judges) is another matter.
+    """
+    if not trajectory.task.answer:
+        return None
+    return _normal(trajectory) in {normalise(accepted) for accepted in trajectory.task.answer}
+
+
 def _normal(candidate: Trajectory) -> str:
     return normalise(final(candidate.answer or ""))

@@ -141,11 +141,7 @@ class Chain:
         self._added = describe_added(known, self._profile)
         self._sampling = sampling or Sampling()
         self._limits = limits or self._profile.limits
-        if self._limits.cost is not None and price is None:
-            raise ModelError(
-                f"the cost is limited to {self._limits.cost:g}, but nobody told what a token costs",
-                cure="add --price-in and --price-out, or --prices FILE; in Python, price=Price(input=..., output=...)",
-            )
+        refuse_unpriced(self._limits, price)
         self._price = price
         self._messages = tuple(prompt or self._profile.messages(self._task))
         self._sample = sample
@@ -474,6 +470,15 @@ class Chain:
         """Whether the transcript is empty or ends a line; `before` looks past the opening written last."""
         texts = self._text[:-1] if before else self._text
         return not texts or texts[-1][1].endswith("\n")
+
+
+def refuse_unpriced(limits: Limits, price: Price | None) -> None:
+    """A limit that nobody could keep."""
+    if limits.cost is not None and price is None:
+        raise ModelError(
+            f"the cost is limited to {limits.cost:g}, but nobody told what a token costs",
+            cure="add --price-in and --price-out, or --prices FILE; in Python, price=Price(input=..., output=...)",
+        )
 
 
 def _knowing(profile: Profile, tools: Mapping[str, Tool]) -> Profile:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from coa.models.base import Model, Sampling
 from coa.models.price import Price
-from coa.runtime.chain import Chain
+from coa.runtime.best_of import agrees
+from coa.runtime.chain import Chain, refuse_unpriced
 from coa.tools import Tool, being_cancelled
 from coa.trajectory import (
     Failure,
@@ -24,8 +25,10 @@ from coa.trajectory import (
     Task,
     Trajectory,
     Usage,
+    load_profile,
     read,
 )
+from coa.trajectory.store import set_aside
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,11 @@ class Progress:
     """Found done in the file."""
     answered: int = 0
     failed: int = 0
+    right: int = 0
+    graded: int = 0
+    """Of all in the file: how many have an accepted answer to be compared with, and how many of them gave it."""
+    total: int | None = None
+    """Runs to be had in the end, those found done included; None where nobody counted."""
     usage: Usage = field(default_factory=Usage)
     started: float = field(default_factory=time.monotonic)
     running: dict[tuple[str, int], tuple[float, Chain]] = field(default_factory=dict)
@@ -47,14 +55,49 @@ class Progress:
     def tokens_per_second(self) -> float:
         return self.usage.completion_tokens / max(time.monotonic() - self.started, 1e-9)
 
+    @property
+    def done(self) -> int:
+        return self.finished + self.resumed
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the pace so far; None before there is one."""
+        if self.total is None or not self.finished:
+            return None
+        return (self.total - self.done) * (time.monotonic() - self.started) / self.finished
+
+    def add(self, trajectory: Trajectory) -> None:
+        self.finished += 1
+        self.answered += trajectory.answer is not None
+        self.failed += trajectory.stop is Stop.FAILED
+        self.usage = self.usage + trajectory.usage
+        self._grade(trajectory)
+
+    def resume(self, trajectories: Iterable[Trajectory]) -> set[tuple[str, int]]:
+        """Count what a file holds; the keys of it."""
+        keys = set()
+        for trajectory in trajectories:
+            keys.add(trajectory.key)
+            self._grade(trajectory)
+        self.resumed = len(keys)
+        return keys
+
+    def _grade(self, trajectory: Trajectory) -> None:
+        verdict = agrees(trajectory)
+        self.graded += verdict is not None
+        self.right += verdict is True
+
     def stuck(self, seconds: float) -> list[str]:
-        """Runs that have taken longer than that, and what each of them waits for."""
+        """Runs that have taken longer than that, the longest first, and what each of them waits for."""
+        return list(self._slow(seconds).values())
+
+    def _slow(self, seconds: float) -> dict[tuple[str, int], str]:
         now = time.monotonic()
-        return [
-            f"task {task} (sample {sample}): {now - since:.0f} s, {chain.doing}"
-            for (task, sample), (since, chain) in self.running.items()
+        return {
+            (task, sample): f"task {task} (sample {sample}): {now - since:.0f} s, {chain.doing}"
+            for (task, sample), (since, chain) in sorted(self.running.items(), key=lambda item: item[1][0])
             if now - since > seconds
-        ]
+        }
 
 
 async def run_many(
@@ -71,15 +114,20 @@ async def run_many(
     prompt: Callable[[Task], Sequence[Message] | None] | None = None,
     price: Price | None = None,
     progress: Progress | None = None,
+    retry_failed: bool = False,
     watch_s: float = 300.0,
-) -> AsyncIterator[Trajectory]:
+) -> AsyncGenerator[Trajectory, None]:
     """Trajectories as they finish, `samples` for each task.
 
-    With `out`, each is appended to that file, and what the file holds already is not run again.
+    With `out`, each is appended to that file, and what the file holds already is not run again. `retry_failed` first
+    moves the failed and interrupted runs of the file to `<out>.aside`, so that they are.
     """
+    refuse_unpriced(limits or (load_profile(profile) if isinstance(profile, str) else profile).limits, price)
     progress = progress or Progress()
+    if out is not None and retry_failed:
+        set_aside(out, (Stop.FAILED, Stop.INTERRUPTED))
     writer = JsonlWriter(out) if out is not None else None
-    done = _done(Path(out), progress) if out is not None else set()
+    done = progress.resume(read(out)) if out is not None else set()
     jobs = ((task, n) for task in tasks for n in range(samples) if (task.id, n) not in done)
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=2 * concurrency)
 
@@ -132,10 +180,7 @@ async def run_many(
         while (result := await results.get()) is not None:
             if isinstance(result, BaseException):
                 raise result
-            progress.finished += 1
-            progress.answered += result.answer is not None
-            progress.failed += result.stop is Stop.FAILED
-            progress.usage = progress.usage + result.usage
+            progress.add(result)
             if writer is not None:
                 writer.write(result)
             yield result
@@ -154,12 +199,6 @@ def _broken(task: Task, number: int, profile: Profile | str, error: BaseExceptio
     return Trajectory(task=task, profile=name, stop=Stop.FAILED, failure=failure, sample=number)
 
 
-def _done(path: Path, progress: Progress) -> set[tuple[str, int]]:
-    done = {trajectory.key for trajectory in read(path)}
-    progress.resumed = len(done)
-    return done
-
-
 def _seeded(sampling: Sampling | None, number: int) -> Sampling | None:
     """Another seed for each sample; the same one would give the same run again."""
     if sampling is None or sampling.seed is None:
@@ -168,11 +207,10 @@ def _seeded(sampling: Sampling | None, number: int) -> Sampling | None:
 
 
 async def _watch(progress: Progress, seconds: float) -> None:
-    told: set[str] = set()
+    told: set[tuple[str, int]] = set()
     while True:
         await asyncio.sleep(seconds / 10)
-        for line in progress.stuck(seconds):
-            name = line.split(":", 1)[0]
-            if name not in told:
-                told.add(name)
+        for key, line in progress._slow(seconds).items():
+            if key not in told:
+                told.add(key)
                 log.warning("slow: %s", line)

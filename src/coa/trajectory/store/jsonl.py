@@ -1,7 +1,8 @@
 """JSONL that survives crashes and company.
 
 A record is one `write` under an exclusive lock, so two processes never interleave. A kill can only tear the last line:
-opening the file to append puts the fragment into `<file>.torn` and goes on after the last whole record.
+opening the file to append puts the fragment into `<file>.torn` and goes on after the last whole record. Records to be
+made again are moved to `<file>.aside` first, so that a file never holds two of one task and sample.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ import orjson
 from pydantic import ValidationError
 
 from coa.errors import SchemaVersionError, StoreError
-from coa.trajectory.types import Trajectory
+from coa.trajectory.types import Stop, Trajectory
 
 log = logging.getLogger(__name__)
 _BLOCK: Final = 1 << 16
@@ -32,10 +33,10 @@ class JsonlWriter:
         self.path = Path(path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
-        with _locked(self._fd):
+        self._fd = _opened(self.path)
+        with self._locked():
             _repair(self._fd, self.path)
 
     def write(self, record: Trajectory) -> None:
@@ -44,7 +45,7 @@ class JsonlWriter:
     def write_line(self, line: bytes) -> None:
         """One record, already JSON."""
         data = memoryview(line + b"\n")
-        with _locked(self._fd):
+        with self._locked():
             _repair(self._fd, self.path)  # another writer may have been killed since we opened the file
             start = os.fstat(self._fd).st_size
             try:
@@ -56,6 +57,17 @@ class JsonlWriter:
                 if isinstance(error, OSError):
                     raise StoreError(f"cannot append to {self.path}: {error.strerror}") from error
                 raise
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """The lock on the file that has the name now: `set_aside` may have put another in the place of ours."""
+        while True:
+            with _locked(self._fd):
+                if _in_place(self._fd, self.path):
+                    yield
+                    return
+            os.close(self._fd)
+            self._fd = _opened(self.path)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -76,6 +88,36 @@ def read_jsonl(path: str | Path) -> Iterator[Trajectory]:
     path = Path(path)
     for number, line in read_lines(path):
         yield parsed(line, f"{path}, line {number}")
+
+
+def set_aside(path: str | Path, stops: Container[Stop]) -> int:
+    """Move the records that ended so into `<file>.aside`, to be made again; how many there were.
+
+    Whenever it is killed, each record stands in the file, or aside, or in both; and the file is whole.
+    """
+    path = Path(path)
+    if not path.is_file():
+        return 0
+    fd, part = _opened(path), path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with _locked(fd):
+            _repair(fd, path)
+            moved = [line for _, line in read_lines(path) if _stop(line) in stops]
+            if not moved:
+                return 0
+            with path.with_name(path.name + ".aside").open("ab") as aside:
+                aside.writelines(moved)
+                os.fsync(aside.fileno())
+            with part.open("wb") as kept:
+                kept.writelines(line for _, line in read_lines(path) if _stop(line) not in stops)
+                os.fsync(kept.fileno())
+            os.replace(part, path)
+            return len(moved)
+    except OSError as error:
+        raise StoreError(f"cannot rewrite {path}: {error.strerror}") from error
+    finally:
+        os.close(fd)
+        part.unlink(missing_ok=True)
 
 
 def parsed(line: bytes, where: str) -> Trajectory:
@@ -105,6 +147,29 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 return
             if line.strip():
                 yield number, line
+
+
+def _stop(line: bytes) -> Stop | None:
+    try:
+        return Stop(orjson.loads(line).get("stop", Stop.ANSWERED))
+    except (ValueError, AttributeError):
+        return None  # not a record; whoever reads the file will say so
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _in_place(fd: int, path: Path) -> bool:
+    try:
+        named = os.stat(path)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(fd)
+    return (mine.st_ino, mine.st_dev) == (named.st_ino, named.st_dev)
 
 
 @contextmanager
