@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 from coa.errors import ModelError
 from coa.models.base import Model
 from coa.models.connect import Mode, connect
+from coa.models.price import Price, price_of, read_prices
 
 
 async def open_model(
@@ -31,3 +34,16 @@ async def open_model(
             cure=f"{sys.executable} -m pip install 'chain-of-agents[local]', or give the URL of a model server",
         ) from error
     return load_local(source)
+
+
+def price_finder(
+    price_in: float | None, price_cached: float | None, price_out: float | None, file: Path | None
+) -> Callable[[str], Price | None]:
+    """The price of a model by its name: the one given, the one in the file, or none. A bad file is told at once."""
+    if (price_in, price_cached, price_out) != (None, None, None):
+        price = Price(input=price_in or 0.0, cached=price_cached, output=price_out or 0.0)
+        return lambda name: price
+    if file is None:
+        return lambda name: None
+    read_prices(file)
+    return lambda name: price_of(name, file)

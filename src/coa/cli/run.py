@@ -1,103 +1,134 @@
-"""`coa run`: ask one question and watch the agents at work."""
+"""`coa run`: ask one question and watch the agents at work, or run a file of tasks."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from coa.cli.asking import Prompt
+    from coa.trajectory import Limits, Profile, Task, Trajectory
 
-    from coa.models.base import Model, Sampling
-    from coa.runtime import Chain, ChainEvent, Select
-    from coa.tools import Tool
-    from coa.trajectory import Message, Profile, Step, Task, Trajectory
+
+class Prompts(StrEnum):
+    PROFILE = "profile"
+    ROW = "row"
 
 
 def run(
-    question: Annotated[str, typer.Argument(help="What to find out.")],
+    question: Annotated[str | None, typer.Argument(help="What to find out.")] = None,
+    tasks: Annotated[
+        Path | None, typer.Option(help="A file of tasks (.jsonl, .parquet) instead of a question.")
+    ] = None,
     model: Annotated[
         str, typer.Option(help="URL of a model server, smollm2, a model folder, or a hub id.")
     ] = "smollm2",
     model_name: Annotated[str | None, typer.Option(help="Which model of the server, if it serves several.")] = None,
     profile: Annotated[str, typer.Option(help="Profile by name or .toml.")] = "web",
-    tool: Annotated[
-        list[str] | None, typer.Option(help="name=setting, or name=module:factory for one of your own. Repeatable.")
-    ] = None,
+    tool: Annotated[list[str] | None, typer.Option(help="A tool of your own: name=module:factory. Repeatable.")] = None,
     mode: Annotated[str, typer.Option(help="How to talk to a server: auto, tokens, or chat.")] = "auto",
     tokenizer: Annotated[
         str | None, typer.Option(help="For token mode, where the server's model does not tell.")
     ] = None,
     api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the server's key.")] = "COA_API_KEY",
+    prompt: Annotated[str, typer.Option(help="Whose prompt: profile, or row (each task's own).")] = "profile",
     prompt_file: Annotated[Path | None, typer.Option(help="A system prompt to use instead of the profile's.")] = None,
     temperature: Annotated[float, typer.Option(min=0)] = 1.0,
     top_p: Annotated[float, typer.Option(min=0, max=1)] = 0.9,
-    top_k: Annotated[int, typer.Option(min=0)] = 20,
+    top_k: Annotated[int, typer.Option(min=0, help="0: all of the vocabulary.")] = 20,
     seed: Annotated[int | None, typer.Option(help="For the same run again, where the model allows it.")] = None,
+    budget: Annotated[
+        list[str] | None, typer.Option(help="Of a run, instead of the profile's: seconds=60, cost=0.1, ... Repeatable.")
+    ] = None,
+    price_in: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens read.")] = None,
+    price_cached: Annotated[float | None, typer.Option(min=0, help="Of a million read from the cache.")] = None,
+    price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens written.")] = None,
+    prices: Annotated[Path | None, typer.Option(help="Prices of several models, a .toml file.")] = None,
     best_of: Annotated[int, typer.Option(min=1, help="Sample so many and pick one.")] = 1,
     select: Annotated[str, typer.Option(help="How to pick: majority, self-check, or judge.")] = "majority",
     judge: Annotated[
         str | None, typer.Option(help="For --select judge: URL of the judge; else the model itself.")
     ] = None,
-    cache: Annotated[
-        str, typer.Option(help="Answers of the tools: off, record (keep and use), or replay (never ask).")
-    ] = "off",
-    cache_file: Annotated[Path | None, typer.Option(help="Where they are kept; one file may serve many runs.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Append the trajectories to this .jsonl file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the trajectory as JSON, nothing else.")] = False,
+    judge_name: Annotated[str | None, typer.Option(help="Which model of the judge's server.")] = None,
+    judge_key_env: Annotated[str, typer.Option(help="Environment variable with the judge's key.")] = "COA_API_KEY",
+    samples: Annotated[int, typer.Option(min=1, help="With --tasks: attempts at each.")] = 1,
+    concurrency: Annotated[int, typer.Option(min=1, help="With --tasks: runs at a time.")] = 64,
+    limit: Annotated[int | None, typer.Option(min=1, help="With --tasks: only the first so many.")] = None,
+    retry_failed: Annotated[bool, typer.Option(help="With --tasks: try the failed runs of --out again.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Append the trajectories to this .jsonl file, or to the one in this folder.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print trajectories as JSON, nothing else.")] = False,
 ) -> None:
-    """Ask one question; streams the agents as they act."""
-    from coa.cli.models import open_model
+    """Ask one question and see the agents as they act; or run a file of tasks, going on from what --out holds."""
+    from coa.cli.asking import Setting, watched
+    from coa.cli.asking import best_of as pick_best
+    from coa.cli.batch import Batch, run_batch, summary
+    from coa.cli.display import close
+    from coa.cli.models import load_tools, open_model, price_finder
     from coa.cli.terminal import show_warnings
-    from coa.cli.tools import tell_absent
     from coa.models.base import Sampling
     from coa.models.connect import Mode
-    from coa.runtime import Chain, Select
-    from coa.tools.cache import CacheMode
-    from coa.tools.recorded import open_cached_tools
-    from coa.trajectory import JsonlWriter, Message, Stop, Task, load_profile
+    from coa.runtime import Select
+    from coa.trajectory import JsonlWriter, Stop, load_profile
 
     show_warnings()
-    chosen = load_profile(profile)
-    task = Task(id="question", question=question)
-    prompt: list[Message] | None = None
-    if prompt_file is not None:
-        system = Message(role="system", content=prompt_file.read_text(encoding="utf-8"))
-        prompt = [system, Message(role="user", content=question)]
-    sampling = Sampling(temperature, top_p, top_k, seed=seed)
+    if tasks is not None and best_of > 1:
+        raise typer.BadParameter("--best-of is for one question; with --tasks, --samples makes several attempts")
+    if tasks is not None and out is None and not as_json:
+        raise typer.BadParameter("--tasks needs --out to keep the runs in, or --json to print them")
     how, talk = _one_of(Select, select, "--select"), _one_of(Mode, mode, "--mode")
-    keeping = _one_of(CacheMode, cache, "--cache")
+    chosen, toolbox = load_profile(profile), load_tools(tool or [])
+    price = price_finder(price_in, price_cached, price_out, prices)
+    limits, given = _limits(chosen, budget or []), _tasks(question, tasks, limit)
+    prompting = _prompting(_one_of(Prompts, prompt, "--prompt"), prompt_file, given, tasks)
+    sampling = Sampling(temperature, top_p, top_k, seed=seed)
+    file = _file(out) if out is not None else None
+    if file is not None:
+        JsonlWriter(file).close()  # that it cannot be written is better known before anything is spent
 
-    async def go() -> list[Trajectory]:
-        async with open_cached_tools(tool or [], wanted=chosen.tools, mode=keeping, file=cache_file) as box:
-            tell_absent(box.absent)
-            asked = await open_model(model, model_name, mode=talk, tokenizer=tokenizer, api_key_env=api_key_env)
-            try:
-                if best_of > 1:
-                    return await _best_of(asked, task, box.tools, chosen, sampling, prompt, best_of, how, judge)
-                listen = None if as_json else _display(chosen)
-                chain = Chain(task, asked, box.tools, chosen, sampling=sampling, prompt=prompt, listen=listen)
-                return [await _interruptible(chain)]
-            finally:
-                await asked.close()
+    async def go() -> int:
+        asked = await open_model(model, model_name, mode=talk, tokenizer=tokenizer, api_key_env=api_key_env)
+        other = None
+        try:
+            setting = Setting(asked, toolbox, chosen, sampling, limits, price(asked.name), prompting)
+            if tasks is not None:
+                batch = Batch(given, samples, concurrency, file, retry_failed, as_json)
+                progress, ended = await run_batch(batch, setting)
+                typer.echo(summary(progress, batch, ended=ended), err=as_json)
+                return int(progress.failed > 0 or not ended)
+            if best_of == 1:
+                done = [await watched(setting, given[0], show=not as_json)]
+            else:
+                if how is Select.JUDGE and judge is not None:
+                    other = await open_model(judge, judge_name, mode=Mode.CHAT, api_key_env=judge_key_env)
+                done = await pick_best(setting, given[0], best_of, how, other)
+        finally:
+            for each in (asked, other):
+                if each is not None:
+                    await each.close()
+        return finish(done)
 
-    done = asyncio.run(go())
-    if out is not None:
-        with JsonlWriter(out) as writer:
-            for trajectory in done:
-                writer.write(trajectory)
-    picked = next((t for t in done if t.meta.get("selected")), done[0])
-    if as_json:
-        typer.echo(picked.to_json())
-    else:
-        _close(picked, len(done))
-    if picked.stop in (Stop.FAILED, Stop.INTERRUPTED):
-        raise typer.Exit(1)
+    def finish(done: Sequence[Trajectory]) -> int:
+        if file is not None:
+            with JsonlWriter(file) as writer:
+                for trajectory in done:
+                    writer.write(trajectory)
+        picked = next((t for t in done if t.meta.get("selected")), done[0])
+        if as_json:
+            typer.echo(picked.to_json())
+        else:
+            close(picked, done)
+        return int(picked.stop in (Stop.FAILED, Stop.INTERRUPTED))
+
+    if code := asyncio.run(go()):
+        raise typer.Exit(code)
 
 
 Choice = TypeVar("Choice")
@@ -110,104 +141,68 @@ def _one_of(kind: Callable[[str], Choice], text: str, option: str) -> Choice:
         raise typer.BadParameter(f"{option}: {error}") from error
 
 
-async def _interruptible(chain: Chain) -> Trajectory:
-    """Ctrl-C ends the run, not the command: what there is of it is shown and kept."""
-    running = asyncio.ensure_future(chain.run())
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, running.cancel)
+def _tasks(question: str | None, file: Path | None, limit: int | None) -> list[Task]:
+    from coa.errors import StoreError
+    from coa.trajectory import Task
+    from coa.trajectory.formats.tasks import content_id, read_tasks
+
+    if (question is None) == (file is None):
+        raise typer.BadParameter("give a question, or --tasks FILE")
+    if question is not None:
+        return [Task(id=content_id(question, None), question=question)]
+    assert file is not None
+    found = list(islice(read_tasks(file), limit))
+    if not found:
+        raise StoreError(f"{file} holds no task")
+    return found
+
+
+def _limits(profile: Profile, budgets: Sequence[str]) -> Limits | None:
+    """The profile's, with what `--budget` says instead."""
+    from pydantic import ValidationError
+
+    from coa.trajectory import Limits
+
+    if not budgets:
+        return None
+    pairs = dict(item.partition("=")[::2] for item in budgets)
     try:
-        return await running
-    except asyncio.CancelledError:
-        return chain.trajectory()
-    finally:
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        return Limits.model_validate({**profile.limits.model_dump(), **pairs})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        known = ", ".join(Limits.model_fields)
+        raise typer.BadParameter(f"--budget {name}: {first['msg']}; budgets are {known}") from error
 
 
-async def _best_of(
-    model: Model,
-    task: Task,
-    tools: Mapping[str, Tool],
-    profile: Profile,
-    sampling: Sampling,
-    prompt: list[Message] | None,
-    count: int,
-    how: Select,
-    judge: str | None,
-) -> list[Trajectory]:
-    """All candidates; the chosen one is marked in its meta."""
-    from coa.cli.models import open_model
-    from coa.runtime import run_many, select
-    from coa.trajectory.types import FrozenDict
+def _prompting(whose: Prompts, file: Path | None, tasks: Sequence[Task], source: Path | None) -> Prompt:
+    """What stands before a task's run; None for what the profile says."""
+    from coa.errors import StoreError
+    from coa.trajectory import Message
+    from coa.trajectory.profile import asking
 
-    runs = run_many([task], model, tools, profile, samples=count, sampling=sampling, prompt=lambda _: prompt)
-    candidates = []
-    async for candidate in runs:
-        candidates.append(candidate)
-        typer.echo(f"{len(candidates)} of {count}: {candidate.stop}, answer {candidate.answer!r}", err=True)
-    candidates.sort(key=lambda candidate: candidate.sample)
-    other = await open_model(judge) if judge else None
-    try:
-        chosen = await select(candidates, how, profile, other or model)
-    finally:
-        if other is not None:
-            await other.close()
-    return [
-        c.model_copy(update={"meta": FrozenDict({**c.meta, "selected": how.value})}) if c is chosen else c
-        for c in candidates
-    ]
-
-
-def _display(profile: Profile) -> Callable[[ChainEvent], None]:
-    """Each agent in its colour, text as it comes, observations folded."""
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.text import Text
-
-    from coa.cli.terminal import printable
-    from coa.runtime import Observed
-    from coa.trajectory import Delta, Opened
-
-    console = Console(highlight=False)
-    middle_of_line = False
-
-    def show(event: ChainEvent) -> None:
-        nonlocal middle_of_line
-        if isinstance(event, Opened):
-            console.print(
-                Text(("\n" if middle_of_line else "") + event.agent, style=f"bold {profile.color(event.agent)}")
+    if whose is Prompts.ROW:
+        if file is not None or source is None:
+            raise typer.BadParameter("--prompt row takes the prompts of --tasks, without a --prompt-file")
+        if without := [task.id for task in tasks if not task.prompt]:
+            raise StoreError(
+                f"{source}: {len(without)} of {len(tasks)} tasks bring no prompt, the first is {without[0]!r}",
+                cure="use --prompt profile, or a --prompt-file",
             )
-            middle_of_line = False
-        elif isinstance(event, Delta):
-            text = printable(event.text) if middle_of_line else printable(event.text).lstrip("\n")
-            console.print(Text(text, style=profile.color(event.agent)), end="")
-            middle_of_line = bool(text) or middle_of_line
-        elif isinstance(event, Observed):
-            if middle_of_line:
-                console.print()
-            middle_of_line = False
-            console.print(Text(event.step.agent, style="bold bright_black"))
-            console.print(Padding(Text(_folded(event.step), style="bright_black"), (0, 0, 0, 2), expand=False))
-
-    return show
+        return lambda task: task.prompt
+    if file is None:
+        return lambda task: None
+    try:
+        system = Message(role="system", content=file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise StoreError(f"cannot read the prompt {file}: {reason}", cure="check --prompt-file") from error
+    return lambda task: [system, asking(task)]
 
 
-def _folded(step: Step, most: int = 6) -> str:
-    from coa.cli.terminal import printable
+def _file(out: Path) -> Path:
+    from coa.trajectory.store import NAMES
 
-    lines = printable(step.text).strip().split("\n")
-    return "\n".join(lines if len(lines) <= most else [*lines[:most], f"... {len(lines) - most} more lines"])
-
-
-def _close(trajectory: Trajectory, candidates: int) -> None:
-    """The closing line: results to stdout."""
-    from coa.cli.terminal import printable
-
-    usage = trajectory.usage
-    answer = printable(trajectory.answer.strip()) if trajectory.answer else "(none)"
-    chosen = f" (sample {trajectory.sample} of {candidates})" if candidates > 1 else ""
-    typer.echo(
-        f"\nanswer: {answer}{chosen}\n{trajectory.stop}, {len(trajectory.steps)} steps, "
-        f"{usage.total_tokens} tokens ({usage.completion_tokens} written, {usage.cached_tokens} from cache), "
-        f"{usage.tool_calls} tool calls, {usage.seconds:.1f} s"
-    )
-    if trajectory.failure:
-        typer.echo(f"failed in the {trajectory.failure.site}: {trajectory.failure.message}", err=True)
+    if out.suffix == ".parquet":
+        raise typer.BadParameter("--out: runs are appended to .jsonl; coa export makes Parquet of it")
+    return out if out.suffix == ".jsonl" else out / NAMES[0]

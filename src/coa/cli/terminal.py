@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -44,7 +45,14 @@ def printable(text: str) -> str:
 
 def show_warnings() -> None:
     """Warnings of the library go to stderr in one line each."""
-    logging.basicConfig(level=logging.WARNING, format="warning: %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="warning: %(message)s", handlers=[_Stderr()])
+
+
+class _Stderr(logging.Handler):
+    """Whatever stderr is at that moment: a live progress line takes its place and must not be written across."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(printable(self.format(record)), file=sys.stderr)
 
 
 def _wait(process: subprocess.Popen[str]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from coa.models.base import Model, Sampling
 from coa.models.price import Price
@@ -33,6 +34,18 @@ from coa.trajectory.store import set_aside
 log = logging.getLogger(__name__)
 
 
+class _Outcome(NamedTuple):
+    """What is remembered of a run that a file holds."""
+
+    answered: bool
+    failed: bool
+    right: bool | None
+
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> _Outcome:
+        return cls(trajectory.answer is not None, trajectory.stop is Stop.FAILED, agrees(trajectory))
+
+
 @dataclass
 class Progress:
     """Where a batch of runs stands."""
@@ -44,10 +57,11 @@ class Progress:
     failed: int = 0
     right: int = 0
     graded: int = 0
-    """Of all in the file: how many have an accepted answer to be compared with, and how many of them gave it."""
+    """How many had an accepted answer to be compared with, and how many of them gave it. These four count both."""
     total: int | None = None
     """Runs to be had in the end, those found done included; None where nobody counted."""
     usage: Usage = field(default_factory=Usage)
+    """Of what was run now."""
     started: float = field(default_factory=time.monotonic)
     running: dict[tuple[str, int], tuple[float, Chain]] = field(default_factory=dict)
 
@@ -68,24 +82,18 @@ class Progress:
 
     def add(self, trajectory: Trajectory) -> None:
         self.finished += 1
-        self.answered += trajectory.answer is not None
-        self.failed += trajectory.stop is Stop.FAILED
         self.usage = self.usage + trajectory.usage
-        self._grade(trajectory)
+        self._count(_Outcome.of(trajectory))
 
-    def resume(self, trajectories: Iterable[Trajectory]) -> set[tuple[str, int]]:
-        """Count what a file holds; the keys of it."""
-        keys = set()
-        for trajectory in trajectories:
-            keys.add(trajectory.key)
-            self._grade(trajectory)
-        self.resumed = len(keys)
-        return keys
+    def found(self, outcome: _Outcome) -> None:
+        self.resumed += 1
+        self._count(outcome)
 
-    def _grade(self, trajectory: Trajectory) -> None:
-        verdict = agrees(trajectory)
-        self.graded += verdict is not None
-        self.right += verdict is True
+    def _count(self, outcome: _Outcome) -> None:
+        self.answered += outcome.answered
+        self.failed += outcome.failed
+        self.graded += outcome.right is not None
+        self.right += outcome.right is True
 
     def stuck(self, seconds: float) -> list[str]:
         """Runs that have taken longer than that, the longest first, and what each of them waits for."""
@@ -127,8 +135,8 @@ async def run_many(
     if out is not None and retry_failed:
         set_aside(out, (Stop.FAILED, Stop.INTERRUPTED))
     writer = JsonlWriter(out) if out is not None else None
-    done = progress.resume(read(out)) if out is not None else set()
-    jobs = ((task, n) for task in tasks for n in range(samples) if (task.id, n) not in done)
+    done = {trajectory.key: _Outcome.of(trajectory) for trajectory in read(out)} if out is not None else {}
+    jobs = _jobs(tasks, samples, done, progress)
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=2 * concurrency)
 
     closing = False
@@ -190,7 +198,22 @@ async def run_many(
         workers.cancel()
         await asyncio.gather(workers, watchdog, return_exceptions=True)
         if writer is not None:
+            while not results.empty():  # finished, but nobody waited for it any more
+                if isinstance(result := results.get_nowait(), Trajectory):
+                    writer.write(result)
             writer.close()
+
+
+def _jobs(
+    tasks: Iterable[Task], samples: int, done: Mapping[tuple[str, int], _Outcome], progress: Progress
+) -> Iterator[tuple[Task, int]]:
+    for task in tasks:
+        for number in range(samples):
+            outcome = done.get((task.id, number))
+            if outcome is None:
+                yield task, number
+            else:
+                progress.found(outcome)
 
 
 def _broken(task: Task, number: int, profile: Profile | str, error: BaseException) -> Trajectory:

@@ -178,11 +178,12 @@ class Profile(Frozen):
 
     def messages(self, task: Task) -> tuple[Message, ...]:
         """The prompt for a task, before the model's chat template."""
-        files = "".join(f"\nfile: {path}" for path in task.files)
-        return (
-            Message(role="system", content=self.system_prompt),
-            Message(role="user", content=task.question + files),
-        )
+        return Message(role="system", content=self.system_prompt), asking(task)
+
+
+def asking(task: Task) -> Message:
+    """The user's message: the question, and the files that come with it."""
+    return Message(role="user", content=task.question + "".join(f"\nfile: {path}" for path in task.files))
 
 
 def with_tool(profile: Profile, tag: str, *, title: str, does: str, shape: Shape, color: str = "blue") -> Profile:

@@ -1,0 +1,65 @@
+"""How one run looks on the terminal: each agent in its colour as it writes, and the line that closes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from coa.cli.terminal import printable
+from coa.runtime import ChainEvent, Observed
+from coa.trajectory import Delta, Opened, Profile, Step, Trajectory, Usage
+
+
+def display(profile: Profile) -> Callable[[ChainEvent], None]:
+    """Each agent in its colour, text as it comes, observations folded."""
+    console = Console(highlight=False)
+    middle_of_line = False
+
+    def show(event: ChainEvent) -> None:
+        nonlocal middle_of_line
+        if isinstance(event, Opened):
+            console.print(
+                Text(("\n" if middle_of_line else "") + event.agent, style=f"bold {profile.color(event.agent)}")
+            )
+            middle_of_line = False
+        elif isinstance(event, Delta):
+            text = printable(event.text) if middle_of_line else printable(event.text).lstrip("\n")
+            console.print(Text(text, style=profile.color(event.agent)), end="")
+            middle_of_line = bool(text) or middle_of_line
+        elif isinstance(event, Observed):
+            if middle_of_line:
+                console.print()
+            middle_of_line = False
+            console.print(Text(event.step.agent, style="bold bright_black"))
+            console.print(Padding(Text(_folded(event.step), style="bright_black"), (0, 0, 0, 2), expand=False))
+
+    return show
+
+
+def close(picked: Trajectory, candidates: Sequence[Trajectory]) -> None:
+    """The closing line: results to stdout."""
+    answer = printable(picked.answer.strip()) if picked.answer else "(none)"
+    several = len(candidates) > 1
+    chosen = f" (sample {picked.sample} of {len(candidates)})" if several else ""
+    typer.echo(f"\nanswer: {answer}{chosen}\n{picked.stop}, {len(picked.steps)} steps, {spent(picked.usage)}")
+    if several:
+        typer.echo(f"all {len(candidates)}: {spent(Usage.sum(candidate.usage for candidate in candidates))}")
+    if picked.failure:
+        typer.echo(f"failed in the {picked.failure.site}: {picked.failure.message}", err=True)
+
+
+def spent(usage: Usage) -> str:
+    cost = "" if usage.cost is None else f", cost {usage.cost:.4g}"
+    return (
+        f"{usage.total_tokens} tokens ({usage.completion_tokens} written, {usage.cached_tokens} from cache), "
+        f"{usage.tool_calls} tool calls, {usage.seconds:.1f} s{cost}"
+    )
+
+
+def _folded(step: Step, most: int = 6) -> str:
+    lines = printable(step.text).strip().split("\n")
+    return "\n".join(lines if len(lines) <= most else [*lines[:most], f"... {len(lines) - most} more lines"])
