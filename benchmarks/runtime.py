@@ -38,10 +38,10 @@ class Instant:
         return Observation(PAGE)
 
 
-async def ours(url: str, concurrency: int, mode: Mode) -> float:
-    model = await connect(url, mode=mode, tokenizer="smollm2" if mode is Mode.TOKENS else None)
-    assert mode is Mode.CHAT or (model.tokenizer and model.tokenizer.fingerprint)
-    start = time.process_time()  # loading the tokenizer and hashing its vocabulary is not part of a run
+async def ours(url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer) -> float:
+    assert tokenizer.fingerprint  # loading the tokenizer and hashing its vocabulary is not part of a run
+    model = await connect(url, mode=mode, tokenizer=tokenizer if mode is Mode.TOKENS else None)
+    start = time.process_time()
     tasks = (Task(id=str(n), question=f"Which light is older, asked for time {n}?") for n in range(RUNS))
     done = [t.stop async for t in run_many(tasks, model, {"web_search": Instant()}, NANO, concurrency=concurrency)]
     spent = time.process_time() - start
@@ -107,7 +107,7 @@ def main() -> None:
                 works = {
                     "bare aiohttp loop": partial(bare, url, concurrency, mode, tokenizer),
                     "bare, and the tokenizer": partial(bare, url, concurrency, mode, tokenizer, encode=True),
-                    "coa": partial(ours, url, concurrency, mode),
+                    "coa": partial(ours, url, concurrency, mode, tokenizer),
                 }
                 if mode is Mode.CHAT:
                     del works["bare, and the tokenizer"]

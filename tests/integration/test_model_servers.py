@@ -53,7 +53,7 @@ def test_token_mode_keeps_the_ids_that_the_server_sampled(owner: str) -> None:
     server = FakeServer(two_turns, owner=owner, tokenizer=tokenizer("smollm2"))
     if owner == "sglang":
         server.script = lambda body: two_turns({"prompt": body["prompt"]})
-    done = with_server(server, ask, tokenizer="smollm2")
+    done = with_server(server, ask, tokenizer=tokenizer("smollm2"))
     assert done.stop is Stop.ANSWERED and done.answer == "Ada"
     assert done.tokenizer == tokenizer("smollm2").fingerprint
     asked = [body.get("prompt") or body["input_ids"] for body in server.asked]
@@ -116,7 +116,7 @@ def test_passing_trouble_is_waited_out(kind: str, owner: str) -> None:
 def test_lasting_trouble_ends_as_a_named_failure(kind: str) -> None:
     server = FakeServer(two_turns, owner="vllm", tokenizer=tokenizer("smollm2"))
     server.trouble = [TROUBLE[kind]] * 50
-    done = with_server(server, ask, tokenizer="smollm2")
+    done = with_server(server, ask, tokenizer=tokenizer("smollm2"))
     assert done.stop is Stop.FAILED and done.failure is not None
     assert done.failure.site is FailureSite.MODEL and "4 attempts" in done.failure.message
 
@@ -133,7 +133,7 @@ def test_lasting_trouble_ends_as_a_named_failure(kind: str) -> None:
 def test_what_will_not_pass_is_told_at_once(trouble: Any, said: str) -> None:
     server = FakeServer(two_turns, owner="vllm", tokenizer=tokenizer("smollm2"))
     server.trouble = [trouble]
-    done = with_server(server, ask, tokenizer="smollm2")
+    done = with_server(server, ask, tokenizer=tokenizer("smollm2"))
     assert done.failure is not None and said in done.failure.message
     assert len(server.asked) == 0
 
@@ -151,7 +151,7 @@ def test_half_of_the_requests_fail_and_nothing_is_lost() -> None:
     async def all_of_them(model: Model) -> list[Trajectory]:
         return [t async for t in run_many(tasks, model, {"web_search": searching()}, concurrency=50)]
 
-    done = with_server(server, all_of_them, patience=patient, tokenizer="smollm2")
+    done = with_server(server, all_of_them, patience=patient, tokenizer=tokenizer("smollm2"))
     assert len({t.task.id for t in done}) == 200
     assert all(t.stop is Stop.ANSWERED for t in done), [t.failure for t in done if t.failure][:3]
 
@@ -187,7 +187,7 @@ def test_length_is_told_apart_from_an_end() -> None:
         return (await model.generate(context, stop=["</answer>"], sampling=Sampling())).finish
 
     server = FakeServer(lambda body: "plain", owner="vllm", tokenizer=tokenizer("smollm2"))
-    assert with_server(server, once, tokenizer="smollm2") is Finish.END
+    assert with_server(server, once, tokenizer=tokenizer("smollm2")) is Finish.END
     choice = {"text": "cut", "token_ids": [5], "finish_reason": "length"}
     server.trouble = [lambda request: servers.web.json_response({"choices": [choice]})]
-    assert with_server(server, once, tokenizer="smollm2") is Finish.LENGTH
+    assert with_server(server, once, tokenizer=tokenizer("smollm2")) is Finish.LENGTH

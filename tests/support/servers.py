@@ -26,6 +26,10 @@ class FakeServer:
         self.asked: list[dict[str, Any]] = []
         self.trouble: list[Handler] = []
         """What to do instead of answering, one entry a request."""
+        self.incremental = False
+        """SGLang's setting: events hold new tokens only."""
+        self.breaks_after = 0
+        """End one stream early, after so many events."""
 
     async def models(self, request: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "tiny", "owned_by": self.owner}]})
@@ -41,15 +45,15 @@ class FakeServer:
             logprobs = {"token_logprobs": [-0.5] * len(ids)}
             choice = {"text": text, "token_ids": ids, "logprobs": logprobs, "finish_reason": finish}
             return web.json_response({"choices": [choice], "usage": usage})
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        for token in ids:
-            entry = {"id": token, "logprob": -0.5}
-            event = {"choices": [{"text": "", "logprobs": {"content": [entry]}, "finish_reason": None}]}
-            await response.write(f"data: {json.dumps(event)}\n\n".encode())
-        last = {"choices": [{"text": "", "logprobs": None, "finish_reason": finish}], "usage": usage}
-        await response.write(f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode())
-        return response
+        if self.owner == "vllm":
+            made = [{"token_ids": [token], "logprobs": {"token_logprobs": [-0.5]}} for token in ids]
+            end: dict[str, Any] = {"token_ids": []}
+        else:
+            made = [{"logprobs": {"content": [{"id": token, "logprob": -0.5}]}} for token in ids]
+            end = {"logprobs": None}
+        events = [{"choices": [{"text": "", "finish_reason": None, **event}]} for event in made]
+        events.append({"choices": [{"text": "", "finish_reason": finish, **end}]})
+        return await self._stream(request, [*events, {"choices": [], "usage": usage}])
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         body = await self._body(request)
@@ -61,14 +65,21 @@ class FakeServer:
         matched = next(
             (stop for stop in body["sampling_params"]["stop"] if text.endswith(stop)), self.tokenizer.end_of_turn
         )
-        meta = {
-            "output_token_logprobs": [[-0.5, token, None] for token in ids],
-            "finish_reason": {"type": "stop", "matched": matched},
-            "prompt_tokens": len(body["input_ids"]),
-            "completion_tokens": len(ids),
-            "cached_tokens": 3,
-        }
-        return web.json_response({"text": text, "meta_info": meta})
+
+        def event(begin: int, end: int) -> dict[str, Any]:
+            meta = {
+                "output_token_logprobs": [[-0.5, token, None] for token in ids[begin:end]],
+                "finish_reason": {"type": "stop", "matched": matched} if end == len(ids) else None,
+                "prompt_tokens": len(body["input_ids"]),
+                "completion_tokens": end,
+                "cached_tokens": 3,
+            }
+            return {"text": text, "meta_info": meta}
+
+        if not body.get("stream"):
+            return web.json_response(event(0, len(ids)))
+        begin = (lambda end: end - 1) if self.incremental else (lambda end: 0)
+        return await self._stream(request, [event(begin(end), end) for end in range(1, len(ids) + 1)])
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         body = await self._body(request)
@@ -78,7 +89,25 @@ class FakeServer:
         for stop in body.get("stop", []):
             text = text.removesuffix(stop)  # as OpenAI does
         usage = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}
+        if body.get("stream"):
+            deltas = [{"role": "assistant", "content": ""}, *({"content": letter} for letter in text), {}]
+            events = [{"choices": [{"delta": delta, "finish_reason": None}]} for delta in deltas]
+            events[-1]["choices"][0]["finish_reason"] = finish
+            return await self._stream(request, [{"choices": []}, *events, {"choices": [], "usage": usage}])
         return web.json_response({"choices": [{"message": {"content": text}, "finish_reason": finish}], "usage": usage})
+
+    async def _stream(self, request: web.Request, events: list[dict[str, Any]]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for event in events:
+            await response.write(f"data: {json.dumps(event)}\n\n".encode())
+            await asyncio.sleep(0)
+            if self.breaks_after:
+                self.breaks_after -= 1
+                if not self.breaks_after:
+                    return response
+        await response.write(b"data: [DONE]\n\n")
+        return response
 
     async def _body(self, request: web.Request) -> Any:
         if self.trouble:

@@ -29,7 +29,7 @@ async def connect(
     name: str | None = None,
     *,
     mode: Mode = Mode.AUTO,
-    tokenizer: str | None = None,
+    tokenizer: str | TextTokenizer | None = None,
     api_key_env: str = "COA_API_KEY",
     patience: Patience | None = None,
     pool: int = 512,
@@ -45,7 +45,7 @@ async def connect(
         raise
 
 
-async def _connect(transport: Transport, name: str | None, mode: Mode, tokenizer: str | None) -> Model:
+async def _connect(transport: Transport, name: str | None, mode: Mode, tokenizer: str | TextTokenizer | None) -> Model:
     listed = await _models(transport)
     names = [str(row.get("id")) for row in listed]
     if name is None:
@@ -94,10 +94,12 @@ def _dialect(listed: list[dict[str, Any]]) -> Dialect | None:
     return next((dialect for dialect in Dialect if dialect.value in owners), None)
 
 
-def _tokenizer(given: str | None, name: str, listed: list[dict[str, Any]], *, required: bool) -> TextTokenizer | None:
+def _tokenizer(
+    given: str | TextTokenizer | None, name: str, listed: list[dict[str, Any]], *, required: bool
+) -> TextTokenizer | None:
     """The one that was named, or the one of the served model's own folder or hub id."""
     if given is not None:
-        return load_tokenizer(given)
+        return load_tokenizer(given) if isinstance(given, str) else given
     roots = [str(row["root"]) for row in listed if row.get("id") == name and row.get("root")]
     for source in dict.fromkeys([*roots, name]):
         try:
