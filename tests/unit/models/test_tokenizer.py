@@ -161,3 +161,43 @@ def test_special_tokens_reach_the_template() -> None:
         "{{ bos_token }}{{ messages[0]['content'] | tojson }}{{ strftime_now('%%') }}", {"bos_token": "<s>"}
     )
     assert template.render(USER) == '<s>"hi"%'
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=4))
+def test_a_prompt_encoded_in_parts_has_the_ids_of_the_whole(kind: str, contents: list[str]) -> None:
+    tok = tokenizer(kind)
+    messages = [Message(role=("system", "user", "assistant")[n % 3], content=text) for n, text in enumerate(contents)]  # type: ignore[arg-type]
+    text = tok._template.render(messages)
+    for _ in range(2):  # the second time from memory
+        assert tok._encode_template(text) == tok._whole.encode(text, add_special_tokens=False).ids
+
+
+def test_the_memory_for_parts_of_prompts_is_bounded() -> None:
+    tok = tokenizer("byte_bpe")
+    for n in range(1000):
+        tok.encode_prompt([Message(role="user", content=f"question {n}")])
+    assert len(tok._segments) <= 256
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.text(alphabet=st.characters(max_codepoint=126), max_size=60))
+def test_ascii_ids_are_split_as_they_would_be_one_by_one(kind: str, text: str) -> None:
+    tok = tokenizer(kind)
+    ids = tok.encode([text])[0]
+    assert tok.split(ids) == tok._split_slowly(ids, tok.decode(ids))
+
+
+def test_all_ids_that_end_a_turn_are_known(tmp_path: Path) -> None:
+    fast = tokenizer("byte_bpe")._whole
+    fast.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+    end = fast.token_to_id("<|im_end|>")
+    assert load_tokenizer(tmp_path).end_ids == {end}
+    for listed, known in (("7", {7, end}), ("[7, 9]", {7, 9, end}), ("null", {end})):
+        (tmp_path / "generation_config.json").write_text(f'{{"eos_token_id": {listed}}}')
+        assert load_tokenizer(tmp_path).end_ids == known
+    (tmp_path / "generation_config.json").write_text("{")
+    with pytest.raises(TokenizerError, match=r"generation_config.json is not valid JSON"):
+        load_tokenizer(tmp_path)
+    assert tokenizer("smollm2").end_of_turn in tokenizer("smollm2").end_ids

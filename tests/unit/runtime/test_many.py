@@ -92,6 +92,62 @@ def test_what_the_file_holds_is_not_run_again(tmp_path: Path) -> None:
     assert sorted(t.task.id for t in read(out)) == ["0", "1", "2", "3", "4"]
 
 
+def failing_on(*questions: str):  # type: ignore[no-untyped-def]
+    def script(context: Context) -> str | Exception:
+        asked = context.messages[-1].content
+        return ModelError("away") if any(f"Who is {name}?" == asked for name in questions) else ANSWER
+
+    return ScriptedModel(script)
+
+
+def test_failed_runs_are_tried_again_on_request_and_the_file_holds_each_once(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    asyncio.run(collect(tasks(5), failing_on("1", "3"), out=out))
+    assert asyncio.run(collect(tasks(5), failing_on(), out=out)) == [], "not unless asked"
+    progress = Progress()
+    again = asyncio.run(collect(tasks(5), failing_on("3"), out=out, retry_failed=True, progress=progress))
+    assert sorted(t.task.id for t in again) == ["1", "3"]
+    assert (progress.resumed, progress.finished, progress.answered, progress.failed) == (3, 2, 4, 1)
+    kept = {t.task.id: t.stop for t in read(out)}
+    assert len(list(read(out))) == len(kept) == 5
+    assert [name for name, stop in kept.items() if stop is Stop.FAILED] == ["3"]
+    aside = out.with_name("t.jsonl.aside")
+    assert sorted(Trajectory.from_json(line).task.id for line in aside.read_text().splitlines()) == ["1", "3"]
+
+
+def test_progress_counts_success_over_the_file_and_what_is_to_come(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    given = [Task(id=str(n), question="?", answer=answer) for n, answer in enumerate([" ada. ", "Bob", None, "ADA"])]
+    asyncio.run(collect(given[:2], ScriptedModel(lambda context: ANSWER), out=out))
+    progress = Progress(total=4)
+    assert progress.seconds_left is None
+    asyncio.run(collect(given, ScriptedModel(lambda context: ANSWER), out=out, progress=progress))
+    assert (progress.done, progress.right, progress.graded) == (4, 2, 3)
+    assert progress.seconds_left == 0
+
+
+def test_two_slow_runs_are_both_named_whatever_their_ids(caplog: pytest.LogCaptureFixture) -> None:
+    given = [Task(id=f"page: {n}", question="?") for n in range(2)]
+    model, tool = ScriptedModel(two_turns), hanging(timeout_s=0.5)
+    asyncio.run(collect(given, model, {"web_search": tool}, watch_s=0.1))
+    assert "task page: 0 (sample 0)" in caplog.text and "task page: 1 (sample 0)" in caplog.text
+
+
+def test_finished_runs_are_kept_when_nobody_waits_for_them_any_more(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+
+    async def leave() -> None:
+        runs = run_many(tasks(6), ScriptedModel(lambda context: ANSWER), out=out, concurrency=3)
+        async for _ in runs:
+            await asyncio.sleep(0.05)  # the others finish meanwhile
+            break
+        await runs.aclose()
+
+    asyncio.run(leave())
+    keys = [t.key for t in read(out)]
+    assert len(keys) == len(set(keys)) > 1
+
+
 def test_progress_counts_and_names_what_is_slow(caplog: pytest.LogCaptureFixture) -> None:
     progress = Progress()
     model = ScriptedModel(two_turns)

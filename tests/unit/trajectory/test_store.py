@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coa.errors import SchemaVersionError, StoreError
-from coa.trajectory import JsonlWriter, ParquetWriter, Trajectory, read, write, writer
+from coa.trajectory import Failure, FailureSite, JsonlWriter, ParquetWriter, Stop, Trajectory, read, write, writer
+from coa.trajectory.store import set_aside
 from support.builders import make_trajectory, web_run
 from support.strategies import trajectories
 
@@ -231,3 +232,19 @@ def test_unwritable_paths_are_explained(tmp_path: Path) -> None:
     (tmp_path / "folder.jsonl").mkdir()
     with pytest.raises(StoreError, match="cannot write"):
         writer(tmp_path / "folder.jsonl")
+
+
+def test_records_are_set_aside_and_an_open_writer_follows_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    failure = Failure(site=FailureSite.MODEL, message="away")
+    failed = make_trajectory(sample=1).model_copy(update={"stop": Stop.FAILED, "failure": failure})
+    with JsonlWriter(path) as out:
+        out.write(make_trajectory(("answer", "a"), sample=0))
+        out.write(failed)
+        assert set_aside(path, [Stop.FAILED]) == 1
+        assert [t.sample for t in read(path)] == [0]
+        out.write(make_trajectory(("answer", "b"), sample=2))  # opened before the file was replaced
+    assert [t.sample for t in read(path)] == [0, 2]
+    assert path.with_name("t.jsonl.aside").read_text().count("\n") == 1
+    assert set_aside(path, [Stop.FAILED]) == 0 and set_aside(tmp_path / "none.jsonl", [Stop.FAILED]) == 0
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["t.jsonl", "t.jsonl.aside"]
