@@ -203,7 +203,12 @@ class Chain:
             if spent is not None:
                 await self._conclude(spent)
                 return
-            generation = await self._generate(self._stops, self._room())
+            try:
+                async with asyncio.timeout(self._seconds_left()):
+                    generation = await self._generate(self._stops, self._room())
+            except TimeoutError:  # what it was writing is lost, but there is still time for an answer
+                await self._conclude(Stop.TIME)
+                return
             stop = await self._act(generation, self._take(generation, self._stops))
             if stop is Stop.ANSWERED:
                 self._stop = stop
@@ -258,7 +263,7 @@ class Chain:
             reading.arguments,
             ToolContext(self._task, next(thoughts, "")),
             max_characters=self._limits.observation_characters,
-            timeout_s=self._limits.seconds,
+            timeout_s=max(round(self._seconds_left(), 1), 0.0),  # the model may read it
         )
         return Observation(answer.text, answer.ok, {**answer.meta, "seconds": time.monotonic() - started})
 
@@ -274,9 +279,13 @@ class Chain:
             return Stop.CONTEXT
         if self._affordable() <= 0:
             return Stop.COST
-        if time.monotonic() - self._started >= 0.9 * limits.seconds:  # the rest is for the answer
+        if self._seconds_left() <= 0:
             return Stop.TIME
         return None
+
+    def _seconds_left(self) -> float:
+        """Until it is time to answer; a tenth of the whole is kept for that."""
+        return self._started + 0.9 * self._limits.seconds - time.monotonic()
 
     def _room(self) -> int:
         context = self._limits.context_tokens - self._reserve() - self._context_tokens

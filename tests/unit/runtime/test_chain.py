@@ -238,6 +238,20 @@ def test_time_runs_out_even_while_the_model_hangs() -> None:
     assert done.stop is Stop.TIME and done.answer is None
 
 
+@pytest.mark.parametrize("what", ["model", "tool"])
+def test_whoever_hangs_there_is_time_left_for_an_answer(what: str) -> None:
+    class Sometimes(ScriptedModel):
+        async def generate(self, context: Context, **options: object):  # type: ignore[no-untyped-def, override]
+            if what == "model" and "<observation>" in context.text and not context.text.endswith("<answer>"):
+                await asyncio.sleep(3600)
+            return await super().generate(context, **options)  # type: ignore[arg-type]
+
+    model = Sometimes(lambda context: "Ada</answer>" if context.text.endswith("<answer>") else PLAN)
+    tool = searching() if what == "model" else hanging(timeout_s=3600)
+    done = asyncio.run(run("Who?", model, {"web_search": tool}, limits=Limits(seconds=2)))
+    assert done.stop is Stop.TIME and done.answer == "Ada" and done.steps[-1].given
+
+
 def test_an_interrupted_chain_leaves_what_there_is() -> None:
     chain = Chain("Who?", ScriptedModel([PLAN, DONE]), {"web_search": hanging(timeout_s=60)})
 
