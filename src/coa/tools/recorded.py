@@ -141,13 +141,14 @@ class RecordedTool:
         if flight is None:
             flight = _Flight(asyncio.ensure_future(self._fetched(keys, arguments, context)))
             self._flights[keys.answer] = flight
-            flight.task.add_done_callback(lambda _: self._flights.pop(keys.answer, None))
         flight.waiting += 1
         try:
             return await asyncio.shield(flight.task)
         finally:
             flight.waiting -= 1
-            if not flight.waiting:
+            if not flight.waiting:  # over, or nobody waits any more; who comes now begins anew
+                if self._flights.get(keys.answer) is flight:
+                    del self._flights[keys.answer]
                 flight.task.cancel()
 
     async def _fetched(self, keys: Keys, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:

@@ -187,6 +187,31 @@ def test_a_call_that_nobody_waits_for_any_more_is_ended(path: Path) -> None:
     assert asyncio.run(go())
 
 
+def test_who_comes_while_an_abandoned_call_is_being_ended_begins_anew(path: Path) -> None:
+    async def go() -> tuple[Observation, int]:
+        async def slow(turn: int) -> str:
+            try:
+                await asyncio.sleep(60 if turn == 1 else 0)
+            finally:
+                await asyncio.sleep(0.05)  # ending takes a while
+            return f"turn {turn}"
+
+        tool = FakeTool(lambda arguments: slow(len(tool.asked)))
+        cache = Cache(path)
+        recorded = RecordedTool("lookup", tool, cache)
+        first = asyncio.ensure_future(recorded.call({"text": "q"}, CONTEXT))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        await asyncio.wait([first])
+        try:
+            return await recorded.call({"text": "q"}, CONTEXT), len(tool.asked)
+        finally:
+            cache.close()
+
+    seen, asked = asyncio.run(go())
+    assert seen.text == "turn 2" and asked == 2
+
+
 def test_a_replay_opens_no_tool_and_needs_no_key(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool, opened = Counting(), []
 

@@ -11,8 +11,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -49,18 +49,21 @@ def build(
     _refuse(out, replace)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(out)
-        growing = Path(tempfile.mkdtemp(prefix=_prefix(out), dir=out.parent))
+        with _alone(out.parent):
+            _sweep(out)
+            growing = Path(tempfile.mkdtemp(prefix=_prefix(out), dir=out.parent))
+            lock = (growing / _LOCK).open("w")
+            fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError as error:
         raise StoreError(f"cannot write beside {out}: {error.strerror}") from error
     try:
-        with (growing / _LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with lock:
             manifest = _fill(growing, sources, language, passage_words, memory_bytes, tell)
             (growing / NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
             _sync(growing)
-            _refuse(out, replace)
-            _put(growing, out)
+            with _alone(out.parent):
+                _refuse(out, replace)
+                _put(growing, out)
         (out / _LOCK).unlink()
     except BaseException as error:
         shutil.rmtree(growing, ignore_errors=True)
@@ -142,6 +145,17 @@ def _refuse(out: Path, replace: bool) -> None:
 
 def _prefix(out: Path) -> str:
     return f".{out.name}.growing-"
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other build looks after the folder's contents meanwhile."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _sweep(out: Path) -> None:
