@@ -1,0 +1,51 @@
+"""HTML -> main text, title, date and links. trafilatura does the work; what it finds nothing in is read as a whole."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urljoin
+
+from lxml.html import HtmlElement
+from trafilatura import extract, extract_metadata, html2txt, load_html
+
+from coa.tools.documents.record import Document, Link
+
+_SHORT: Final = 200
+_LINKS: Final = 30
+_AROUND: Final = frozenset({"nav", "header", "footer", "aside", "form"})
+
+
+def read_html(text: str, url: str) -> Document:
+    tree = load_html(text)
+    if tree is None:
+        return Document(text="", note="the page is empty or not HTML")
+    about = extract_metadata(tree, default_url=url or None)
+    main = extract(tree, url=url or None, include_comments=False, include_tables=True) or ""
+    note = ""
+    if len(main) < _SHORT:
+        # Lists, indexes and short notices have no main text to speak of; there, all of it is the text.
+        everything = html2txt(tree)
+        if len(everything) > 2 * len(main):
+            main, note = everything, "the page has no clear main text; all of its text is given"
+    return Document(
+        text=main.strip(), title=about.title or "", date=about.date or "", links=_links(tree, url), note=note
+    )
+
+
+def _links(tree: HtmlElement, url: str) -> tuple[Link, ...]:
+    """The first links of the page itself; menus and footers aside."""
+    found: dict[str, str] = {}
+    base = next((str(node.get("href")) for node in tree.iterfind(".//base[@href]")), "")
+    for node in tree.iter("a"):
+        if any(parent.tag in _AROUND for parent in node.iterancestors()):
+            continue
+        label = " ".join(node.text_content().split())[:100]
+        try:
+            target = urljoin(urljoin(url, base), str(node.get("href") or "")).partition("#")[0]
+        except ValueError:
+            continue  # an address that cannot be one
+        if label and target.startswith(("http://", "https://")) and target != url and len(target) < 500:
+            found.setdefault(target, label)
+            if len(found) == _LINKS:
+                break
+    return tuple(Link(text=label, url=target) for target, label in found.items())

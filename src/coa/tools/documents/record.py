@@ -1,0 +1,44 @@
+"""What is read out of a page or a file."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Link(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    url: str
+
+
+class Document(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    title: str = ""
+    date: str = ""
+    links: tuple[Link, ...] = ()
+    note: str = ""
+    """What a reader of the text should know: pages left out, no text layer."""
+
+
+class Job(BaseModel):
+    """What a worker is asked; the bytes follow it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    size: int
+    kind: str
+    """A `Kind` of web/sniff.py."""
+    declared: str = ""
+    """The media type that the server names, for its charset."""
+    url: str = ""
+    name: str = ""
+    max_characters: int
+    seconds: float
+
+
+class Reply(BaseModel):
+    document: Document | None = None
+    error: str = ""

@@ -1,0 +1,266 @@
+"""Fetching under the guard: one resolution, the connection goes to the address that was checked, everything has an end.
+
+Three gates, each enough by itself: the address as written, what its name resolves to, and every socket before it
+connects. No cookies, no credentials, no proxies from the environment, redirects followed by hand and checked each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Final
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from coa.tools.web.decoding import ACCEPTED, BadBody, Unpacker
+from coa.tools.web.guard import (
+    Address,
+    AllowList,
+    Refused,
+    as_address,
+    check_addresses,
+    check_url,
+    is_public,
+    may_be_opened,
+)
+
+AGENT: Final = "coa"
+"""The name that robots.txt knows us by."""
+_HEADERS: Final[Mapping[str, str]] = {
+    "User-Agent": f"Mozilla/5.0 (compatible; {AGENT}/0.1; chain-of-agents)",
+    "Accept": "text/html,application/xhtml+xml,application/pdf;q=0.9,text/plain;q=0.9,*/*;q=0.5",
+    "Accept-Language": "en,*;q=0.5",
+    "Accept-Encoding": ACCEPTED,
+}
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Host and port -> addresses as text."""
+AddrInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[object, ...]]
+OpenSocket = Callable[[AddrInfo], socket.socket]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRules:
+    allowed: AllowList = field(default_factory=AllowList)
+    max_bytes: int = 16 << 20
+    """Of a body, on the wire and unpacked."""
+    max_redirects: int = 5
+    total_s: float = 30.0
+    """For everything, redirects included."""
+    connect_s: float = 10.0
+    silence_s: float = 10.0
+    """Without a single byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    url: str
+    """Where it came from in the end."""
+    status: int
+    content_type: str
+    body: bytes
+    wire_bytes: int
+    redirects: tuple[str, ...] = ()
+
+
+class FetchFailed(Exception):
+    """There is no page; the message says why, for the model to read. `transient` where another try may help."""
+
+    def __init__(self, message: str, *, transient: bool = False, status: int | None = None) -> None:
+        super().__init__(message)
+        self.transient = transient
+        self.status = status
+
+
+async def resolve_by_system(host: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found]
+
+
+class Fetcher:
+    """Fetches pages. Opened by the first request, in the event loop that makes it; `close` at the end."""
+
+    def __init__(
+        self,
+        rules: FetchRules | None = None,
+        *,
+        resolve: Resolve = resolve_by_system,
+        open_socket: OpenSocket | None = None,
+        pool: int = 64,
+    ) -> None:
+        self.rules = rules or FetchRules()
+        self._resolver = _GuardedResolver(resolve, self.rules.allowed)
+        self._open_socket = open_socket or _plain_socket
+        self._pool = pool
+        self._session: aiohttp.ClientSession | None = None
+
+    async def check(self, url: str) -> str:
+        """Refuse as `get` would, without fetching: for whoever lets another service do it."""
+        checked = check_url(url, self.rules.allowed)
+        assert checked.host is not None and checked.port is not None
+        if as_address(checked.host) is None:
+            try:
+                async with asyncio.timeout(self.rules.connect_s):
+                    await self._resolver.resolve(checked.host, checked.port)
+            except TimeoutError as error:
+                raise FetchFailed(f"the name {checked.host} was not resolved in time", transient=True) from error
+            except OSError as error:
+                raise FetchFailed(f"the host {checked.host} is not known") from error
+        return str(checked)
+
+    async def get(self, url: str, *, max_bytes: int | None = None) -> Fetched:
+        """A page with a good status, or `Refused`, or `FetchFailed`."""
+        rules = self.rules
+        try:
+            async with asyncio.timeout(rules.total_s):
+                return await self._follow(url, max_bytes or rules.max_bytes)
+        except Refused:
+            raise
+        except TimeoutError as error:
+            raise FetchFailed(f"no complete answer within {rules.total_s:g} seconds", transient=True) from error
+        except BadBody as error:
+            raise FetchFailed(str(error)) from error
+        except aiohttp.ClientConnectorDNSError as error:
+            raise FetchFailed(f"the host {URL(url).host} is not known") from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise FetchFailed(f"the certificate of {error.host} is not valid") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise FetchFailed(f"the connection failed ({told[:200]})", transient=True) from error
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _follow(self, url: str, max_bytes: int) -> Fetched:
+        visited: list[str] = []
+        asked = url
+        while True:
+            checked = check_url(asked, self.rules.allowed)
+            async with self._open().get(checked, allow_redirects=False) as response:
+                self._check_peer(response)
+                if response.status not in _REDIRECTS:
+                    return await self._read(response, max_bytes, tuple(visited))
+                where = response.headers.get("Location", "")
+                response.close()  # the body of a redirect is of no use, however long it is
+            if not where:
+                raise FetchFailed("it redirects without saying where to")
+            if len(visited) == self.rules.max_redirects:
+                raise FetchFailed(f"it redirects more than {self.rules.max_redirects} times")
+            visited.append(str(checked))
+            try:
+                asked = str(checked.join(URL(where.strip())))
+            except ValueError as error:
+                raise FetchFailed("it redirects to something that is not an address") from error
+            try:
+                check_url(asked, self.rules.allowed)
+            except Refused as error:
+                raise Refused(f"it redirects to {asked[:200]}: {error}") from error
+
+    async def _read(self, response: aiohttp.ClientResponse, max_bytes: int, visited: tuple[str, ...]) -> Fetched:
+        if response.status != 200:
+            raise FetchFailed(
+                f"the server answers {response.status} {_line(response.reason or '')}".rstrip(),
+                transient=response.status in (408, 425, 429) or response.status >= 500,
+                status=response.status,
+            )
+        if (length := response.content_length) is not None and length > max_bytes:
+            raise BadBody(f"the page is larger than {max_bytes:,} bytes")
+        unpacker = Unpacker(response.headers.get("Content-Encoding", ""), max_bytes=max_bytes)
+        wire = 0
+        async for piece in response.content.iter_any():
+            wire += len(piece)
+            unpacker.feed(piece)
+        declared = response.headers.get("Content-Type", "")
+        return Fetched(str(response.url), response.status, declared, unpacker.end(), wire, visited)
+
+    def _check_peer(self, response: aiohttp.ClientResponse) -> None:
+        """Whom we are really talking to; the last gate, should the ones before it ever be passed by."""
+        connection = response.connection
+        if connection is None or connection.transport is None:
+            return  # an empty answer: the connection is already back in the pool
+        peer = connection.transport.get_extra_info("peername")
+        if peer and not self._resolver.permits(ip_address(str(peer[0])), int(peer[1])):
+            connection.close()
+            raise Refused("the connection led to an address that is not public")
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(
+                limit=self._pool, resolver=self._resolver, use_dns_cache=False, socket_factory=self._gated_socket
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                headers=_HEADERS,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=False,
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=self.rules.connect_s, sock_read=self.rules.silence_s
+                ),
+            )
+        return self._session
+
+    def _gated_socket(self, info: AddrInfo) -> socket.socket:
+        host, port = str(info[4][0]), int(str(info[4][1]))
+        if not self._resolver.permits(ip_address(host), port):
+            raise Refused(f"{host} is not a public address")
+        return self._open_socket(info)
+
+
+class _GuardedResolver(AbstractResolver):
+    """Resolves once for each connection; what it gives back is what the connection goes to."""
+
+    def __init__(self, resolve: Resolve, allowed: AllowList) -> None:
+        self._resolve = resolve
+        self._allowed = allowed
+        self._opened: set[tuple[Address, int]] = {
+            (address, port)
+            for host, port in allowed.entries
+            if (address := as_address(host)) is not None and may_be_opened(address)
+        }
+
+    def permits(self, address: Address, port: int) -> bool:
+        return is_public(address) or (address, port) in self._opened
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        texts = list(dict.fromkeys(await self._resolve(host, port)))
+        addresses = [ip_address(text) for text in texts]
+        if not addresses:
+            raise OSError(None, f"no address for {host}")
+        check_addresses(host, port, addresses, self._allowed)
+        if (host.lower().rstrip("."), port) in self._allowed:
+            self._opened.update((address, port) for address in addresses)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(address),
+                port=port,
+                family=socket.AF_INET6 if address.version == 6 else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in addresses
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+def _plain_socket(info: AddrInfo) -> socket.socket:
+    opened = socket.socket(info[0], info[1], info[2])
+    opened.setblocking(False)
+    return opened
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:80]
