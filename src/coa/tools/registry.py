@@ -119,6 +119,24 @@ SHIPPED: Final[tuple[Declaration, ...]] = (
         ),
     ),
 )
+        "crawl_page",
+        "opens web pages and documents by address and gets their text",
+        "coa.tools.crawl_page:open_crawl_page",
+        (package("trafilatura"), package("protego")),
+    ),
+    Declaration(
+        "read_file",
+        "reads a file of the task: tables, documents, slides, PDF, archives, text",
+        "coa.tools.read_file:open_read_file",
+        (package("pypdf"), package("openpyxl"), package("docx"), package("pptx")),
+    ),
+    Declaration(
+        "visual_inspector",
+        "looks at an image, by address or of the task, and answers a question about it",
+        "coa.tools.visual_inspector:open_visual_inspector",
+        (any_variable("COA_VISION_URL", or_else="--tool visual_inspector=url=URL,model=NAME"),),
+    ),
+)  # fmt: skip
 
 
 def declarations() -> dict[str, Declaration]:

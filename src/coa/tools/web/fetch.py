@@ -114,12 +114,14 @@ class Fetcher:
                 raise FetchFailed(f"the host {checked.host} is not known") from error
         return str(checked)
 
-    async def get(self, url: str, *, max_bytes: int | None = None) -> Fetched:
-        """A page with a good status, or `Refused`, or `FetchFailed`."""
+    async def get(
+        self, url: str, *, max_bytes: int | None = None, approve: Callable[[str], Awaitable[None]] | None = None
+    ) -> Fetched:
+        """A page with a good status, or `Refused`, or `FetchFailed`. `approve` is asked about every redirect."""
         rules = self.rules
         try:
             async with asyncio.timeout(rules.total_s):
-                return await self._follow(url, max_bytes or rules.max_bytes)
+                return await self._follow(url, max_bytes or rules.max_bytes, approve)
         except Refused:
             raise
         except TimeoutError as error:
@@ -139,7 +141,7 @@ class Fetcher:
             await self._session.close()
             self._session = None
 
-    async def _follow(self, url: str, max_bytes: int) -> Fetched:
+    async def _follow(self, url: str, max_bytes: int, approve: Callable[[str], Awaitable[None]] | None) -> Fetched:
         visited: list[str] = []
         asked = url
         while True:
@@ -161,6 +163,8 @@ class Fetcher:
                 raise FetchFailed("it redirects to something that is not an address") from error
             try:
                 check_url(asked, self.rules.allowed)
+                if approve is not None:
+                    await approve(asked)
             except Refused as error:
                 raise Refused(f"it redirects to {asked[:200]}: {error}") from error
 

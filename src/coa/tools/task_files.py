@@ -1,0 +1,73 @@
+"""The files of a task, and no others. A model gets the file it names only if the task lists it and it lies in the root.
+
+The root matters because task rows come from data sets: one that lists `/home/me/.ssh/id_rsa` must not get it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from coa.trajectory import Task
+
+ROOT: Final = "COA_FILES_ROOT"
+"""Environment variable: the folder that the files of tasks lie in; the current folder where it is not set."""
+
+
+class NoSuchFile(Exception):
+    """The message is written for the model to read."""
+
+
+class TaskFiles:
+    def __init__(self, root: Path | str | None = None, *, max_bytes: int = 32 << 20) -> None:
+        self._root = Path(root).resolve() if root else None
+        self._max_bytes = max_bytes
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> TaskFiles:
+        return cls(environment.get(ROOT) or None)
+
+    @property
+    def root(self) -> Path:
+        return self._root or Path.cwd().resolve()
+
+    def read(self, task: Task, name: str) -> tuple[str, bytes]:
+        """The file as the task names it, and its bytes."""
+        listed = _listed(task, name.strip())
+        root = self.root
+        try:
+            path = (root / listed).resolve(strict=True)  # an absolute path stays what it is, and is then judged
+        except (OSError, RuntimeError, ValueError) as error:
+            raise NoSuchFile(f"the task's file {listed} is not there") from error
+        if not path.is_relative_to(root):
+            raise NoSuchFile(f"the task's file {listed} lies outside the folder of the tasks' files and is not opened")
+        return listed, self._content(path, listed)
+
+    def _content(self, path: Path, listed: str) -> bytes:
+        try:
+            # No link can take its place between the check and this, and a pipe cannot make us wait.
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise NoSuchFile(f"the task's file {listed} cannot be opened ({error.strerror})") from error
+        with os.fdopen(handle, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise NoSuchFile(f"{listed} is not a regular file")
+            if status.st_size > self._max_bytes:
+                raise NoSuchFile(f"{listed} has {status.st_size:,} bytes; files up to {self._max_bytes:,} are read")
+            return file.read(self._max_bytes)
+
+
+def _listed(task: Task, name: str) -> str:
+    """The task's own spelling of the file that the model means: the same words, or the last part of its path."""
+    if not task.files:
+        raise NoSuchFile("this task has no files")
+    if name in task.files:
+        return name
+    same = [path for path in task.files if Path(path).name == name]
+    if len(same) == 1:
+        return same[0]
+    raise NoSuchFile(f"{name[:200]!r} is not a file of this task; its files are {', '.join(task.files)}")
