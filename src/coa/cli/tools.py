@@ -16,12 +16,21 @@ if TYPE_CHECKING:
 tools = typer.Typer(help="List the tools, or try one by hand.", no_args_is_help=True)
 
 
+_MCP = typer.Option(help="All tools of an MCP server: its command in quotes, or its URL. Repeatable.")
+
+
 @tools.command("list")
-def list_tools(as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False) -> None:
+def list_tools(
+    mcp: Annotated[list[str] | None, _MCP] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
     """Every tool that can be opened by name, whether it works here, and if not, what would cure it."""
+    from coa.cli.terminal import printable, show_warnings
     from coa.tools.registry import declarations
 
+    show_warnings()
     rows = [(declared, declared.missing()) for declared in declarations().values()]
+    added = _of_mcp(mcp or [])
     if as_json:
         import orjson
 
@@ -35,12 +44,15 @@ def list_tools(as_json: Annotated[bool, typer.Option("--json", help="For machine
             }
             for declared, missing in rows
         ]
+        listed += [{"name": name, "about": about, "works": True, "detail": None, "cure": None} for name, about in added]
         typer.echo(orjson.dumps(listed, option=orjson.OPT_INDENT_2))
         return
     for declared, missing in rows:
         typer.echo(f"{'ok' if missing is None else 'no':>4}  {declared.name:<18} {declared.about}")
         if missing is not None:
             typer.echo(f"      {missing.message}" + (f"\n      cure: {missing.cure}" if missing.cure else ""))
+    for name, about in added:
+        typer.echo(f"  ok  {name:<18} {printable(about)}")
 
 
 @tools.command("call")
@@ -50,6 +62,7 @@ def call(
     tool: Annotated[
         list[str] | None, typer.Option(help="name=setting, or name=module:factory for one of your own.")
     ] = None,
+    mcp: Annotated[list[str] | None, _MCP] = None,
     question: Annotated[str, typer.Option(help="The task's question, for tools that read with a goal.")] = "",
     file: Annotated[list[str] | None, typer.Option(help="A file of the task. Repeatable.")] = None,
     timeout: Annotated[float, typer.Option(min=0, help="Seconds, if less than the tool's own.")] = 600.0,
@@ -62,19 +75,22 @@ def call(
     from coa.cli.terminal import printable, show_warnings
     from coa.errors import ToolError
     from coa.tools import ToolContext, call_tool
-    from coa.tools.registry import open_tools
+    from coa.tools.registry import declarations, open_tools
     from coa.trajectory import Reading, Task
     from coa.trajectory.shapes import read
 
     show_warnings()
     text = sys.stdin.read() if argument == "-" else argument
     given = list(tool or [])
-    if not any(item.partition("=")[0] == name for item in given):
+    known = not mcp or name in declarations()
+    if known and not any(item.partition("=")[0] == name for item in given):
         given.append(name)
     context = ToolContext(Task(id="call", question=question or text, files=tuple(file or ())))
 
     async def go() -> Observation:
-        async with open_tools(given) as box:
+        async with open_tools(given, mcp=mcp or []) as box:
+            if name not in box.tools:
+                raise ToolError(f"there is no tool named {name!r}", cure=f"use one of {', '.join(box.tools)}")
             chosen = box.tools[name]
             reading = read(chosen.shape, text)
             if not isinstance(reading, Reading):
@@ -90,6 +106,19 @@ def call(
         typer.echo(printable(observation.text))
     if not observation.ok:
         raise typer.Exit(1)
+
+
+def _of_mcp(places: list[str]) -> list[tuple[str, str]]:
+    """Name and description of each tool of the MCP servers."""
+    import asyncio
+
+    from coa.tools.registry import open_tools
+
+    async def go() -> list[tuple[str, str]]:
+        async with open_tools(mcp=places) as box:
+            return [(name, tool.about) for name, tool in box.tools.items()]
+
+    return asyncio.run(go()) if places else []
 
 
 def tell_absent(absent: Mapping[str, ToolError]) -> None:

@@ -7,9 +7,10 @@ neutralises tags. With a summary endpoint, the question and the last thought dec
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -17,7 +18,9 @@ from pydantic import JsonValue
 from coa.errors import ToolError
 from coa.tools.base import Observation, ToolContext
 from coa.tools.documents import Document, Parsers, Unreadable, shared_parsers
-from coa.tools.endpoint import Endpoint, EndpointFailed, ask
+from coa.tools.endpoint import ChatEndpoint
+from coa.tools.resilience import Unserved
+from coa.tools.service import Spent
 from coa.tools.web.fetch import Fetched, Fetcher, FetchFailed, FetchRules
 from coa.tools.web.guard import Refused, check_url
 from coa.tools.web.jina import HOSTED, JinaReader
@@ -26,10 +29,11 @@ from coa.tools.web.settings import allow_list, parse_setting, switch
 from coa.tools.web.sniff import Kind, kind_of
 from coa.trajectory import Form, Shape
 
+log = logging.getLogger(__name__)
+
 _AT_ONCE: Final = 5
 """Addresses in one call; the rest is left out and told."""
 _PAGE_S: Final = 50.0
-_SUMMARY_S: Final = 60.0
 _SUMMARISED: Final = 60_000
 """Characters of a page that a summary is made from."""
 _BRIEF: Final = (
@@ -49,8 +53,7 @@ class _Page:
     error: str = ""
     came_from: str = ""
     """Where the redirects led, if elsewhere."""
-    wire_bytes: int = 0
-    seconds: float = 0.0
+    spent: Spent = field(default_factory=Spent)
     summary: str = ""
 
 
@@ -66,7 +69,7 @@ class CrawlPage:
         robots: bool = True,
         delay_s: float = 0.5,
         jina: JinaReader | None = None,
-        summary: Endpoint | None = None,
+        summary: ChatEndpoint | None = None,
         max_characters: int = 16_000,
         links: int = 10,
     ) -> None:
@@ -81,7 +84,7 @@ class CrawlPage:
 
     @property
     def timeout_s(self) -> float:
-        return _PAGE_S + (_SUMMARY_S if self._summary else 0.0) + 10.0
+        return _PAGE_S + (self._summary.longest_s if self._summary else 0.0) + 10.0
 
     def cache_key(self, context: ToolContext) -> JsonValue:
         own: list[JsonValue] = ["crawl_page", self._jina is not None, self._max_characters, self._links, self._robots]
@@ -97,72 +100,78 @@ class CrawlPage:
         text = "\n\n".join(self._sections(pages))
         if len(asked) > _AT_ONCE:
             text += f"\n\n[only the first {_AT_ONCE} of {len(asked)} addresses were opened]"
-        meta: dict[str, JsonValue] = {
-            "pages": [_account(page) for page in pages],
-            "bytes": sum(page.wire_bytes for page in pages),
-        }
-        return Observation(text, ok=any(page.document for page in pages), meta=meta)
+        spent = sum((page.spent for page in pages), Spent())
+        told: list[JsonValue] = [{"url": page.url, **({"error": page.error} if page.error else {})} for page in pages]
+        return Observation(text, ok=any(page.document for page in pages), meta={"pages": told, **spent.meta()})
 
     async def close(self) -> None:
         await self._fetcher.close()
+        for service in (self._jina, self._summary):
+            if service is not None:
+                await service.close()
 
     # ---- one page
 
     async def _page(self, url: str, context: ToolContext) -> _Page:
         started = time.monotonic()
+        spent = Spent()
         try:
             async with asyncio.timeout(_PAGE_S):
-                page = await self._read(url)
+                page = await (self._hand_over(url, self._jina, spent) if self._jina else self._read(url, spent))
         except TimeoutError:
             page = _Page(url, error=f"not read within {_PAGE_S:g} seconds")
-        except (Refused, FetchFailed, Unreadable) as error:
+        except (Refused, FetchFailed, Unreadable, Unserved) as error:
             page = _Page(url, error=str(error))
+        spent.seconds = time.monotonic() - started
         summary = ""
         if page.document is not None and page.document.text and self._summary is not None:
-            summary = await self._summarise(page.document, self._summary, context)
-        seconds = time.monotonic() - started
-        return _Page(page.url, page.document, page.error, page.came_from, page.wire_bytes, seconds, summary)
+            summary = await self._summarise(page.document, self._summary, context, spent)
+        return replace(page, spent=spent, summary=summary)
 
-    async def _read(self, url: str) -> _Page:
-        if self._jina is not None:
-            checked = await self._fetcher.check(url)
-            document = await self._jina.read(checked)
-            return _Page(url, document, wire_bytes=len(document.text.encode()))
-        fetched = await self._fetch(url)
+    async def _hand_over(self, url: str, reader: JinaReader, spent: Spent) -> _Page:
+        checked = await self._fetcher.check(url)
+        return _Page(url, await reader.read(checked, spent))
+
+    async def _read(self, url: str, spent: Spent) -> _Page:
+        fetched = await self._fetch(url, spent)
         kind = kind_of(fetched.body, fetched.content_type)
         if kind in (Kind.IMAGE, Kind.UNKNOWN):
             declared = fetched.content_type.partition(";")[0].strip()[:60] or "of no declared kind"
             hint = "; visual_inspector can look at it" if kind is Kind.IMAGE else ""
             raise Unreadable(f"it is not a page or document with text ({declared}){hint}")
         document = await self._parsers.read(kind, fetched.body, declared=fetched.content_type, url=fetched.url)
-        came_from = fetched.url if fetched.redirects else ""
-        return _Page(url, document, came_from=came_from, wire_bytes=fetched.wire_bytes)
+        return _Page(url, document, came_from=fetched.url if fetched.redirects else "")
 
-    async def _fetch(self, url: str) -> Fetched:
+    async def _fetch(self, url: str, spent: Spent) -> Fetched:
         """Tried twice where the failure may pass."""
         checked = str(check_url(url, self._fetcher.rules.allowed))
         for last in (False, True):
             try:
                 async with self._manners.turn(checked):
-                    return await self._fetcher.get(checked, approve=self._manners.permit)
+                    spent.calls += 1
+                    fetched = await self._fetcher.get(checked, approve=self._manners.permit)
+                spent.bytes += fetched.wire_bytes
+                return fetched
             except FetchFailed as error:
                 if last or not error.transient:
                     raise
             await asyncio.sleep(1.0)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def _summarise(self, document: Document, endpoint: Endpoint, context: ToolContext) -> str:
+    async def _summarise(self, document: Document, endpoint: ChatEndpoint, context: ToolContext, spent: Spent) -> str:
         aim = f"\n\nPresent aim: {context.thought.strip()}" if context.thought.strip() else ""
         links = "".join(f"\n- {link.text}: {link.url}" for link in document.links)
         request = (
             f"Question: {context.task.question.strip()}{aim}\n\nTitle of the page: {document.title}\n"
             f"Text of the page:\n{document.text[:_SUMMARISED]}\n\nLinks of the page:{links or ' none'}"
         )
-        messages = [{"role": "system", "content": _BRIEF}, {"role": "user", "content": request}]
         try:
-            return await ask(endpoint, messages, max_tokens=1024, timeout_s=_SUMMARY_S)
-        except EndpointFailed:
-            return ""  # the page itself is shown instead
+            return await endpoint.ask(
+                [{"role": "system", "content": _BRIEF}, {"role": "user", "content": request}], spent
+            )
+        except Unserved as error:
+            log.warning("no summary, the page itself is shown: %s", error)
+            return ""
 
     # ---- what the model reads
 
@@ -215,7 +224,7 @@ def open_crawl_page(setting: str | None, environment: Mapping[str, str]) -> Craw
         robots=robots,
         delay_s=max(delay_s, 0.0),
         jina=_jina(environment) if backend == "jina" else None,
-        summary=Endpoint.from_environment(environment, "COA_SUMMARY"),
+        summary=ChatEndpoint.from_environment(environment, "COA_SUMMARY"),
         max_characters=max(characters, 200),
     )
 
@@ -246,8 +255,3 @@ def _shares(lengths: Sequence[int], most: int) -> list[int]:
 
 def _line(text: str) -> str:
     return " ".join(text.split())[:300]
-
-
-def _account(page: _Page) -> dict[str, JsonValue]:
-    row: dict[str, JsonValue] = {"url": page.url, "seconds": round(page.seconds, 3), "bytes": page.wire_bytes}
-    return {**row, "error": page.error} if page.error else row

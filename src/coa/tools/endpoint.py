@@ -5,89 +5,54 @@ Tools do not know `coa.models`, which is for the model that plays the agents; th
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
 
-import aiohttp
-import orjson
+from pydantic import JsonValue
 
-_TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-_LARGEST: Final = 8 << 20
+from coa.tools.resilience import Patience, Unserved
+from coa.tools.service import Service, Spent
 
 
-class EndpointFailed(Exception):
-    """The endpoint gave nothing that can be used."""
+class ChatEndpoint:
+    """An OpenAI-compatible server and its model. The key is sent there and shown nowhere."""
 
-
-@dataclass(frozen=True)
-class Endpoint:
-    """An OpenAI-compatible server, its model, and the key, which is sent to it and shown nowhere."""
-
-    url: str
-    model: str
-    key: str = ""
+    def __init__(self, url: str, model: str = "", key: str = "", *, answer_s: float = 60.0) -> None:
+        self.url = url.rstrip("/").removesuffix("/chat/completions").removesuffix("/v1")
+        self.model = model
+        self._service = Service(
+            "the model endpoint",
+            self.url,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            secrets=[key],
+            patience=Patience(attempts=2, attempt_s=answer_s),
+        )
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str], prefix: str) -> Endpoint | None:
+    def from_environment(cls, environment: Mapping[str, str], prefix: str) -> ChatEndpoint | None:
         """`PREFIX_URL`, `PREFIX_MODEL` and `PREFIX_KEY`; None where there is no URL."""
         url = environment.get(f"{prefix}_URL", "")
-        return cls(url, environment.get(f"{prefix}_MODEL", ""), environment.get(f"{prefix}_KEY", "")) if url else None
-
-    def __repr__(self) -> str:
-        return f"Endpoint({self.url!r}, {self.model!r})"
+        model, key = environment.get(f"{prefix}_MODEL", ""), environment.get(f"{prefix}_KEY", "")
+        return cls(url, model, key) if url else None
 
     @property
-    def address(self) -> str:
-        base = self.url.rstrip("/")
-        if base.endswith("/chat/completions"):
-            return base
-        return f"{base}/chat/completions" if base.endswith("/v1") else f"{base}/v1/chat/completions"
+    def longest_s(self) -> float:
+        """All attempts and the pauses between them."""
+        patience = self._service.patience
+        return patience.attempts * (patience.attempt_s + 2 * patience.backoff_s)
 
+    async def ask(self, messages: list[JsonValue], spent: Spent, *, max_tokens: int = 1024) -> str:
+        """The text of the answer; `Unserved` where there is none."""
+        body: dict[str, JsonValue] = {"messages": messages, "max_tokens": max_tokens, "temperature": 0}
+        if self.model:
+            body["model"] = self.model
+        answer = await self._service.post("/v1/chat/completions", body, spent)
+        try:
+            text = answer["choices"][0]["message"]["content"]
+        except (KeyError, IndexError, TypeError) as error:
+            raise Unserved("the model endpoint answers in a form that cannot be read") from error
+        if not isinstance(text, str) or not text.strip():
+            raise Unserved("the model endpoint answers without text")
+        return text.strip()
 
-async def ask(
-    endpoint: Endpoint, messages: list[dict[str, Any]], *, max_tokens: int, timeout_s: float, attempts: int = 3
-) -> str:
-    """The text of the answer. Tried again where the failure may pass; `timeout_s` covers all attempts."""
-    body = {"messages": messages, "max_tokens": max_tokens, "temperature": 0}
-    if endpoint.model:
-        body["model"] = endpoint.model
-    headers = {"Content-Type": "application/json"}
-    if endpoint.key:
-        headers["Authorization"] = f"Bearer {endpoint.key}"
-    try:
-        async with asyncio.timeout(timeout_s), aiohttp.ClientSession(headers=headers) as session:
-            for attempt in range(1, attempts + 1):
-                status, content = await _post(session, endpoint.address, orjson.dumps(body))
-                if status == 200:
-                    return _text(content)
-                if status not in _TRANSIENT or attempt == attempts:
-                    raise EndpointFailed(
-                        f"the model endpoint answers {status}: {content[:200].decode('utf-8', 'replace')}"
-                    )
-                await asyncio.sleep(0.5 * 2**attempt * random.uniform(0.5, 1.0))
-    except TimeoutError as error:
-        raise EndpointFailed(f"the model endpoint did not answer within {timeout_s:g} seconds") from error
-    except (aiohttp.ClientError, OSError) as error:
-        raise EndpointFailed(f"the model endpoint cannot be reached ({type(error).__name__})") from error
-    raise AssertionError("unreachable: the last attempt returns or raises")
-
-
-async def _post(session: aiohttp.ClientSession, address: str, body: bytes) -> tuple[int, bytes]:
-    async with session.post(address, data=body, allow_redirects=False) as response:
-        content = await response.content.read(_LARGEST)
-        while len(content) < _LARGEST and (more := await response.content.read(_LARGEST - len(content))):
-            content += more
-        return response.status, content
-
-
-def _text(content: bytes) -> str:
-    try:
-        text = orjson.loads(content)["choices"][0]["message"]["content"]
-    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError) as error:
-        raise EndpointFailed("the model endpoint answers in a form that cannot be read") from error
-    if not isinstance(text, str) or not text.strip():
-        raise EndpointFailed("the model endpoint answers without text")
-    return text.strip()
+    async def close(self) -> None:
+        await self._service.close()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,25 +34,35 @@ async def open_cached_tools(
     mode: CacheMode = CacheMode.OFF,
     file: str | Path | None = None,
     environment: Environment | None = None,
+    mcp: Sequence[str] = (),
+    tags: Collection[str] = (),
 ) -> AsyncIterator[Toolbox]:
     """`open_tools` with a cache around each. In a replay nothing is opened: the tools are those of the recording."""
     if mode is CacheMode.OFF:
-        async with open_tools(given, wanted=wanted, environment=environment) as box:
+        async with open_tools(given, wanted=wanted, environment=environment, mcp=mcp, tags=tags) as box:
             yield box
         return
     cache = Cache(file or default_file(), read_only=mode is CacheMode.REPLAY)
     try:
         if mode is CacheMode.REPLAY:
-            yield replayed(cache, [*(item.partition("=")[0] for item in given), *wanted])
+            names = [*(item.partition("=")[0] for item in given), *wanted]
+            yield replayed(cache, [*names, *(name for name in cache.names() if _is_of(cache.described(name), mcp))])
             return
 
         def wrap(name: str, tool: Tool) -> Tool:
             return RecordedTool(name, tool, cache)
 
-        async with open_tools(given, wanted=wanted, environment=environment, wrap=wrap) as box:
+        async with open_tools(
+            given, wanted=wanted, environment=environment, wrap=wrap, mcp=mcp, tags=tags
+        ) as box:
             yield box
     finally:
         cache.close()
+
+
+def _is_of(known: Sequence[Described], mcp: Sequence[str]) -> bool:
+    """Whether it was recorded as a tool of one of these MCP servers."""
+    return any(isinstance(one.settings, dict) and one.settings.get("mcp") in mcp for one in known)
 
 
 def replayed(cache: Cache, names: Iterable[str]) -> Toolbox:

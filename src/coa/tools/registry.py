@@ -11,8 +11,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -22,6 +22,7 @@ from typing import Final
 
 from coa.errors import ToolError
 from coa.tools.base import Tool, close_tool
+from coa.trajectory import OBSERVATION
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ SHIPPED: Final[tuple[Declaration, ...]] = (
             ),
         ),
     ),
-)
+    Declaration(
         "crawl_page",
         "opens web pages and documents by address and gets their text",
         "coa.tools.crawl_page:open_crawl_page",
@@ -136,7 +137,7 @@ SHIPPED: Final[tuple[Declaration, ...]] = (
         "coa.tools.visual_inspector:open_visual_inspector",
         (any_variable("COA_VISION_URL", or_else="--tool visual_inspector=url=URL,model=NAME"),),
     ),
-)  # fmt: skip
+)
 
 
 def declarations() -> dict[str, Declaration]:
@@ -178,14 +179,18 @@ async def open_tools(
     wanted: Iterable[str] = (),
     environment: Environment | None = None,
     wrap: Callable[[str, Tool], Tool] | None = None,
+    mcp: Sequence[str] = (),
+    tags: Collection[str] = (),
 ) -> AsyncIterator[Toolbox]:
     """Opens tools, and closes them at the end.
 
     `given` are a user's words, `name`, `name=setting` or `name=module:factory`; what is wrong with one of them raises.
     `wanted` are the tools that a profile calls: those that are not to be had here are told in `absent`.
-    `wrap` is put around each, by name (a cache, say).
+    `wrap` is put around each, by name (a cache, say). `mcp` are commands or URLs of MCP servers, whose tools get names
+    that are neither another tool's nor among `tags`, the profile's own.
     """
     box = Toolbox()
+    stack = AsyncExitStack()
     try:
         for item in given:
             name, equals, setting = item.partition("=")
@@ -206,6 +211,9 @@ async def open_tools(
                         box.absent[name] = ToolError(
                             "coa has no tool of that name", cure=f"--tool {name}=module:factory"
                         )
+        if mcp:
+            taken = {*tags, *known, *box.tools, OBSERVATION}
+            box.tools.update(await stack.enter_async_context(_mcp_tools(mcp, taken, environment)))
         if wrap is not None:
             for name, tool in box.tools.items():
                 box.tools[name] = wrap(name, tool)
@@ -216,6 +224,17 @@ async def open_tools(
                 await close_tool(tool)
             except Exception as error:  # the border to code of any origin; the others are still to be closed
                 log.warning("closing the tool %s failed: %s: %s", name, type(error).__name__, error)
+        await stack.aclose()
+
+
+def _mcp_tools(
+    places: Sequence[str], taken: Collection[str], environment: Environment | None
+) -> AbstractAsyncContextManager[Mapping[str, Tool]]:
+    try:
+        from coa.tools.mcp import open_mcp
+    except ImportError as error:
+        raise ToolError(f"--mcp: {error}", cure=pip_install("tools")) from error
+    return open_mcp(places, taken=taken, environment=os.environ if environment is None else environment)
 
 
 _FACTORY: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")

@@ -14,7 +14,9 @@ from pydantic import JsonValue
 
 from coa.errors import ToolError
 from coa.tools.base import Observation, ToolContext
-from coa.tools.endpoint import Endpoint, EndpointFailed, ask
+from coa.tools.endpoint import ChatEndpoint
+from coa.tools.resilience import Unserved
+from coa.tools.service import Spent
 from coa.tools.task_files import NoSuchFile, TaskFiles
 from coa.tools.web.fetch import Fetcher, FetchFailed, FetchRules
 from coa.tools.web.guard import Refused
@@ -24,7 +26,6 @@ from coa.trajectory import Form, Shape
 from coa.trajectory.shapes import ArgumentField
 
 _MAX_BYTES: Final = 8 << 20
-_ANSWER_S: Final = 90.0
 
 
 class VisualInspector:
@@ -36,18 +37,24 @@ class VisualInspector:
             "question": ArgumentField(about="what to look for"),
         },
     )
-    timeout_s = _ANSWER_S + 40.0
 
-    def __init__(self, endpoint: Endpoint, *, fetcher: Fetcher | None = None, files: TaskFiles | None = None) -> None:
+    def __init__(
+        self, endpoint: ChatEndpoint, *, fetcher: Fetcher | None = None, files: TaskFiles | None = None
+    ) -> None:
         self._endpoint = endpoint
         self._fetcher = fetcher or Fetcher()
         self._files = files or TaskFiles(max_bytes=_MAX_BYTES)
+
+    @property
+    def timeout_s(self) -> float:
+        return self._fetcher.rules.total_s + self._endpoint.longest_s + 10.0
 
     def cache_key(self, context: ToolContext) -> JsonValue:
         return ["visual_inspector", self._endpoint.url, self._endpoint.model, context.task.id, list(context.task.files)]
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         place, question = str(arguments.get("file_path", "")).strip(), str(arguments.get("question", "")).strip()
+        spent = Spent()
         try:
             body = await self._image(place, context)
             media = image_type(body)
@@ -55,23 +62,26 @@ class VisualInspector:
                 raise NoSuchFile(f"{place[:200]} is not a PNG, JPEG, GIF or WebP image")
             if len(body) > _MAX_BYTES:
                 raise NoSuchFile(f"the image has {len(body):,} bytes; images up to {_MAX_BYTES:,} are looked at")
-            answer = await self._look(body, media, question or "What does the image show?")
-        except (NoSuchFile, Refused, FetchFailed, EndpointFailed) as error:
+            answer = await self._look(body, media, question or "What does the image show?", spent)
+        except (NoSuchFile, Refused, FetchFailed, Unserved) as error:
             return Observation(f"error: {error}", ok=False, meta={"error": type(error).__name__})
-        return Observation(f"image: {place}\n{answer}", meta={"bytes": len(body), "type": media})
+        return Observation(f"image: {place}\n{answer}", meta={"image_bytes": len(body), "type": media, **spent.meta()})
 
     async def close(self) -> None:
         await self._fetcher.close()
+        await self._endpoint.close()
 
     async def _image(self, place: str, context: ToolContext) -> bytes:
         if "://" in place:
             return (await self._fetcher.get(place, max_bytes=_MAX_BYTES)).body
         return (await asyncio.to_thread(self._files.read, context.task, place))[1]
 
-    async def _look(self, body: bytes, media: str, question: str) -> str:
+    async def _look(self, body: bytes, media: str, question: str, spent: Spent) -> str:
         data = f"data:{media};base64,{base64.b64encode(body).decode()}"
-        content = [{"type": "text", "text": question}, {"type": "image_url", "image_url": {"url": data}}]
-        return await ask(self._endpoint, [{"role": "user", "content": content}], max_tokens=1024, timeout_s=_ANSWER_S)
+        image: JsonValue = {"type": "image_url", "image_url": {"url": data}}
+        return await self._endpoint.ask(
+            [{"role": "user", "content": [{"type": "text", "text": question}, image]}], spent
+        )
 
 
 def open_visual_inspector(setting: str | None, environment: Mapping[str, str]) -> VisualInspector:
@@ -83,7 +93,7 @@ def open_visual_inspector(setting: str | None, environment: Mapping[str, str]) -
         raise ToolError("visual_inspector has no model to look with", cure="set COA_VISION_URL (and _MODEL, _KEY)")
     model = named.get("model") or environment.get("COA_VISION_MODEL", "")
     return VisualInspector(
-        Endpoint(url, model, environment.get("COA_VISION_KEY", "")),
+        ChatEndpoint(url, model, environment.get("COA_VISION_KEY", "")),
         fetcher=Fetcher(FetchRules(allowed=allow_list(given.get("allow", []), environment))),
         files=TaskFiles.from_environment(environment),
     )

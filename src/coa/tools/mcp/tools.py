@@ -15,7 +15,7 @@ from mcp.types import Tool as Declared
 from pydantic import JsonValue
 
 from coa.errors import ToolError
-from coa.tools.base import Observation, ToolContext
+from coa.tools.base import Observation, Tool, ToolContext
 from coa.tools.mcp.schema import about_of, legal_name, shape_of
 from coa.tools.mcp.server import McpFailed, McpServer, McpSettings
 from coa.trajectory import Shape
@@ -54,11 +54,11 @@ class McpTool:
 @asynccontextmanager
 async def open_mcp(
     places: Sequence[str], *, taken: Collection[str] = (), environment: Mapping[str, str] | None = None
-) -> AsyncIterator[dict[str, McpTool]]:
+) -> AsyncIterator[dict[str, Tool]]:
     """Every tool of every server, by tag; `taken` are the tags that mean something else. Closed at the end."""
     settings = _settings(places, environment or {})
     servers = [McpServer(place, settings) for place in places]
-    tools: dict[str, McpTool] = {}
+    tools: dict[str, Tool] = {}
     try:
         for server in servers:
             for declared in await server.tools():
