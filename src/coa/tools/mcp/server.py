@@ -137,7 +137,7 @@ class McpServer:
                     raise McpFailed(f"it did not start within {self.settings.start_s:g} seconds") from error
                 if not isinstance(error, Exception):
                     raise
-                raise McpFailed(f"it cannot be started ({_reason(error)}){_last_words(errors)}") from error
+                raise McpFailed(f"it cannot be opened ({_reason(error)}){_last_words(errors)}") from error
         return _Session(client, tools, ending, owner)
 
     async def _own(

@@ -1,7 +1,8 @@
 """Fetching under the guard: one resolution, the connection goes to the address that was checked, everything has an end.
 
-Three gates, each enough by itself: the address as written, what its name resolves to, and every socket before it
-connects. No cookies, no credentials, no proxies from the environment, redirects followed by hand and checked each.
+Four gates, each enough by itself: the address as written, what its name resolves to, every socket before it connects,
+and the peer before anything is sent. No cookies, no credentials, no proxies from the environment, redirects followed by
+hand and checked each.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -124,6 +125,10 @@ class Fetcher:
                 return await self._follow(url, max_bytes or rules.max_bytes, approve)
         except Refused:
             raise
+        except aiohttp.ConnectionTimeoutError as error:
+            raise FetchFailed(f"no connection within {rules.connect_s:g} seconds", transient=True) from error
+        except aiohttp.SocketTimeoutError as error:
+            raise FetchFailed(f"nothing came for {rules.silence_s:g} seconds", transient=True) from error
         except TimeoutError as error:
             raise FetchFailed(f"no complete answer within {rules.total_s:g} seconds", transient=True) from error
         except BadBody as error:
@@ -147,7 +152,6 @@ class Fetcher:
         while True:
             checked = check_url(asked, self.rules.allowed)
             async with self._open().get(checked, allow_redirects=False) as response:
-                self._check_peer(response)
                 if response.status not in _REDIRECTS:
                     return await self._read(response, max_bytes, tuple(visited))
                 where = response.headers.get("Location", "")
@@ -185,21 +189,9 @@ class Fetcher:
         declared = response.headers.get("Content-Type", "")
         return Fetched(str(response.url), response.status, declared, unpacker.end(), wire, visited)
 
-    def _check_peer(self, response: aiohttp.ClientResponse) -> None:
-        """Whom we are really talking to; the last gate, should the ones before it ever be passed by."""
-        connection = response.connection
-        if connection is None or connection.transport is None:
-            return  # an empty answer: the connection is already back in the pool
-        peer = connection.transport.get_extra_info("peername")
-        if peer and not self._resolver.permits(ip_address(str(peer[0])), int(peer[1])):
-            connection.close()
-            raise Refused("the connection led to an address that is not public")
-
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=self._pool, resolver=self._resolver, use_dns_cache=False, socket_factory=self._gated_socket
-            )
+            connector = _GuardedConnector(self._resolver, self._gated_socket, pool=self._pool)
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 headers=_HEADERS,
@@ -217,6 +209,24 @@ class Fetcher:
         if not self._resolver.permits(ip_address(host), port):
             raise Refused(f"{host} is not a public address")
         return self._open_socket(info)
+
+
+class _GuardedConnector(aiohttp.TCPConnector):
+    """Looks at whom it is connected to before anything is sent: the last gate, should the ones before it fail."""
+
+    def __init__(self, resolver: _GuardedResolver, open_socket: OpenSocket, *, pool: int) -> None:
+        super().__init__(limit=pool, resolver=resolver, use_dns_cache=False, socket_factory=open_socket)
+        self._guard = resolver
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.connector.Connection:
+        connection = await super().connect(req, traces, timeout)
+        peer = connection.transport.get_extra_info("peername") if connection.transport is not None else None
+        if not peer or not self._guard.permits(ip_address(str(peer[0])), int(peer[1])):
+            connection.close()
+            raise Refused("the connection led to an address that is not public")
+        return connection
 
 
 class _GuardedResolver(AbstractResolver):
