@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
@@ -43,11 +44,9 @@ def crash() -> str:
 
 
 @server.tool()
-def hang() -> str:
+async def hang() -> str:
     """Blocks the whole server."""
-    import time
-
-    time.sleep(3600)
+    time.sleep(3600)  # in the event loop: nothing else is answered either
     return "never"
 
 

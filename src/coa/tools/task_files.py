@@ -6,7 +6,6 @@ The root matters because task rows come from data sets: one that lists `/home/me
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -47,17 +46,17 @@ class TaskFiles:
         return listed, self._content(path, listed)
 
     def _content(self, path: Path, listed: str) -> bytes:
+        if not path.is_file():
+            raise NoSuchFile(f"{listed} is not a regular file")
         try:
             # No link can take its place between the check and this, and a pipe cannot make us wait.
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise NoSuchFile(f"the task's file {listed} cannot be opened ({error.strerror})") from error
-        with os.fdopen(handle, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise NoSuchFile(f"{listed} is not a regular file")
-            if status.st_size > self._max_bytes:
-                raise NoSuchFile(f"{listed} has {status.st_size:,} bytes; files up to {self._max_bytes:,} are read")
+        with open(handle, "rb", closefd=True) as file:
+            size = os.fstat(handle).st_size
+            if size > self._max_bytes:
+                raise NoSuchFile(f"{listed} has {size:,} bytes; files up to {self._max_bytes:,} are read")
             return file.read(self._max_bytes)
 
 

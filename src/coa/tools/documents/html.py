@@ -10,13 +10,16 @@ from trafilatura import extract, extract_metadata, html2txt, load_html
 
 from coa.tools.documents.record import Document, Link
 
-_SHORT: Final = 200
+_SHORT: Final = 80
+"""Characters: less than a sentence of prose."""
 _LINKS: Final = 30
 _AROUND: Final = frozenset({"nav", "header", "footer", "aside", "form"})
 
 
 def read_html(text: str, url: str) -> Document:
     tree = load_html(text)
+    if tree is None and text.strip():
+        tree = load_html(f"<html><body>{text}</body></html>")  # a fragment, as people keep them in files
     if tree is None:
         return Document(text="", note="the page is empty or not HTML")
     about = extract_metadata(tree, default_url=url or None)
