@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from coa.errors import ToolError
-from coa.tools.base import Observation, ToolContext
+from coa.tools.base import Observation, Part, ToolContext
 from coa.tools.documents import Document, Parsers, Unreadable, shared_parsers
 from coa.tools.endpoint import ChatEndpoint
 from coa.tools.resilience import Unserved
@@ -76,21 +76,22 @@ class CrawlPage:
         self._fetcher = fetcher or Fetcher()
         self._parsers = parsers or shared_parsers()
         self._manners = Manners(self._fetcher, robots=robots, delay_s=delay_s)
-        self._robots = robots
         self._jina = jina
         self._summary = summary
         self._max_characters = max_characters
         self._links = links
+        self.uses = (Part.QUESTION, Part.THOUGHT) if summary else ()
+        self.settings: JsonValue = {
+            "reader": "jina" if jina else "own",
+            "robots": robots,
+            "summary": [summary.url, summary.model] if summary else None,
+            "characters": max_characters,
+            "links": links,
+        }
 
     @property
     def timeout_s(self) -> float:
         return _PAGE_S + (self._summary.longest_s if self._summary else 0.0) + 10.0
-
-    def cache_key(self, context: ToolContext) -> JsonValue:
-        own: list[JsonValue] = ["crawl_page", self._jina is not None, self._max_characters, self._links, self._robots]
-        if self._summary is not None:
-            own += [self._summary.url, self._summary.model, context.task.question, context.thought]
-        return own
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         items = arguments.get("items")

@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from coa.errors import ToolError
-from coa.tools.base import Observation, ToolContext
+from coa.tools.base import Observation, Part, ToolContext
 from coa.tools.documents import Parsers, Unreadable, shared_parsers
 from coa.tools.task_files import NoSuchFile, TaskFiles
 from coa.tools.web.sniff import kind_of
@@ -30,6 +30,7 @@ class ReadFile:
         },
     )
     timeout_s = 60.0
+    uses = (Part.FILES,)
 
     def __init__(
         self, files: TaskFiles | None = None, *, parsers: Parsers | None = None, max_characters: int = _PIECE
@@ -37,9 +38,6 @@ class ReadFile:
         self._files = files or TaskFiles()
         self._parsers = parsers or shared_parsers()
         self._max_characters = max_characters
-
-    def cache_key(self, context: ToolContext) -> JsonValue:
-        return None  # the file may have changed since, and reading it again costs little
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         start = arguments.get("start", 0)

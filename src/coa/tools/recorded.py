@@ -52,9 +52,7 @@ async def open_cached_tools(
         def wrap(name: str, tool: Tool) -> Tool:
             return RecordedTool(name, tool, cache)
 
-        async with open_tools(
-            given, wanted=wanted, environment=environment, wrap=wrap, mcp=mcp, tags=tags
-        ) as box:
+        async with open_tools(given, wanted=wanted, environment=environment, wrap=wrap, mcp=mcp, tags=tags) as box:
             yield box
     finally:
         cache.close()

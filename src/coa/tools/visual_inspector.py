@@ -44,13 +44,11 @@ class VisualInspector:
         self._endpoint = endpoint
         self._fetcher = fetcher or Fetcher()
         self._files = files or TaskFiles(max_bytes=_MAX_BYTES)
+        self.settings: JsonValue = [endpoint.url, endpoint.model]
 
     @property
     def timeout_s(self) -> float:
         return self._fetcher.rules.total_s + self._endpoint.longest_s + 10.0
-
-    def cache_key(self, context: ToolContext) -> JsonValue:
-        return ["visual_inspector", self._endpoint.url, self._endpoint.model, context.task.id, list(context.task.files)]
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         place, question = str(arguments.get("file_path", "")).strip(), str(arguments.get("question", "")).strip()

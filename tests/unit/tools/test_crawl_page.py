@@ -13,6 +13,7 @@ from coa.errors import ToolError
 from coa.models.scripted import ScriptedModel
 from coa.runtime import run
 from coa.tools import Observation, ToolContext, call_tool
+from coa.tools.base import settings_of, uses_of
 from coa.tools.crawl_page import CrawlPage, _shares, open_crawl_page
 from coa.tools.endpoint import ChatEndpoint
 from coa.tools.web.jina import JinaReader
@@ -276,8 +277,7 @@ def test_settings_are_read_and_wrong_ones_are_told() -> None:
         assert error.value.cure, setting
 
 
-def test_what_decides_the_answer_is_in_the_cache_key() -> None:
-    plain, other = CrawlPage(), ToolContext(Task(id="t", question="Another?"), "thought")
-    assert plain.cache_key(CONTEXT) == plain.cache_key(other)
-    summing = CrawlPage(summary=ChatEndpoint("http://127.0.0.1:1", "m"))
-    assert summing.cache_key(CONTEXT) != summing.cache_key(other)
+def test_the_question_decides_the_answer_only_where_a_summary_is_made() -> None:
+    plain, summing = CrawlPage(), CrawlPage(summary=ChatEndpoint("http://127.0.0.1:1", "m", "key"))
+    assert uses_of(plain) == () and set(uses_of(summing)) == {"question", "thought"}
+    assert settings_of(plain) != settings_of(summing) and "key" not in str(settings_of(summing)).split("'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,9 +21,11 @@ from coa.errors import ToolError
 from coa.models.scripted import ScriptedModel
 from coa.runtime import run
 from coa.tools import Observation, Tool, ToolContext
+from coa.tools.cache import CacheMode
 from coa.tools.mcp import open_mcp
 from coa.tools.mcp.schema import about_of, legal_name, shape_of
 from coa.tools.mcp.server import McpServer, McpSettings
+from coa.tools.recorded import open_cached_tools
 from coa.tools.registry import open_tools
 from coa.trajectory import OBSERVATION, Task, Trajectory, load_profile
 from coa.trajectory.shapes import FieldType
@@ -215,6 +218,20 @@ def test_a_run_uses_the_tools_under_names_that_mean_nothing_else() -> None:
 
     done = asyncio.run(go())
     assert done.answer == "42" and [step.text for step in done.steps if step.agent == OBSERVATION] == ["42"]
+
+
+def test_calls_of_a_server_are_replayed_without_it(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    shutil.copy(SERVER, script)
+    place = shlex.join([sys.executable, str(script), "stdio"])
+
+    async def go(mode: CacheMode) -> Observation:
+        async with open_cached_tools(mcp=[place], mode=mode, file=tmp_path / "calls.sqlite") as box:
+            return await box.tools["add"].call({"a": 40, "b": 2}, CONTEXT)
+
+    recorded = asyncio.run(go(CacheMode.RECORD))
+    script.unlink()
+    assert asyncio.run(go(CacheMode.REPLAY)).text == recorded.text == "42"
 
 
 # ---- names and schemas

@@ -29,18 +29,18 @@ TOKEN: Final = "COA_MCP_TOKEN"
 
 
 class McpTool:
+    uses = ()
+
     def __init__(self, server: McpServer, declared: Declared, shape: Shape) -> None:
         self._server = server
         self._name = declared.name
         self.shape = shape
         self.about = about_of(declared.description, declared.input_schema, shape)
+        self.settings: JsonValue = {"mcp": server.where, "tool": declared.name}
 
     @property
     def timeout_s(self) -> float:
         return self._server.settings.start_s + self._server.settings.call_s + 20.0
-
-    def cache_key(self, context: ToolContext) -> JsonValue:
-        return ["mcp", self._server.where, self._name]
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         try:
