@@ -68,6 +68,7 @@ class CrawlPage:
         parsers: Parsers | None = None,
         robots: bool = True,
         delay_s: float = 0.5,
+        at_once: int = 2,
         jina: JinaReader | None = None,
         summary: ChatEndpoint | None = None,
         max_characters: int = 16_000,
@@ -75,7 +76,7 @@ class CrawlPage:
     ) -> None:
         self._fetcher = fetcher or Fetcher()
         self._parsers = parsers or shared_parsers()
-        self._manners = Manners(self._fetcher, robots=robots, delay_s=delay_s)
+        self._manners = Manners(self._fetcher, robots=robots, at_once=at_once, delay_s=delay_s)
         self._jina = jina
         self._summary = summary
         self._max_characters = max_characters

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urljoin
 
+from htmldate import find_date
 from lxml.html import HtmlElement
-from trafilatura import extract, extract_metadata, html2txt, load_html
+from trafilatura import extract, html2txt, load_html
 
 from coa.tools.documents.record import Document, Link
 
@@ -22,7 +23,6 @@ def read_html(text: str, url: str) -> Document:
         tree = load_html(f"<html><body>{text}</body></html>")  # a fragment, as people keep them in files
     if tree is None:
         return Document(text="", note="the page is empty or not HTML")
-    about = extract_metadata(tree, default_url=url or None)
     main = extract(tree, url=url or None, include_comments=False, include_tables=True) or ""
     note = ""
     if len(main) < _SHORT:
@@ -30,9 +30,18 @@ def read_html(text: str, url: str) -> Document:
         everything = html2txt(tree)
         if len(everything) > 2 * len(main):
             main, note = everything, "the page has no clear main text; all of its text is given"
-    return Document(
-        text=main.strip(), title=about.title or "", date=about.date or "", links=_links(tree, url), note=note
-    )
+    # The extensive search would take any date in the text for that of the page, and half of the time of a reading.
+    date = find_date(tree, extensive_search=False, original_date=True, url=url or None) or ""
+    return Document(text=main.strip(), title=_title(tree), date=date, links=_links(tree, url), note=note)
+
+
+def _title(tree: HtmlElement) -> str:
+    """What the page says when it is shared, else its only heading, else the title of its window."""
+    shared = [str(node.get("content") or "") for node in tree.iterfind(".//meta[@property='og:title']")]
+    headings = [node.text_content() for node in tree.iter("h1")]
+    windows = [node.text_content() for node in tree.iterfind(".//title")]
+    found = [*shared[:1], *(headings if len(headings) == 1 else []), *windows[:1]]
+    return next((title for words in found if (title := " ".join(words.split()))), "")[:300]
 
 
 def _links(tree: HtmlElement, url: str) -> tuple[Link, ...]:
