@@ -33,6 +33,7 @@ bench: setup  ## measure codec, ledger, runtime, local engine and tools beside w
 	$(BIN)/python -m benchmarks.runtime
 	$(BIN)/python -m benchmarks.engine 2>/dev/null
 	$(BIN)/python -m benchmarks.tools 100000 1000000
+	$(BIN)/python -m benchmarks.crawl
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from coa.errors import ToolError
 from coa.trajectory import Task
 
 ROOT: Final = "COA_FILES_ROOT"
@@ -33,21 +34,31 @@ class TaskFiles:
     def root(self) -> Path:
         return self._root or Path.cwd().resolve()
 
+    def check(self, task: Task) -> None:
+        """Raises ToolError where a file of the task could never be read: for a person who has just named it."""
+        for listed in task.files:
+            try:
+                self._path(listed)
+            except NoSuchFile as error:
+                raise ToolError(str(error), cure=f"copy it to {self.root}, or set {ROOT} to its folder") from error
+
     def read(self, task: Task, name: str) -> tuple[str, bytes]:
         """The file as the task names it, and its bytes."""
         listed = _listed(task, name.strip())
-        root = self.root
+        return listed, self._content(self._path(listed), listed)
+
+    def _path(self, listed: str) -> Path:
         try:
-            path = (root / listed).resolve(strict=True)  # an absolute path stays what it is, and is then judged
+            path = (self.root / listed).resolve(strict=True)  # an absolute path stays what it is, and is then judged
         except (OSError, RuntimeError, ValueError) as error:
             raise NoSuchFile(f"the task's file {listed} is not there") from error
-        if not path.is_relative_to(root):
+        if not path.is_relative_to(self.root):
             raise NoSuchFile(f"the task's file {listed} lies outside the folder of the tasks' files and is not opened")
-        return listed, self._content(path, listed)
-
-    def _content(self, path: Path, listed: str) -> bytes:
         if not path.is_file():
             raise NoSuchFile(f"{listed} is not a regular file")
+        return path
+
+    def _content(self, path: Path, listed: str) -> bytes:
         try:
             # No link can take its place between the check and this, and a pipe cannot make us wait.
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

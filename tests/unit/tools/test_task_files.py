@@ -76,6 +76,14 @@ def test_what_is_no_regular_file_or_too_large_is_told(root: Path) -> None:
         look_up(root, "nul\x00.txt")
 
 
+def test_a_file_that_could_never_be_read_is_told_to_the_person_who_names_it(root: Path) -> None:
+    TaskFiles(root).check(asking("sub/a.txt").task)
+    for listed in ("gone.txt", "../secret.txt", "sub"):
+        with pytest.raises(ToolError) as error:
+            TaskFiles(root).check(asking("sub/a.txt", listed).task)
+        assert "COA_FILES_ROOT" in str(error.value.cure)
+
+
 def read_file(root: Path, name: str, **arguments: Any) -> Observation:
     tool = ReadFile(TaskFiles(root), max_characters=arguments.pop("most", 16_000))
     return asyncio.run(tool.call({"file_path": name, **arguments}, asking(name)))
