@@ -199,10 +199,13 @@ def test_a_failure_that_passes_is_tried_again() -> None:
 
 def test_addresses_are_taken_as_models_write_them() -> None:
     async def use(site: Site, tool: CrawlPage) -> Observation:
-        return await tool.call({"items": ["<nowhere.test/a>", " `https://nowhere.test/b` "]}, CONTEXT)
+        return await tool.call(
+            {"items": ["<nowhere.test/a>", " `https://nowhere.test/b` ", "nowhere.test/c d"]}, CONTEXT
+        )
 
     seen = with_site({}, use, robots=False)
     assert "page: https://nowhere.test/a\n" in seen.text and "page: https://nowhere.test/b\n" in seen.text
+    assert "page: https://nowhere.test/c%20d\n" in seen.text and "blanks" not in seen.text
 
 
 async def _chat(request: web.Request, seen: list[Any], status: int = 200) -> web.StreamResponse:

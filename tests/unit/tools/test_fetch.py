@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import ssl
 import zlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -233,3 +236,51 @@ def test_checking_refuses_as_fetching_would() -> None:
             asyncio.run(fetcher.check(url))
     with pytest.raises(FetchFailed):
         asyncio.run(fetcher.check("http://nowhere.test/"))
+
+
+def test_certificates_are_checked_and_the_name_is_sent_to_the_pinned_address(tmp_path: Path) -> None:
+    seen: list[str | None] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(self_signed(tmp_path, NAME))
+    context.sni_callback = lambda _, name, __: seen.append(name)
+
+    async def go() -> None:
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        site = Site({})
+        site.port = port
+        fetcher = site.fetcher()
+        with pytest.raises(FetchFailed, match="certificate"):
+            await fetcher.get(f"https://{NAME}:{port}/")
+        await fetcher.close()
+        server.close()
+
+    asyncio.run(go())
+    assert seen == [NAME]
+
+
+def self_signed(folder: Path, name: str) -> Path:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = folder / "both.pem"
+    path.write_bytes(secret + made.public_bytes(serialization.Encoding.PEM))
+    return path

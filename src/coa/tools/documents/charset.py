@@ -26,9 +26,8 @@ def decode(body: bytes, declared: str = "") -> str:
         if body.startswith(mark):
             return body[len(mark) :].decode(name, "replace")
     named = [name for name in (_of_header(declared), _of_page(body)) if name]
-    if any(name.startswith(("iso2022", "utf_7", "hz")) for name in named):
-        named = [name for name in named if name != "utf_7"]  # only ever used to smuggle text past filters
-        for name in named:
+    for name in named:
+        if name.startswith(("iso2022", "hz")):  # these look like ASCII, and so like UTF-8
             return body.decode(name, "replace")
     try:
         return body.decode("utf-8")
@@ -71,5 +70,5 @@ def _known(name: str) -> str | None:
 
 
 def _is_text(name: str) -> bool:
-    """Not one of Python's byte-to-byte codecs, some of which unpack bombs."""
-    return getattr(codecs.lookup(name), "_is_text_encoding", True) and name not in ("idna", "punycode")
+    """Not one of Python's byte-to-byte codecs, some of which unpack bombs, nor UTF-7, which only smuggles."""
+    return getattr(codecs.lookup(name), "_is_text_encoding", True) and name not in ("idna", "punycode", "utf-7")

@@ -133,6 +133,8 @@ class McpServer:
                     client, tools = await asyncio.shield(ready)
             except BaseException as error:
                 await _end(owner)
+                if ready.done() and not ready.cancelled():
+                    ready.exception()  # looked at, so that nobody complains that it was not
                 if isinstance(error, TimeoutError):
                     raise McpFailed(f"it did not start within {self.settings.start_s:g} seconds") from error
                 if not isinstance(error, Exception):
