@@ -19,7 +19,7 @@ from coa.tools.endpoint import ChatEndpoint
 from coa.tools.web.jina import JinaReader
 from coa.trajectory import OBSERVATION, Task, load_profile, parse, render
 from support import papers
-from support.site import ARTICLE, Names, Recorder, Site, answer, bombs, endless, moved, trickle
+from support.site import ARTICLE, Names, Recorder, Site, answer, bombs, endless, moved, silent, trickle
 
 CONTEXT = ToolContext(Task(id="t", question="How high is the lighthouse of Vell?"), "I need the height.")
 Use = Callable[[Site, CrawlPage], Awaitable[Any]]
@@ -159,6 +159,18 @@ def test_robots_that_cannot_be_read_mean_no_and_missing_ones_mean_yes() -> None:
     down = {"/robots.txt": answer("down", status=503), "/a": answer(ARTICLE)}
     assert "robots.txt cannot be read" in crawl(down, "/a").text
     assert crawl({"/a": answer(ARTICLE)}, "/a").ok
+
+
+def test_robots_that_were_not_waited_for_are_asked_again() -> None:
+    async def use(site: Site, tool: CrawlPage) -> Observation:
+        site.pages["/robots.txt"] = silent
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await tool.call({"items": [f"{site.url}/a"]}, CONTEXT)
+        site.pages["/robots.txt"] = answer("User-agent: *\nDisallow: /", "text/plain")
+        return await tool.call({"items": [f"{site.url}/a"]}, CONTEXT)
+
+    assert "robots.txt asks" in with_site({"/a": answer(ARTICLE)}, use).text
 
 
 def test_robots_are_asked_for_once_a_host() -> None:

@@ -130,7 +130,7 @@ class Fetcher:
         except aiohttp.SocketTimeoutError as error:
             raise FetchFailed(f"nothing came for {rules.silence_s:g} seconds", transient=True) from error
         except TimeoutError as error:
-            raise FetchFailed(f"no complete answer within {rules.total_s:g} seconds", transient=True) from error
+            raise FetchFailed(f"no complete answer within {rules.total_s:g} seconds") from error
         except BadBody as error:
             raise FetchFailed(str(error)) from error
         except aiohttp.ClientConnectorDNSError as error:

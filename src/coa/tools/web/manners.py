@@ -83,20 +83,20 @@ class Manners:
         return min(host.robots.crawl_delay(AGENT) or 0.0, _LONGEST_DELAY_S)
 
     async def _fetch_robots(self, host: _Host, url: URL) -> None:
-        host.robots, host.forbidden = None, ""
-        host.robots_until = time.monotonic() + _KEPT_S
+        robots, forbidden, kept_s = None, "", _KEPT_S
         try:
             found = await self._fetcher.get(str(url.origin() / "robots.txt"), max_bytes=_ROBOTS_BYTES)
-            host.robots = Protego.parse(found.body.decode("utf-8", "replace"))
+            robots = Protego.parse(found.body.decode("utf-8", "replace"))
         except FetchFailed as error:
-            if error.status is not None and error.status >= 500:
+            if error.status is None:
+                kept_s = 60.0
+            elif error.status >= 500:
                 # As RFC 9309 has it: a site that cannot say is taken to say no.
-                host.forbidden = f"its robots.txt cannot be read ({error})"
-                host.robots_until = time.monotonic() + 60.0
-            elif error.status is None:
-                host.robots_until = time.monotonic() + 60.0
+                forbidden, kept_s = f"its robots.txt cannot be read ({error})", 60.0
         except Refused:
             pass  # a robots.txt that leads inside says nothing about the page
+        # Only now: whoever is interrupted above leaves the question open.
+        host.robots, host.forbidden, host.robots_until = robots, forbidden, time.monotonic() + kept_s
 
     def _host(self, origin: str) -> _Host:
         found = self._hosts.get(origin)
