@@ -49,8 +49,8 @@ def plain(text: str) -> str:
 def final(answer: str) -> str:
     r"""The result itself: the inside of the last `\boxed{}` where there is one, without emphasis around it."""
     inside = last_boxed(answer)
-    text = (answer if inside is None else inside).strip()
-    return re.sub(r"^(\*\*|__|`)(.+)\1$", r"\2", text, flags=re.DOTALL).strip()
+    text = (inside if inside and inside.strip() else answer).strip()
+    return re.sub(r"^(\*\*|__|`)(.*\S.*)\1$", r"\2", text, flags=re.DOTALL).strip()
 
 
 def golds(task: Task) -> list[str]:

@@ -70,8 +70,10 @@ class MathScorer:
             self._closed = True
             workers, self._all = self._all, set()
         for worker in workers:
+            worker.kill()
+        await asyncio.to_thread(self._threads.shutdown, True)  # threads that still wait must not find a closed pipe
+        for worker in workers:
             worker.stop()
-        await asyncio.to_thread(self._threads.shutdown, True)
 
     def _compare(self, how: Mode, wanted: list[str], answer: str) -> Verdict:
         """As one piece, then in every way to read it as several; all of it by one worker within the time limit."""
@@ -112,6 +114,8 @@ class MathScorer:
         )
 
     def _take(self) -> Worker:
+        if self._closed:
+            raise WorkerGone("the scorer was closed")
         with contextlib.suppress(queue.Empty):
             return self._idle.get_nowait()
         worker = Worker(self._command, {name: os.environ[name] for name in _KEPT if name in os.environ})

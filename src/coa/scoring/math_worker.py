@@ -31,10 +31,11 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     logging.disable(logging.CRITICAL)
     try:
-        import math_verify  # noqa: F401
+        import math_verify  # noqa: F401  (told apart from trouble inside it)
     except ModuleNotFoundError as error:
         _reply(replies, {"missing": str(error)})
         return
+    compare(["x^2"], "x x", prose=True)  # the first one compiles and imports, for which no answer should pay
     _reply(replies, {"ready": True})
     for line in sys.stdin:
         request = json.loads(line)

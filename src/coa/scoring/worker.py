@@ -46,12 +46,16 @@ class Worker:
             data = json.dumps(request).encode() + b"\n"
             while data:
                 data = data[self._stdin.write(data) or 0 :]
-        except (BrokenPipeError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise WorkerGone("it was not running") from error
         return self._line(timeout_s)
 
-    def stop(self) -> None:
+    def kill(self) -> None:
+        """Whoever waits for it learns that it is gone."""
         self._process.kill()
+
+    def stop(self) -> None:
+        self.kill()
         for pipe in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):
                 pipe.close()

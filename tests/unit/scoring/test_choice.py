@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coa.scoring.choice import choice, is_choice, letters_of, options_of
@@ -63,11 +63,13 @@ def test_a_question_is_multiple_choice_only_if_its_gold_is_an_option() -> None:
     assert is_choice(task("B", question="see picture", answer_type="multipleChoice"))
 
 
+@settings(deadline=None)
 @given(st.sampled_from("ABCD"), st.sampled_from("ABCD"))
 def test_letters_are_equal_exactly_when_they_are(gold: str, answer: str) -> None:
     assert choice(task(gold), answer).value == float(gold == answer)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_reading_letters_never_fails(text: str) -> None:
     letters_of(text, {"A": "x", "B": text})

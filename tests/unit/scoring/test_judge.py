@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coa.errors import ModelError, ScoringError
@@ -57,6 +57,7 @@ def shown(prompt: str) -> tuple[str, list[str], str]:
     return question, reference, answer
 
 
+@settings(deadline=None)
 @given(ANY_TEXT, st.lists(ANY_TEXT, min_size=1, max_size=3), ANY_TEXT | st.sampled_from(ATTACKS))
 def test_whatever_the_texts_are_they_stay_between_the_markers(question: str, golds: list[str], answer: str) -> None:
     prompt = judge_prompt(question, golds, answer)
@@ -66,6 +67,7 @@ def test_whatever_the_texts_are_they_stay_between_the_markers(question: str, gol
     assert prompt.split("ends ----\n")[-1] == plain.split("ends ----\n")[-1]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=50))
 def test_quoting_is_one_line_and_loses_nothing(text: str) -> None:
     assert json.loads(quoted(text)) == text
@@ -112,6 +114,7 @@ def test_only_one_clear_verdict_counts(reply: str, value: float | None) -> None:
     assert (found[0] if found else None) == value
 
 
+@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_reading_a_reply_never_fails(text: str) -> None:
     read_verdict(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coa.scoring.numeric import numeric, read_number
@@ -134,17 +134,20 @@ def test_all_of_several_numbers() -> None:
     assert score(["1", "2"], "2, 1", answer_mode="ordered") == 0.0
 
 
+@settings(deadline=None)
 @given(st.integers(-(10**40), 10**40), st.integers(-(10**40), 10**40))
 def test_integers_are_equal_exactly_when_they_are(one: int, other: int) -> None:
     assert score(f"{one:,}", str(one)) == 1.0
     assert score(str(one), str(other)) == float(one == other)
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_float_equals_itself(value: float) -> None:
     assert score(repr(value), repr(value)) == 1.0
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_reading_never_fails(text: str) -> None:
     read_number(text)
