@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 from coa.models.base import Context, Sampling
 from coa.models.local import LocalModel
 from coa.models.local.model import load_weights
-from coa.trajectory import Message
+from coa.trajectory import Message, load_profile
+from coa.trajectory.grammar import Grammar, Move, language
 
 ROWS, TURNS, NEW = 32, 3, 24
 OBSERVATION = (
@@ -29,13 +30,17 @@ def main() -> None:
     ]
     observed = tokenizer.encode([OBSERVATION])[0]
     made = ROWS * TURNS * NEW
-    padded = with_tools = plain = float("inf")
+    padded = with_tools = plain = held = float("inf")
+    lang = language(load_profile("nano"))
+    grammar = lang.grammar([Move("think"), Move("plan"), Move("code")], ends_line=True)
     for _ in range(3):  # in turns, the best of each: a shared machine is not equally busy all the time
         model.set_attn_implementation("sdpa")
         padded = min(padded, _padded(model, prompts, observed))
         local = LocalModel(model, tokenizer, name="smollm2", max_rows=ROWS)
         with_tools = min(with_tools, asyncio.run(_runs(local, prompts, observed, turns=TURNS, new=NEW)))
         plain = min(plain, asyncio.run(_runs(local, prompts, observed, turns=1, new=TURNS * NEW)))
+        made_held, seconds = asyncio.run(_held(local, prompts, grammar))
+        held = min(held, seconds / made_held)
         asyncio.run(local.close())
     print(f"{ROWS} runs of {TURNS} turns of {NEW} tokens, observations of {len(observed)} tokens, SmolLM2-135M, fp32")
     print(f"  transformers.generate, padded, turn by turn  {made / padded:7.1f} tokens/s   1.00")
@@ -43,6 +48,9 @@ def main() -> None:
         f"  engine, with tools                           {made / with_tools:7.1f} tokens/s   {padded / with_tools:.2f}"
     )
     print(f"  engine, no tools at all                      {made / plain:7.1f} tokens/s")
+    print(
+        f"  engine, no tools, held to a grammar          {1 / held:7.1f} tokens/s   {plain / made / held:.2f} of that"
+    )
     print(f"  with tools / without: {plain / with_tools:.2f} (goal: at least 0.8);  against generate: at least 2")
 
 
@@ -63,6 +71,19 @@ async def _runs(
     start = time.perf_counter()
     await asyncio.gather(*(one(ids) for ids in prompts))
     return time.perf_counter() - start
+
+
+async def _held(model: LocalModel, prompts: Sequence[Sequence[int]], grammar: Grammar | None) -> tuple[int, float]:
+    """Tokens made and seconds taken; steps may end early, so the first is counted."""
+    sampling = Sampling(SAMPLING.temperature, SAMPLING.top_p, SAMPLING.top_k, TURNS * NEW)
+    start = time.perf_counter()
+    made = await asyncio.gather(
+        *(
+            model.generate(Context([], "", list(ids)), stop=["</never>"], sampling=sampling, grammar=grammar)
+            for ids in prompts
+        )
+    )
+    return sum(one.usage.completion_tokens for one in made), time.perf_counter() - start
 
 
 def _padded(model: PreTrainedModel, prompts: Sequence[Sequence[int]], observed: Sequence[int]) -> float:

@@ -15,7 +15,7 @@ from coa.models.connect import Mode, connect
 from coa.models.tokenizer import smollm2_file
 from coa.runtime import run
 from coa.scoring import JudgeScorer, Verdict
-from coa.trajectory import Limits, Message, Stop, Task, ledger_of, load_profile
+from coa.trajectory import Limits, Message, Stop, Task, Trajectory, check, ledger_of, load_profile
 from support.tokenizers import tokenizer
 from support.tools import searching
 
@@ -111,3 +111,25 @@ def test_a_judge_is_held_to_the_schema_so_that_even_a_small_model_gives_a_verdic
 
     verdict = asyncio.run(judge())
     assert verdict.value in (0.0, 1.0), verdict.reason
+
+
+def test_a_constrained_run_is_legal_on_a_server(server: str) -> None:
+    nano = load_profile("nano")
+
+    async def go() -> Trajectory:
+        model = await connect(server, tokenizer="smollm2")
+        limits = Limits(steps=12, tool_calls=1, model_tokens=240, context_tokens=1500, seconds=240)
+        try:
+            tools = {"web_search": searching()}
+            return await run(
+                "Who wrote the first program?", model, tools, nano, limits=limits, sampling=Sampling(seed=5),
+                constrain="always",
+            )  # fmt: skip
+        finally:
+            await model.close()
+
+    made = asyncio.run(go())
+    assert made.failure is None and made.answer
+    assert check(made.steps, nano) == () and not any(step.repairs for step in made.steps)
+    assert all(step.meta["constrained"] for step in made.steps if step.author == "model")
+    ledger_of(made, tokenizer("smollm2"), nano)

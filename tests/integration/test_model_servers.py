@@ -191,3 +191,54 @@ def test_length_is_told_apart_from_an_end() -> None:
     choice = {"text": "cut", "token_ids": [5], "finish_reason": "length"}
     server.trouble = [lambda request: servers.web.json_response({"choices": [choice]})]
     assert with_server(server, once, tokenizer=tokenizer("smollm2")) is Finish.LENGTH
+
+
+def _rules(body: dict[str, Any], owner: str) -> str:
+    """The grammar, where each server expects it."""
+    field = {
+        "vllm": lambda: body["structured_outputs"]["grammar"],
+        "sglang": lambda: body["sampling_params"]["ebnf"],
+        "llamacpp": lambda: body["grammar"],
+    }
+    return str(field[owner]())
+
+
+@pytest.mark.parametrize("owner", ["vllm", "sglang", "llamacpp"])
+def test_servers_get_a_grammar_only_when_asked_and_a_cut_step_is_closed(owner: str) -> None:
+    steps = iter([("<think>so it", "length"), "</think>", "\n<answer>Ada</answer>"])
+    server = FakeServer(lambda body: next(steps), owner=owner, tokenizer=tokenizer("smollm2"))
+
+    async def held(model: Model) -> Trajectory:
+        return await run("Who?", model, {}, "nano", constrain="always")
+
+    done = with_server(server, held, tokenizer="smollm2")
+    assert [(step.agent, step.text) for step in done.steps] == [("think", "so it"), ("answer", "Ada")]
+    assert all(step.meta["constrained"] and "log_kept" not in step.meta for step in done.steps)
+    first, rest, last = (_rules(body, owner) for body in server.asked)
+    assert first.startswith("root ::= s") and first.count("::=") > 10
+    assert rest == 'root ::= "\\x3C\\x2Fthink\\x3E"\n'
+    assert "think" not in last.split("\n")[1]  # no second thought
+    plain = FakeServer(two_turns, owner="vllm", tokenizer=tokenizer("smollm2"))
+    with_server(plain, ask, tokenizer="smollm2")
+    assert not any("structured_outputs" in body for body in plain.asked)
+
+
+def test_a_server_that_ignores_the_grammar_is_found_out() -> None:
+    server = FakeServer(lambda body: "Certainly! <answer>Ada</answer>", tokenizer=tokenizer("smollm2"))
+
+    async def held(model: Model) -> Trajectory:
+        return await run("Who?", model, {}, "nano", constrain="always")
+
+    done = with_server(server, held, tokenizer="smollm2")
+    assert done.stop is Stop.FAILED and done.failure is not None
+    assert "does not keep to the grammar" in done.failure.message
+
+
+def test_chat_mode_cannot_be_constrained() -> None:
+    server = FakeServer(two_turns, owner="vllm")
+
+    async def held(model: Model) -> Trajectory:
+        return await run("Who?", model, {}, "nano", constrain="always")
+
+    with pytest.raises(ModelError, match="takes no grammar"):
+        with_server(server, held, mode=Mode.CHAT)

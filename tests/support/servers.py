@@ -13,7 +13,8 @@ from aiohttp import web
 from coa.models.tokenizer import TextTokenizer
 
 Handler = Callable[[web.Request], Any]
-Script = Callable[[dict[str, Any]], str]
+Script = Callable[[dict[str, Any]], "str | tuple[str, str]"]
+"""Text, or text and why it ends there."""
 
 
 class FakeServer:
@@ -59,17 +60,18 @@ class FakeServer:
         body = await self._body(request)
         if isinstance(body, web.StreamResponse):
             return body
-        text, _ = self._say({**body["sampling_params"], "prompt": body["input_ids"]})
+        text, finish = self._say({**body["sampling_params"], "prompt": body["input_ids"]})
         assert self.tokenizer
         ids = self.tokenizer.encode([text])[0]
         matched = next(
             (stop for stop in body["sampling_params"]["stop"] if text.endswith(stop)), self.tokenizer.end_of_turn
         )
+        ended = {"type": "stop", "matched": matched} if finish == "stop" else {"type": finish}
 
         def event(begin: int, end: int) -> dict[str, Any]:
             meta = {
                 "output_token_logprobs": [[-0.5, token, None] for token in ids[begin:end]],
-                "finish_reason": {"type": "stop", "matched": matched} if end == len(ids) else None,
+                "finish_reason": ended if end == len(ids) else None,
                 "prompt_tokens": len(body["input_ids"]),
                 "completion_tokens": end,
                 "cached_tokens": 3,
@@ -122,6 +124,8 @@ class FakeServer:
 
     def _say(self, body: dict[str, Any]) -> tuple[str, str]:
         text = self.script(body)
+        if isinstance(text, tuple):
+            return text
         ends = [text.find(stop) + len(stop) for stop in body.get("stop", []) if stop in text]
         return (text[: min(ends)], "stop") if ends else (text, "stop")
 

@@ -14,7 +14,7 @@ from coa.cli.display import display
 from coa.errors import ModelError
 from coa.models.base import Model, Sampling
 from coa.models.price import Price
-from coa.runtime import Chain, Progress, Select, run_many, select
+from coa.runtime import Chain, Constrain, Progress, Select, run_many, select
 from coa.tools import Tool
 from coa.trajectory import Limits, Message, Profile, Task, Trajectory
 from coa.trajectory.types import FrozenDict
@@ -34,6 +34,7 @@ class Setting:
     limits: Limits | None
     price: Price | None
     prompt: Prompt
+    constrain: Constrain = Constrain.AUTO
 
 
 async def watched(setting: Setting, task: Task, *, show: bool) -> Trajectory:
@@ -47,6 +48,7 @@ async def watched(setting: Setting, task: Task, *, show: bool) -> Trajectory:
         limits=setting.limits,
         price=setting.price,
         prompt=setting.prompt(task),
+        constrain=setting.constrain,
         listen=display(setting.profile) if show else None,
     )
     made: list[Trajectory] = []
@@ -72,6 +74,7 @@ async def best_of(setting: Setting, task: Task, count: int, how: Select, judge: 
         limits=setting.limits,
         price=setting.price,
         prompt=setting.prompt,
+        constrain=setting.constrain,
         progress=progress,
     )
 

@@ -43,6 +43,7 @@ async def run_batch(batch: Batch, setting: Setting) -> tuple[Progress, bool]:
         limits=setting.limits,
         price=setting.price,
         prompt=setting.prompt,
+        constrain=setting.constrain,
         progress=progress,
     )
 

@@ -20,8 +20,9 @@ async def open_model(
     mode: Mode = Mode.AUTO,
     tokenizer: str | None = None,
     api_key_env: str = "COA_API_KEY",
+    rows: int = 32,
 ) -> Model:
-    """A server's URL, `smollm2`, a model folder, or a hub id."""
+    """A server's URL, `smollm2`, a model folder, or a hub id. `rows`: how many runs at most go on at a time."""
     if source.startswith(("http://", "https://")):
         return await connect(source, name, mode=mode, tokenizer=tokenizer, api_key_env=api_key_env)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads must not spin
@@ -33,7 +34,7 @@ async def open_model(
             f"running weights in this process needs torch and transformers ({error})",
             cure=f"{sys.executable} -m pip install 'chain-of-agents[local]', or give the URL of a model server",
         ) from error
-    return load_local(source)
+    return load_local(source, max_rows=rows)
 
 
 def price_finder(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -31,7 +33,16 @@ def run(
     ] = "smollm2",
     model_name: Annotated[str | None, typer.Option(help="Which model of the server, if it serves several.")] = None,
     profile: Annotated[str, typer.Option(help="Profile by name or .toml.")] = "web",
-    tool: Annotated[list[str] | None, typer.Option(help="A tool of your own: name=module:factory. Repeatable.")] = None,
+    tool: Annotated[
+        list[str] | None, typer.Option(help="name=setting, or name=module:factory for one of your own. Repeatable.")
+    ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(help="All tools of an MCP server: its command in quotes, or its URL. Repeatable."),
+    ] = None,
+    file: Annotated[
+        list[str] | None, typer.Option(help="A file that the question is about, in this folder. Repeatable.")
+    ] = None,
     mode: Annotated[str, typer.Option(help="How to talk to a server: auto, tokens, or chat.")] = "auto",
     tokenizer: Annotated[
         str | None, typer.Option(help="For token mode, where the server's model does not tell.")
@@ -43,6 +54,9 @@ def run(
     top_p: Annotated[float, typer.Option(min=0, max=1)] = 0.9,
     top_k: Annotated[int, typer.Option(min=0, help="0: all of the vocabulary.")] = 20,
     seed: Annotated[int | None, typer.Option(help="For the same run again, where the model allows it.")] = None,
+    constrain: Annotated[
+        str, typer.Option(help="Hold the model to the protocol: auto (small local models), always, or never.")
+    ] = "auto",
     budget: Annotated[
         list[str] | None, typer.Option(help="Of a run, instead of the profile's: seconds=60, cost=0.1, ... Repeatable.")
     ] = None,
@@ -61,6 +75,10 @@ def run(
     concurrency: Annotated[int, typer.Option(min=1, help="With --tasks: runs at a time.")] = 64,
     limit: Annotated[int | None, typer.Option(min=1, help="With --tasks: only the first so many.")] = None,
     retry_failed: Annotated[bool, typer.Option(help="With --tasks: try the failed runs of --out again.")] = False,
+    cache: Annotated[
+        str, typer.Option(help="Answers of the tools: off, record (keep and use), or replay (never ask).")
+    ] = "off",
+    cache_file: Annotated[Path | None, typer.Option(help="Where they are kept; one file may serve many runs.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Append the trajectories to this .jsonl file, or to the one in this folder.")
     ] = None,
@@ -71,11 +89,15 @@ def run(
     from coa.cli.asking import best_of as pick_best
     from coa.cli.batch import Batch, run_batch, summary
     from coa.cli.display import close
-    from coa.cli.models import load_tools, open_model, price_finder
+    from coa.cli.models import open_model, price_finder
     from coa.cli.terminal import show_warnings
+    from coa.cli.tools import tell_absent
     from coa.models.base import Sampling
     from coa.models.connect import Mode
-    from coa.runtime import Select
+    from coa.runtime import Constrain, Select
+    from coa.tools.cache import CacheMode
+    from coa.tools.recorded import open_cached_tools
+    from coa.tools.task_files import TaskFiles
     from coa.trajectory import JsonlWriter, Stop, load_profile
 
     show_warnings()
@@ -84,40 +106,49 @@ def run(
     if tasks is not None and out is None and not as_json:
         raise typer.BadParameter("--tasks needs --out to keep the runs in, or --json to print them")
     how, talk = _one_of(Select, select, "--select"), _one_of(Mode, mode, "--mode")
-    chosen, toolbox = load_profile(profile), load_tools(tool or [])
+    held, keeping = _one_of(Constrain, constrain, "--constrain"), _one_of(CacheMode, cache, "--cache")
+    chosen = load_profile(profile)
     price = price_finder(price_in, price_cached, price_out, prices)
-    limits, given = _limits(chosen, budget or []), _tasks(question, tasks, limit)
+    limits, given = _limits(chosen, budget or []), _tasks(question, tasks, limit, file or [])
+    for task in given:
+        TaskFiles.from_environment(os.environ).check(task)
+    wanted = (*chosen.tools, *(["read_file"] if any(task.files for task in given) else []))
     prompting = _prompting(_one_of(Prompts, prompt, "--prompt"), prompt_file, given, tasks)
     sampling = Sampling(temperature, top_p, top_k, seed=seed)
-    file = _file(out) if out is not None else None
-    if file is not None:
-        JsonlWriter(file).close()  # that it cannot be written is better known before anything is spent
+    kept = _file(out) if out is not None else None
+    if kept is not None:
+        JsonlWriter(kept).close()  # that it cannot be written is better known before anything is spent
 
     async def go() -> int:
-        asked = await open_model(model, model_name, mode=talk, tokenizer=tokenizer, api_key_env=api_key_env)
-        other = None
-        try:
-            setting = Setting(asked, toolbox, chosen, sampling, limits, price(asked.name), prompting)
+        async with AsyncExitStack() as stack:
+            box = await stack.enter_async_context(
+                open_cached_tools(
+                    tool or [], wanted=wanted, mode=keeping, file=cache_file, mcp=mcp or [], tags=chosen.tags
+                )
+            )
+            tell_absent(box.absent)
+            at_once = concurrency if tasks is not None else best_of
+            asked = await open_model(
+                model, model_name, mode=talk, tokenizer=tokenizer, api_key_env=api_key_env, rows=min(at_once, 32)
+            )
+            stack.push_async_callback(asked.close)
+            setting = Setting(asked, box.tools, chosen, sampling, limits, price(asked.name), prompting, held)
             if tasks is not None:
-                batch = Batch(given, samples, concurrency, file, retry_failed, as_json)
+                batch = Batch(given, samples, concurrency, kept, retry_failed, as_json)
                 progress, ended = await run_batch(batch, setting)
                 typer.echo(summary(progress, batch, ended=ended), err=as_json)
                 return int(progress.failed > 0 or not ended)
             if best_of == 1:
-                done = [await watched(setting, given[0], show=not as_json)]
-            else:
-                if how is Select.JUDGE and judge is not None:
-                    other = await open_model(judge, judge_name, mode=Mode.CHAT, api_key_env=judge_key_env)
-                done = await pick_best(setting, given[0], best_of, how, other)
-        finally:
-            for each in (asked, other):
-                if each is not None:
-                    await each.close()
-        return finish(done)
+                return finish([await watched(setting, given[0], show=not as_json)])
+            other = None
+            if how is Select.JUDGE and judge is not None:
+                other = await open_model(judge, judge_name, mode=Mode.CHAT, api_key_env=judge_key_env)
+                stack.push_async_callback(other.close)
+            return finish(await pick_best(setting, given[0], best_of, how, other))
 
     def finish(done: Sequence[Trajectory]) -> int:
-        if file is not None:
-            with JsonlWriter(file) as writer:
+        if kept is not None:
+            with JsonlWriter(kept) as writer:
                 for trajectory in done:
                     writer.write(trajectory)
         picked = next((t for t in done if t.meta.get("selected")), done[0])
@@ -141,7 +172,7 @@ def _one_of(kind: Callable[[str], Choice], text: str, option: str) -> Choice:
         raise typer.BadParameter(f"{option}: {error}") from error
 
 
-def _tasks(question: str | None, file: Path | None, limit: int | None) -> list[Task]:
+def _tasks(question: str | None, file: Path | None, limit: int | None, attached: Sequence[str]) -> list[Task]:
     from coa.errors import StoreError
     from coa.trajectory import Task
     from coa.trajectory.formats.tasks import content_id, read_tasks
@@ -149,7 +180,9 @@ def _tasks(question: str | None, file: Path | None, limit: int | None) -> list[T
     if (question is None) == (file is None):
         raise typer.BadParameter("give a question, or --tasks FILE")
     if question is not None:
-        return [Task(id=content_id(question, None), question=question)]
+        return [Task(id=content_id(question, None), question=question, files=tuple(attached))]
+    if attached:
+        raise typer.BadParameter("--file belongs to a question; the rows of --tasks name their own files")
     assert file is not None
     found = list(islice(read_tasks(file), limit))
     if not found:

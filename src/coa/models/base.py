@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from coa.trajectory import Message, Tokenizer, Tokens, Usage
+from coa.trajectory.grammar import Grammar
 
 
 class Finish(StrEnum):
@@ -57,6 +58,11 @@ class Generation:
     usage: Usage
     tokens: Tokens | None = None
     """Exactly what was sampled; decodes to `text`."""
+    constrained: bool = False
+    """Whether a grammar kept it from writing anything else."""
+    log_kept: float | None = None
+    """Logarithm of the probability that the grammar left, over all tokens, where the model can tell: the logprobs less
+    this are those of the distribution that was sampled from."""
 
 
 class Model(Protocol):
@@ -78,6 +84,29 @@ class Model(Protocol):
         """Raises `ModelError` and nothing else. `on_text` hears the text so far, time and again where it can stream."""
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Constrained(Model, Protocol):
+    """A model that can be held to a grammar."""
+
+    @property
+    def constrained_by_default(self) -> bool:
+        """Whether it should be where nobody says otherwise."""
+
+    @property
+    def unconstrainable(self) -> str | None:
+        """Why it cannot be after all; None if it can."""
+
+    async def generate(
+        self,
+        context: Context,
+        *,
+        stop: Sequence[str],
+        sampling: Sampling,
+        on_text: Callable[[str], None] | None = None,
+        grammar: Grammar | None = None,
+    ) -> Generation: ...
 
 
 async def complete(model: Model, messages: Sequence[Message], *, sampling: Sampling) -> str:

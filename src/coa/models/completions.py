@@ -7,10 +7,11 @@ from contextlib import aclosing
 from typing import Any
 
 from coa.errors import ModelError
-from coa.models.base import Context, Generation, Sampling
+from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.dialects import PATHS, Answer, Dialect, request
 from coa.models.http import Transport
 from coa.trajectory import Tokenizer, Tokens
+from coa.trajectory.grammar import Grammar
 
 _Listener = Callable[[str], None] | None
 
@@ -33,6 +34,15 @@ class CompletionsModel:
     def tokenizer(self) -> Tokenizer:
         return self._tokenizer
 
+    @property
+    def constrained_by_default(self) -> bool:
+        """What a server runs is rarely small, and a grammar costs it time."""
+        return False
+
+    @property
+    def unconstrainable(self) -> str | None:
+        return None
+
     async def generate(
         self,
         context: Context,
@@ -40,11 +50,13 @@ class CompletionsModel:
         stop: Sequence[str],
         sampling: Sampling,
         on_text: Callable[[str], None] | None = None,
+        grammar: Grammar | None = None,
     ) -> Generation:
         if context.ids is None:
             raise ModelError("token mode needs the context as ids")
         stream = on_text is not None or self._dialect is Dialect.LLAMACPP
-        body = request(self._dialect, self._name, context.ids, stop, sampling, stream=stream)
+        rules = grammar.gbnf() if grammar is not None else None
+        body = request(self._dialect, self._name, context.ids, stop, sampling, stream=stream, rules=rules)
         if stream:
             answer: Answer = await self._transport.retry(lambda: self._streamed(body, on_text))
         else:
@@ -54,10 +66,21 @@ class CompletionsModel:
         if ids and (ids[-1] in self._tokenizer.end_ids or ids[-1] == answer.ended_by):
             ids, logprobs = ids[:-1], logprobs[:-1] if logprobs is not None else None
         text = self._tokenizer.decode(ids)
+        finish = answer.finish(text, stop)
+        if grammar is not None:
+            self._check(text, finish, grammar)
         if on_text:
             on_text(text)
         tokens = Tokens(ids=tuple(ids), logprobs=None if logprobs is None else tuple(logprobs))
-        return Generation(text, answer.finish(text, stop), answer.usage, tokens)
+        return Generation(text, finish, answer.usage, tokens, constrained=grammar is not None)
+
+    def _check(self, text: str, finish: Finish, grammar: Grammar) -> None:
+        """A server that does not know the field ignores it, and the run would only seem to be constrained."""
+        if not grammar.admits(text, whole=finish is not Finish.LENGTH):
+            raise ModelError(
+                f"{self._transport.url} does not keep to the grammar it was sent: {text[:80]!r}",
+                cure="upgrade the server, or use --constrain never",
+            )
 
     async def close(self) -> None:
         await self._transport.close()

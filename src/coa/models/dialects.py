@@ -31,9 +31,16 @@ PATHS: Final = {
 
 
 def request(
-    dialect: Dialect, name: str, ids: Sequence[int], stop: Sequence[str], sampling: Sampling, *, stream: bool
+    dialect: Dialect,
+    name: str,
+    ids: Sequence[int],
+    stop: Sequence[str],
+    sampling: Sampling,
+    *,
+    stream: bool,
+    rules: str | None = None,
 ) -> dict[str, Any]:
-    """The body of a request for ids."""
+    """The body of a request for ids. `rules`: a grammar in GBNF, which all three take."""
     if dialect is Dialect.SGLANG:
         wanted = {
             "temperature": sampling.temperature,
@@ -42,7 +49,7 @@ def request(
             "stop": stop,
             "no_stop_trim": True,
             **beyond_openai(dialect, sampling),
-            **form(dialect, sampling),
+            **form(dialect, sampling, rules),
         }
         if sampling.seed is not None:
             wanted["sampling_seed"] = sampling.seed
@@ -55,7 +62,7 @@ def request(
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         **beyond_openai(dialect, sampling),
-        **form(dialect, sampling),
+        **form(dialect, sampling, rules),
     }
     if sampling.seed is not None:
         body["seed"] = sampling.seed
@@ -80,8 +87,13 @@ def beyond_openai(dialect: Dialect, sampling: Sampling) -> dict[str, Any]:
     return {"top_k": sampling.top_k}
 
 
-def form(dialect: Dialect | None, sampling: Sampling) -> dict[str, Any]:
-    """Asks for JSON of a schema, where one is wanted; `None` is the standard's way."""
+_GRAMMAR: Final = {Dialect.SGLANG: "ebnf", Dialect.LLAMACPP: "grammar"}
+
+
+def form(dialect: Dialect | None, sampling: Sampling, rules: str | None = None) -> dict[str, Any]:
+    """Asks for text of a grammar or JSON of a schema, where one is wanted; `None` is the standard's way."""
+    if rules is not None and dialect is not None:
+        return {_GRAMMAR[dialect]: rules} if dialect in _GRAMMAR else {"structured_outputs": {"grammar": rules}}
     if sampling.json_schema is None:
         return {}
     if dialect is Dialect.SGLANG:

@@ -101,6 +101,25 @@ class TextTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return self._inside.decode(list(ids), skip_special_tokens=False)
 
+    def spellings(self) -> list[bytes | None] | None:
+        """The bytes each id spells inside a text; None for ids that spell none there, such as control tokens.
+
+        None altogether where ids do not spell the same bytes everywhere (WordPiece and its kin).
+        """
+        from coa.models.spelling import speller
+
+        spell = speller(json.loads(self._inside.to_str())["decoder"])
+        if spell is None:
+            return None
+        added = {index: token.content for index, token in self._inside.get_added_tokens_decoder().items()}
+        names = {index: name for name, index in self._inside.get_vocab(with_added_tokens=True).items()}
+        return [
+            None
+            if index in self._special_ids or index not in names
+            else (added[index].encode() if index in added else spell(names[index]))
+            for index in range(max(names) + 1)
+        ]
+
     def split(self, ids: Sequence[int]) -> list[str]:
         whole = self.decode(ids)
         if whole.isascii():  # no character is made of several ids, so each id has a text of its own

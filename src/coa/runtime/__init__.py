@@ -2,6 +2,7 @@
 
 from coa.runtime.best_of import Select, select
 from coa.runtime.chain import Called, Chain, ChainEvent, Observed, run
+from coa.runtime.guide import Constrain
 from coa.runtime.many import Progress, run_many
 
-__all__ = ["Called", "Chain", "ChainEvent", "Observed", "Progress", "Select", "run", "run_many", "select"]
+__all__ = ["Called", "Chain", "ChainEvent", "Constrain", "Observed", "Progress", "Select", "run", "run_many", "select"]

@@ -20,6 +20,7 @@ from coa.errors import CoaError, ModelError
 from coa.models.base import Context, Finish, Generation, Model, Sampling, first_stop
 from coa.models.price import Price
 from coa.runtime import wording
+from coa.runtime.guide import Constrain, Course, Guide, constrained, mark
 from coa.tools import Observation, Tool, ToolContext, call_tool
 from coa.trajectory import (
     OBSERVATION,
@@ -50,6 +51,7 @@ from coa.trajectory import (
 from coa.trajectory.codec import canonical
 from coa.trajectory.profile import describe_added, with_tool
 from coa.trajectory.shapes import read
+from coa.trajectory.types import FrozenDict
 
 ANSWER_TOKENS: Final = 512
 """Kept back for the answer when a budget runs out."""
@@ -99,6 +101,7 @@ async def run(
     price: Price | None = None,
     sample: int = 0,
     listen: Callable[[ChainEvent], None] | None = None,
+    constrain: Constrain | str = Constrain.AUTO,
 ) -> Trajectory:
     """One attempt at one task."""
     chain = Chain(
@@ -112,6 +115,7 @@ async def run(
         price=price,
         sample=sample,
         listen=listen,
+        constrain=constrain,
     )
     return await chain.run()
 
@@ -132,6 +136,7 @@ class Chain:
         price: Price | None = None,
         sample: int = 0,
         listen: Callable[[ChainEvent], None] | None = None,
+        constrain: Constrain | str = Constrain.AUTO,
     ) -> None:
         self._task = Task(id="question", question=task) if isinstance(task, str) else task
         self._model = model
@@ -147,6 +152,9 @@ class Chain:
         self._sample = sample
         self._listen = listen
         self._stops = _stops(self._profile)
+        self._constrained = constrained(model, Constrain(constrain))
+        self._guide = Guide(self._profile, self._tools) if self._constrained is not None else None
+        self._course: Course | None = None
         self._ledger = Ledger(model.tokenizer) if model.tokenizer is not None else None
         self._steps: list[Step] = []
         self._text: list[tuple[Author, str]] = []
@@ -200,16 +208,19 @@ class Chain:
     async def _go_on(self) -> None:
         while True:
             spent = self._spent()
+            if spent is None and self._guide is not None:
+                spent = self._plot()
             if spent is not None:
                 await self._conclude(spent)
                 return
+            stops = self._stops if self._course is None else self._course.stop
             try:
                 async with asyncio.timeout(self._seconds_left()):
-                    generation = await self._generate(self._stops, self._room())
+                    generation = await self._generate(stops, self._room())
             except TimeoutError:  # what it was writing is lost, but there is still time for an answer
                 await self._conclude(Stop.TIME)
                 return
-            stop = await self._act(generation, self._take(generation, self._stops))
+            stop = await self._act(generation, self._take(generation, stops))
             if stop is Stop.ANSWERED:
                 self._stop = stop
                 return
@@ -236,6 +247,8 @@ class Chain:
             return None
         if generation.finish is Finish.LENGTH and generation.text:
             return None  # the next call goes on where this one was cut
+        if generation.constrained and generation.finish is Finish.STOP and last is not None:
+            return None  # a grammar is for one step; another one follows
         self._nudges += 1
         if self._nudges > NUDGES:
             return Stop.UNANSWERED
@@ -306,10 +319,65 @@ class Chain:
         each = price.cost(1, 1)  # written once, and read again when the answer is due
         return left / each if each else math.inf
 
+    def _plot(self) -> Stop | None:
+        """Decide what the next step may be; a reason to stop if there is no room for one."""
+        assert self._guide is not None
+        if self._cut is not None:
+            self._course = self._rest()
+            return None
+        room = min(self._room(), self._limits.model_tokens - self._usage.completion_tokens - self._share())
+        calls = self._usage.tool_calls < self._limits.tool_calls
+        room = min(room, 2 * self._sampling.max_tokens)
+        self._course = self._guide.next(self._state, ends_line=self._ends_line(), room=room, calls=calls)
+        if self._course is not None or not self._guide.leads(self._state, calls=calls):
+            return None  # where the rules lead nowhere the model is left to itself
+        full = self._context_tokens + self._reserve() + room >= self._limits.context_tokens
+        return Stop.CONTEXT if full else Stop.TOKENS
+
+    def _rest(self) -> Course | None:
+        """What is left of a step that the token limit cut: end it as soon as possible."""
+        course, cut = self._course, self._cut
+        rest = course.whole.after(cut.text) if course is not None and cut is not None else None
+        if course is None or rest is None:
+            return None
+        return Course(rest.closing(), course.whole, rest.distance, course.stop)
+
+    def _share(self) -> int:
+        """Of the model's tokens, kept back for the way home."""
+        assert self._guide is not None
+        return max(min(ANSWER_TOKENS, self._limits.model_tokens // 4), self._guide.farthest)
+
+    async def _lead_home(self, reason: Stop) -> bool:
+        """Let the model write the shortest legal way to the answer; False if it did not get there."""
+        for _ in range(len(self._profile.agents) * 2):
+            left = self._limits.model_tokens - self._usage.completion_tokens
+            room = min(left, self._limits.context_tokens - self._context_tokens)
+            calls = self._usage.tool_calls < self._limits.tool_calls
+            assert self._guide is not None
+            if self._cut is not None:
+                self._course = self._rest()
+            else:
+                self._course = self._guide.home(self._state, ends_line=self._ends_line(), room=room, calls=calls)
+            if self._course is None:
+                return False
+            generation = await self._generate(self._course.stop, self._course.tokens)
+            steps = self._take(generation, self._course.stop, led=reason)
+            if not steps or not generation.constrained or self._state.done:
+                return self._state.done
+            if self._state.waiting and self._cut is None:
+                self._observe(await self._call(steps[-1]))
+        return False
+
     async def _conclude(self, reason: Stop) -> None:
         """Open the answer for the model and let it fill it in; else take its last suggestion."""
         self._stop = reason
-        self._cut = None
+        try:
+            if self._guide is not None and await self._lead_home(reason):
+                return
+        except ModelError:
+            self._fall_back()
+            return
+        self._course = self._cut = None
         opening = ("" if self._ends_line() else "\n") + "<answer>"
         self._write(Author.ENVIRONMENT, opening, len(self._steps))
         self.doing = "writing the final answer"
@@ -340,7 +408,8 @@ class Chain:
     async def _generate(self, stop: Sequence[str], room: int, *, given: str = "") -> Generation:
         self.doing = "waiting for the model"
         sampling = self._sampling
-        limit = min(sampling.max_tokens, room)
+        course = self._course
+        limit = min(sampling.max_tokens, room) if course is None else course.tokens
         turns = [(author is Author.MODEL, "".join(text for _, text in group))
                  for author, group in groupby(self._text, key=lambda piece: piece[0])]  # fmt: skip
         context = Context(
@@ -349,13 +418,15 @@ class Chain:
             ids=self._ledger.ids if self._ledger is not None else None,
             turns=turns,
         )
+        setting = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, limit, sampling.seed)
+        on_text = None if self._listen is None else self._preview(self._listen, given)
         try:
-            generation = await self._model.generate(
-                context,
-                stop=stop,
-                sampling=Sampling(sampling.temperature, sampling.top_p, sampling.top_k, limit, sampling.seed),
-                on_text=None if self._listen is None else self._preview(self._listen, given),
-            )
+            if self._constrained is not None and course is not None:
+                generation = await self._constrained.generate(
+                    context, stop=stop, sampling=setting, on_text=on_text, grammar=course.grammar
+                )
+            else:
+                generation = await self._model.generate(context, stop=stop, sampling=setting, on_text=on_text)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # answers of any shape
             raise ModelError(f"the model's answer cannot be used: {type(error).__name__}: {error}") from error
         used = generation.usage
@@ -366,7 +437,9 @@ class Chain:
             self._context_tokens = generation.usage.prompt_tokens + generation.usage.completion_tokens
         return generation
 
-    def _take(self, generation: Generation, stop: Sequence[str], *, given: str = "") -> tuple[Step, ...]:
+    def _take(
+        self, generation: Generation, stop: Sequence[str], *, given: str = "", led: Stop | None = None
+    ) -> tuple[Step, ...]:
         """Read what was written into steps, each with the ids it was sampled as."""
         new, tokens = generation.text, generation.tokens
         before = self._cut or _Cut(
@@ -384,11 +457,14 @@ class Chain:
         steps = parser.steps
         if whole is not None and self._ledger is not None and steps:
             steps = self._with_tokens(steps, whole, before.ends_line)
+        if generation.constrained:
+            made = mark(generation.log_kept, led)
+            steps = tuple(step.model_copy(update={"meta": FrozenDict({**step.meta, **made})}) for step in steps)
         for step in steps:
             self._keep(step)
             self._tell(step)
         self._cut = None
-        if generation.finish is Finish.LENGTH and not given:
+        if generation.finish is Finish.LENGTH and not given and not found:
             self._cut = _Cut(before.steps, before.state, text, whole, before.ends_line)
         if new:
             self._text.append((Author.MODEL, new))
@@ -432,7 +508,8 @@ class Chain:
         return text
 
     def _reserve(self) -> int:
-        return min(ANSWER_TOKENS, self._limits.context_tokens // 8)
+        way_home = self._guide.farthest if self._guide is not None else 0
+        return max(min(ANSWER_TOKENS, self._limits.context_tokens // 8), way_home)
 
     def _append(self, step: Step) -> None:
         """A step of the environment's."""

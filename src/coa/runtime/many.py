@@ -14,6 +14,7 @@ from coa.models.base import Model, Sampling
 from coa.models.price import Price
 from coa.runtime.best_of import agrees
 from coa.runtime.chain import Chain, refuse_unpriced
+from coa.runtime.guide import Constrain, constrained
 from coa.tools import Tool, being_cancelled
 from coa.trajectory import (
     Failure,
@@ -124,6 +125,7 @@ async def run_many(
     progress: Progress | None = None,
     retry_failed: bool = False,
     watch_s: float = 300.0,
+    constrain: Constrain | str = Constrain.AUTO,
 ) -> AsyncGenerator[Trajectory, None]:
     """Trajectories as they finish, `samples` for each task.
 
@@ -132,6 +134,7 @@ async def run_many(
     """
     refuse_unpriced(limits or (load_profile(profile) if isinstance(profile, str) else profile).limits, price)
     progress = progress or Progress()
+    constrained(model, Constrain(constrain))  # a model that cannot is told once, not in every run
     if out is not None and retry_failed:
         set_aside(out, (Stop.FAILED, Stop.INTERRUPTED))
     writer = JsonlWriter(out) if out is not None else None
@@ -152,6 +155,7 @@ async def run_many(
             prompt=prompt(task) if prompt else None,
             price=price,
             sample=number,
+            constrain=constrain,
         )
         progress.running[task.id, number] = (time.monotonic(), chain)
         return await chain.run()

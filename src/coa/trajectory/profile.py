@@ -143,7 +143,7 @@ class Profile(Frozen):
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Profile:
-        if problems := list(_contradictions(self)):
+        if problems := list(_contradictions(self)) or list(_exhausted(self)):
             raise ValueError("; ".join(problems))
         return self
 
@@ -195,7 +195,9 @@ def with_tool(profile: Profile, tag: str, *, title: str, does: str, shape: Shape
         return bool(known & set(agent.next)) if known else bool(agent.next)
 
     agents = {
-        name: agent.model_copy(update={"next": (*agent.next, tag)}) if leads_to_tools(agent) else agent
+        name: agent.model_copy(update={"next": (*agent.next, tag), "verdict": _leading_to(agent.verdict, known, tag)})
+        if leads_to_tools(agent)
+        else agent
         for name, agent in profile.agents.items()
     }
     agents[tag] = Agent(
@@ -212,6 +214,18 @@ def with_tool(profile: Profile, tag: str, *, title: str, does: str, shape: Shape
         return Profile.model_validate({**profile.model_dump(), "agents": agents, "start": start})
     except ValidationError as error:
         raise ProfileError(f"the tool {tag!r} cannot join the profile: {error.errors()[0]['msg']}") from error
+
+
+def _leading_to(verdict: Verdict | None, known: set[str], tag: str) -> Verdict | None:
+    """The verdict with one more tool wherever it leads to a tool that is known."""
+    if verdict is None:
+        return None
+    longer = {
+        name: (*names, tag)
+        for name, names in (("passed", verdict.passed), ("failed", verdict.failed))
+        if known & set(names)
+    }
+    return verdict.model_copy(update=longer)
 
 
 def describe_added(before: Profile, after: Profile) -> dict[str, JsonValue]:
@@ -393,6 +407,48 @@ def _reachable(profile: Profile, start: Iterable[str]) -> set[str]:
             seen.add(tag)
             waiting.extend(_ways(profile.agents[tag]))
     return seen
+
+
+_MOST_STATES: Final = 5_000
+"""Where counting makes more states than this, corners are not looked for."""
+
+
+def _exhausted(profile: Profile) -> Iterable[str]:
+    """Turns after which nobody can ever act, because `max` is used up on every way that leads there."""
+    agents = profile.agents
+    limited = [tag for tag, agent in agents.items() if agent.max is not None]
+    seen: set[tuple[str, tuple[int, ...]]] = set()
+    going_on: set[tuple[str, tuple[str, ...]]] = set()
+    waiting = [(profile.start, (0,) * len(limited))]
+    while waiting and len(seen) <= _MOST_STATES:
+        allowed, counts = waiting.pop()
+        for tag in allowed:
+            at = limited.index(tag) if tag in limited else None
+            if at is not None and counts[at] >= (agents[tag].max or 0):
+                continue
+            after = counts if at is None else (*counts[:at], counts[at] + 1, *counts[at + 1 :])
+            if (tag, after) in seen:
+                continue
+            seen.add((tag, after))
+            for turn in _turns(agents[tag]):
+                if any(name not in limited or after[limited.index(name)] < (agents[name].max or 0) for name in turn):
+                    going_on.add((tag, turn))
+                    waiting.append((turn, after))
+    if len(seen) > _MOST_STATES:
+        return
+    for tag in dict.fromkeys(tag for tag, _ in seen):
+        for turn in _turns(agents[tag]):
+            if (tag, turn) not in going_on:
+                yield f"`max` lets nobody act after `{tag}` where {_either(turn)} should follow"
+
+
+def _turns(agent: Agent) -> list[tuple[str, ...]]:
+    """Who may follow, for each verdict the agent can come to."""
+    if agent.kind is Kind.ANSWER:
+        return []
+    if agent.verdict is None:
+        return [agent.next]
+    return list(dict.fromkeys([agent.verdict.passed or agent.next, agent.verdict.failed]))
 
 
 def _ways(agent: Agent) -> tuple[str, ...]:

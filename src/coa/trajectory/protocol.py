@@ -91,27 +91,31 @@ class State:
         if self.waiting:
             wrong.append((Rule.MISSING_OBSERVATION, f"<{step.agent}> before {self.waiting} was answered"))
         if agent.kind is Kind.THOUGHT:
-            return self._with(thought=True), wrong
+            return self.after(step.agent), wrong
         wrong += self._out_of_order(step.agent)
         if isinstance(slip := read(agent.shape, step.text), Slip):
             wrong.append((Rule.SHAPE, f"<{step.agent}>: {slip.message}"))
+        passed = agent.verdict.holds(step.text) if agent.verdict is not None else None
+        if agent.verdict is not None and passed is None:
+            wrong.append((Rule.VERDICT_UNREADABLE, f"<{step.agent}> {agent.verdict.describe()}; none was found"))
+        return self.after(step.agent, passed), wrong
+
+    def after(self, tag: str, passed: bool | None = None) -> State:
+        """The state once that agent has acted; `passed` is its verdict, where it has one that could be read."""
+        agent = self.profile.agents[tag]
+        if agent.kind is Kind.THOUGHT:
+            return self._with(thought=True)
         allowed = agent.next
-        if agent.verdict is not None:
-            verdict = agent.verdict.holds(step.text)
-            if verdict is None:
-                wrong.append((Rule.VERDICT_UNREADABLE, f"<{step.agent}> {agent.verdict.describe()}; none was found"))
-            else:
-                allowed = (agent.verdict.passed if verdict else agent.verdict.failed) or agent.next
-        counts = {**self.counts, step.agent: self.counts.get(step.agent, 0) + 1}
-        after = State(
+        if agent.verdict is not None and passed is not None:
+            allowed = (agent.verdict.passed if passed else agent.verdict.failed) or agent.next
+        return State(
             profile=self.profile,
-            last=step.agent,
+            last=tag,
             allowed=allowed,
-            waiting=step.agent if agent.kind is Kind.TOOL else None,
-            counts=counts,
+            waiting=tag if agent.kind is Kind.TOOL else None,
+            counts={**self.counts, tag: self.counts.get(tag, 0) + 1},
             done=self.done or agent.kind is Kind.ANSWER,
         )
-        return after, wrong
 
     def _observe(self, step: Step) -> tuple[State, list[tuple[Rule, str]]]:
         if step.author is Author.MODEL:

@@ -223,7 +223,7 @@ def test_choosing_follows_the_distribution() -> None:
     # temperature 0.5 squares the odds: 25 : 9 : 4 of 38
     cold = Sampling(temperature=0.5, top_p=1.0, top_k=0)
     assert [choose(logits, [cold], [draw])[0][0] for draw in (0.65, 0.67, 0.89, 0.90)] == [0, 1, 1, 2]
-    tokens, logprobs = choose(logits, [Sampling(temperature=0)], [0.9])
+    tokens, logprobs, _ = choose(logits, [Sampling(temperature=0)], [0.9])
     assert tokens == [0] and logprobs == pytest.approx([torch.tensor(0.5).log().item()])
 
 

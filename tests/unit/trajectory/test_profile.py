@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from coa.errors import ProfileError
-from coa.trajectory import Kind, Parser, Profile, Task, check, load_profile, parse, render
-from coa.trajectory.profile import SHIPPED, describe_rules
+from coa.trajectory import Kind, Parser, Profile, Shape, Task, check, load_profile, parse, render
+from coa.trajectory.profile import SHIPPED, describe_rules, with_tool
 
 OWN = """
 name = "lab"
@@ -175,3 +175,21 @@ def test_prompt_and_parser_agree_on_the_tags() -> None:
             parser.feed(f"<{tag}>x</{tag}>")
             parser.finish()
             assert [step.agent for step in parser.steps] == [tag]
+
+
+def test_a_limit_that_leaves_nobody_to_follow_a_verdict_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('extends = "web"\n[agents.plan]\nmax = 1\n')
+    with pytest.raises(ProfileError, match="`max` lets nobody act after `reflection` where plan should follow"):
+        load_profile(path)
+    path.write_text('extends = "web"\n[agents.plan]\nmax = 2\n')
+    assert load_profile(path).agents["plan"].max == 2
+
+
+def test_a_tool_that_joins_follows_the_verdicts_that_lead_to_tools() -> None:
+    nano = with_tool(load_profile("nano"), "lookup", title="Lookup", does="looks up.", shape=Shape())
+    verdict = nano.agents["double_check"].verdict
+    assert verdict is not None and "lookup" in verdict.failed and "lookup" not in verdict.passed
+    web = with_tool(load_profile("web"), "lookup", title="Lookup", does="looks up.", shape=Shape())
+    verdict = web.agents["double_check"].verdict
+    assert verdict is not None and verdict.failed == ("plan",)

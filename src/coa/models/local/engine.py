@@ -12,20 +12,26 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import torch
 from transformers import PreTrainedModel
 
 from coa.models.base import Finish, Sampling
+from coa.models.local.masks import Masks
 from coa.models.local.sampling import choose
 from coa.models.local.slots import NAME, Chunk, Slots, Step
 from coa.trajectory import Tokenizer
+from coa.trajectory.grammar import Grammar
+from coa.trajectory.grammar.language import DONE, FAR
 
 log = logging.getLogger(__name__)
 CHUNK_TOKENS: Final = 256
 """New text taken in per step beside the decoding rows."""
 LENGTH_STEP: Final = 256
+FEW_ROWS: Final = 4
+"""From so many rows on the other layout of the weights pays; a single row is 30 % slower with it."""
 _TAIL_TOKENS: Final = 48
 """How many of the last tokens are searched for a stop string."""
 _SHARED: Final = 16
@@ -39,6 +45,8 @@ class Result:
     finish: Finish
     computed: int
     """How many tokens of the context had to be computed; the others were remembered."""
+    log_kept: float | None = None
+    """Logarithm of the probability that the grammar left, over all tokens; None where there was no grammar."""
 
 
 @dataclass(eq=False)
@@ -50,8 +58,17 @@ class Request:
     sampling: Sampling
     done: Callable[[Result | Exception], None]
     on_text: Callable[[str], None] | None = None
+    grammar: Grammar | None = None
     cancelled: bool = False
-    random: random.Random = field(default_factory=random.Random)
+    random: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """The same draws from the start; other ones after another context, or all steps of a run would draw alike."""
+        seed = self.sampling.seed
+        self.random = random.Random(None if seed is None else f"{seed}/{len(self.ids)}")
 
 
 @dataclass(eq=False)
@@ -66,6 +83,9 @@ class Row:
     """Where the sampled tokens begin."""
     recomputed: int = 0
     logprobs: list[float] = field(default_factory=list)
+    place: int | None = None
+    """Where in the request's grammar it is; None without one."""
+    log_kept: float = 0.0
     used: int = 0
     """When it was last busy, for choosing whom to forget."""
 
@@ -78,20 +98,29 @@ class Engine:
     """Runs in a thread of its own; `submit` from anywhere."""
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: Tokenizer, *, max_rows: int = 32, kv_bytes: int = 2 << 30
+        self,
+        model: PreTrainedModel,
+        tokenizer: Tokenizer,
+        *,
+        max_rows: int = 32,
+        kv_bytes: int = 2 << 30,
+        idle_s: float = 120.0,
     ) -> None:
+        """`idle_s`: how long resting rows are remembered when there is nothing at all to do."""
         model.train(False)
         model.set_attn_implementation(NAME)
         self._decoder = model.get_decoder()  # type: ignore[no-untyped-call]
         self._head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
         self._device = next(model.parameters()).device
-        if self._device.type == "cpu":
+        if self._device.type == "cpu" and max_rows >= FEW_ROWS:
             lay_out_for_few_rows(model)
         self._tokenizer = tokenizer
         self._ends = _ends(model, tokenizer)
         self._max_rows = max_rows
         self._kv_bytes = kv_bytes
+        self._idle_s = idle_s
         self._slots = Slots(model, count=max_rows, length=LENGTH_STEP)
+        self._masks: Masks | None = None
         self._rows: list[Row] = []
         self._waiting: list[Request] = []
         self._inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
@@ -99,6 +128,12 @@ class Engine:
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="coa-engine", daemon=True)
         self._thread.start()
+
+    @cached_property
+    def spellings(self) -> Sequence[bytes | None] | None:
+        """The bytes of each token; None where they cannot be told, and no grammar can be followed."""
+        spellings = getattr(self._tokenizer, "spellings", None)
+        return spellings() if spellings is not None else None
 
     @property
     def longest(self) -> int:
@@ -134,7 +169,11 @@ class Engine:
         """False when it is time to end. Waits only when there is nothing to do."""
         idle = not self._waiting and not any(row.request for row in self._rows)
         while idle or not self._inbox.empty():
-            request = self._inbox.get()
+            try:
+                request = self._inbox.get(timeout=self._idle_s)
+            except queue.Empty:
+                self._forget()
+                request = self._inbox.get()
             if request is None:
                 self._fail_all(RuntimeError("the engine was closed"))
                 return False
@@ -199,6 +238,7 @@ class Engine:
             self._rows.append(row)
         row.ids, row.request = list(request.ids), request
         row.started, row.logprobs, row.recomputed = len(request.ids), [], len(request.ids) - row.computed
+        row.place, row.log_kept = request.grammar.start if request.grammar else None, 0.0
         return True
 
     def _free_slot(self) -> int | None:
@@ -223,13 +263,19 @@ class Engine:
         ranked = sorted(self._rows, key=lambda row: (row.request is None, -row.used))
         for row in ranked[count:]:
             if row.request is not None:  # no room beside the others: it starts again when there is
-                row.request.random = random.Random(row.request.sampling.seed)
+                row.request.begin_again()
                 self._waiting.append(row.request)
         self._rows = ranked[:count]
         kept = [(row.slot, row.computed) for row in self._rows]
         self._slots.resize(count=count, length=length, keep=kept)
         for slot, row in enumerate(self._rows):
             row.slot = slot
+
+    def _forget(self) -> None:
+        """Nobody has come for long: give the memory of long rows back."""
+        if self._slots.length > LENGTH_STEP:
+            self._rows = []
+            self._slots.resize(count=self._max_rows, length=LENGTH_STEP, keep=[])
 
     # ---- one forward pass
 
@@ -294,12 +340,37 @@ class Engine:
         requests = [row.request for row in rows]
         settings = [request.sampling for request in requests if request]
         draws = [request.random.random() for request in requests if request]
-        tokens, logprobs = choose(logits, settings, draws)
-        for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
+        tokens, logprobs, kept = choose(logits, settings, draws, self._allowed(rows, logits.shape[-1]))
+        for row, token, logprob, mass in zip(rows, tokens, logprobs, kept, strict=True):
             row.ids.append(token)
             row.logprobs.append(logprob)
+            row.log_kept += mass
             row.used = self._clock
+            self._advance(row, token)
             self._finish_if_done(row, token)
+
+    def _allowed(self, rows: Sequence[Row], width: int) -> torch.Tensor | None:
+        """[rows, vocabulary]: what each row's grammar lets through with the tokens it has left; None for everything."""
+        if all(row.place is None for row in rows):
+            return None
+        if self._masks is None:
+            self._masks = Masks(self.spellings or (), width, self._device)
+        allowed = torch.ones((len(rows), width), dtype=torch.bool, device=self._device)
+        for at, row in enumerate(rows):
+            if row.place is None or row.request is None or row.request.grammar is None:
+                continue
+            left = row.request.sampling.max_tokens - (len(row.ids) - row.started)
+            need, least = self._masks.need(row.request.grammar.language, row.place)
+            if least <= min(left, FAR - 1):
+                torch.le(need, min(left, FAR - 1), out=allowed[at])
+            else:  # no token spells what has to come, or it cannot be spelled in time
+                row.place = None
+        return allowed
+
+    def _advance(self, row: Row, token: int) -> None:
+        if row.place is not None and row.request is not None and row.request.grammar is not None:
+            assert self._masks is not None
+            row.place = self._masks.after(row.request.grammar.language, row.place, token)
 
     def _finish_if_done(self, row: Row, token: int) -> None:
         request = row.request
@@ -310,7 +381,7 @@ class Engine:
             finish = Finish.END
         else:
             tail = self._tokenizer.decode(sampled[-_TAIL_TOKENS:])
-            if any(word in tail for word in request.stop):
+            if row.place == DONE or any(word in tail for word in request.stop):
                 finish = Finish.STOP
             elif len(sampled) >= request.sampling.max_tokens:
                 finish = Finish.LENGTH
@@ -324,7 +395,8 @@ class Engine:
             sampled, logprobs = sampled[:-1], logprobs[:-1]
             row.ids.pop()
             row.computed = min(row.computed, len(row.ids))
-        request.done(Result(sampled, logprobs, finish, row.recomputed))
+        log_kept = None if row.place is None else row.log_kept
+        request.done(Result(sampled, logprobs, finish, row.recomputed, log_kept))
 
 
 def lay_out_for_few_rows(model: PreTrainedModel) -> None:

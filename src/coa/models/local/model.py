@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 import torch
 from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
@@ -16,15 +16,27 @@ from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.local.engine import Engine, Request, Result
 from coa.models.tokenizer import SMOLLM2, TextTokenizer, cache_folder, load_tokenizer, smollm2_file
 from coa.trajectory import Tokenizer, Tokens, Usage
+from coa.trajectory.grammar import Grammar
+
+SMALL: Final = 1_000_000_000
+"""Parameters from which on a model is trusted to keep to the protocol by itself."""
 
 
 class LocalModel:
     """A causal LM in this process. Many `generate` calls at once share its batches."""
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: Tokenizer, *, name: str, max_rows: int = 32, kv_bytes: int = 2 << 30
+        self,
+        model: PreTrainedModel,
+        tokenizer: Tokenizer,
+        *,
+        name: str,
+        max_rows: int = 32,
+        kv_bytes: int = 2 << 30,
+        constrained_by_default: bool = False,
     ) -> None:
         self._name = name
+        self._constrained_by_default = constrained_by_default
         self._tokenizer = tokenizer
         self._engine = Engine(model, tokenizer, max_rows=max_rows, kv_bytes=kv_bytes)
 
@@ -36,6 +48,16 @@ class LocalModel:
     def tokenizer(self) -> Tokenizer:
         return self._tokenizer
 
+    @property
+    def constrained_by_default(self) -> bool:
+        return self._constrained_by_default
+
+    @property
+    def unconstrainable(self) -> str | None:
+        if self._engine.spellings is None:
+            return f"the tokens of {self._name} do not spell the same text everywhere"
+        return None
+
     async def generate(
         self,
         context: Context,
@@ -43,6 +65,7 @@ class LocalModel:
         stop: Sequence[str],
         sampling: Sampling,
         on_text: Callable[[str], None] | None = None,
+        grammar: Grammar | None = None,
     ) -> Generation:
         if context.ids is None:
             raise ModelError("a local model needs the context as ids")
@@ -54,7 +77,7 @@ class LocalModel:
             sampling=sampling,
             done=lambda result: _settle(loop, future, result),
             on_text=None if on_text is None else _in_loop(loop, on_text),
-            random=random.Random(sampling.seed),
+            grammar=grammar,
         )
         try:
             self._engine.submit(request)
@@ -72,7 +95,8 @@ class LocalModel:
         )
         text = self._tokenizer.decode(result.ids)
         tokens = Tokens(ids=tuple(result.ids), logprobs=tuple(result.logprobs))
-        return Generation(text, result.finish, usage, tokens)
+        constrained = result.log_kept is not None
+        return Generation(text, result.finish, usage, tokens, constrained=constrained, log_kept=result.log_kept)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._engine.close)
@@ -100,9 +124,12 @@ def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Result], res
 
 
 def load_local(source: str | Path, *, max_rows: int = 32, kv_bytes: int = 2 << 30) -> LocalModel:
-    """`smollm2`, a model folder, or a hub id."""
+    """`smollm2`, a model folder, or a hub id. Small models are held to the protocol unless a run says otherwise."""
     model, tokenizer = load_weights(source)
-    return LocalModel(model, tokenizer, name=str(source), max_rows=max_rows, kv_bytes=kv_bytes)
+    small = sum(weight.numel() for weight in model.parameters()) < SMALL
+    return LocalModel(
+        model, tokenizer, name=str(source), max_rows=max_rows, kv_bytes=kv_bytes, constrained_by_default=small
+    )
 
 
 def load_weights(source: str | Path) -> tuple[PreTrainedModel, TextTokenizer]:

@@ -1,0 +1,71 @@
+"""Which tokens a grammar lets through: each state of its automaton against the whole vocabulary, worked out once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from coa.trajectory.grammar.language import DEAD, FAR, Language
+
+_KEPT: Final = 512
+"""States whose vocabulary is remembered."""
+
+
+class Masks:
+    """For one vocabulary. `need` tells for each token how many more are needed at most if it comes next, itself
+    included, until the step can end: what exceeds the tokens left may not come."""
+
+    def __init__(self, spellings: Sequence[bytes | None], width: int, device: torch.device) -> None:
+        self._spellings = spellings
+        self._width, self._device = width, device
+        # The longest first, so that each further byte concerns a shorter stretch of the list.
+        order = sorted((n for n, s in enumerate(spellings) if s), key=lambda n: -len(spellings[n] or b""))
+        self._order = torch.tensor(order)
+        spelled = [spellings[n] or b"" for n in order]
+        self._columns = [
+            torch.tensor([s[at] for s in spelled[: sum(len(s) > at for s in spelled)]])
+            for at in range(len(spelled[0]) if spelled else 0)
+        ]
+        self._tables: WeakKeyDictionary[Language, Tensor] = WeakKeyDictionary()
+        self._known: OrderedDict[tuple[int, int], tuple[Language, Tensor, int]] = OrderedDict()
+
+    def need(self, language: Language, state: int) -> tuple[Tensor, int]:
+        """[vocabulary], int16, `FAR` for tokens that may not come; and the least of it."""
+        key = (id(language), state)
+        found = self._known.get(key)
+        if found is None:
+            need = self._work_out(language, state)
+            found = self._known[key] = (language, need, int(need.min()))
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(key)
+        return found[1], found[2]
+
+    def after(self, language: Language, state: int, token: int) -> int:
+        spelled = self._spellings[token] if token < len(self._spellings) else None
+        return language.walk(state, spelled) if spelled else DEAD
+
+    def _work_out(self, language: Language, state: int) -> Tensor:
+        table = self._table(language)
+        reached = torch.full((len(self._order),), state, dtype=torch.long)
+        for column in self._columns:
+            size = len(column)
+            reached[:size] = table[reached[:size] * 256 + column]
+        distance = torch.tensor(language.distance, dtype=torch.int16)[reached]
+        need = torch.full((self._width,), FAR, dtype=torch.int16)
+        need[self._order] = torch.where(distance < FAR, distance + 1, FAR).to(torch.int16)
+        return need.to(self._device)
+
+    def _table(self, language: Language) -> Tensor:
+        table = self._tables.get(language)
+        if table is None or len(table) < len(language.table):
+            # A copy: an array that lends its buffer could not grow.
+            table = torch.frombuffer(bytearray(language.table), dtype=torch.int32).long()
+            self._tables[language] = table
+        return table
