@@ -47,7 +47,7 @@ def server() -> Iterator[str]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     yield address[0]
     stop.set()
     thread.join()

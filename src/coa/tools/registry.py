@@ -20,7 +20,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from coa.errors import ToolError
+from coa.errors import CoaError, ToolError
 from coa.tools.base import Tool, close_tool
 from coa.trajectory import OBSERVATION
 
@@ -204,9 +204,9 @@ async def open_tools(
             if name not in box.tools:
                 try:
                     box.tools[name] = open_tool(name, None, environment)
-                except ToolError as error:
+                except CoaError as error:
                     if name in known:
-                        box.absent[name] = error
+                        box.absent[name] = ToolError(error.message, cure=error.cure)
                     else:
                         box.absent[name] = ToolError(
                             "coa has no tool of that name", cure=f"--tool {name}=module:factory"

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from coa.tools.resilience import Patience, Unserved
 from coa.tools.results import Found
-from coa.tools.service import Service, Spent
+from coa.tools.service import Service, Spent, public
 
 
 class Engine(Protocol):
@@ -100,7 +100,7 @@ class SearXng:
     name = "SearXNG"
 
     def __init__(self, url: str, *, patience: Patience | None = None) -> None:
-        self.settings: JsonValue = {"searxng": url}
+        self.settings: JsonValue = {"searxng": public(url)}
         self._service = _SearXngService(self.name, url, patience=patience)
 
     async def search(self, query: str, k: int, spent: Spent) -> list[Found]:

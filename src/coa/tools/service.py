@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import orjson
 from pydantic import JsonValue
@@ -71,7 +72,9 @@ class Service:
         self.patience = patience or Patience()
         self.breaker = breaker or Breaker(name)
         self._headers = dict(headers or {})
-        self._secrets = [secret for secret in secrets if secret]
+        self._secrets = [
+            form for secret in (*secrets, *_credentials(url)) if secret for form in (secret, quote(secret))
+        ]
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, path: str, params: Mapping[str, str], spent: Spent) -> Any:
@@ -114,7 +117,8 @@ class Service:
                 if response.status == 200:
                     return self._parsed(content)
                 if 300 <= response.status < 400:  # not followed: it would take the key along
-                    raise Unserved(f"{self.name} has moved to {response.headers.get('Location')}", error="request")
+                    place = self._clean(str(response.headers.get("Location")))
+                    raise Unserved(f"{self.name} has moved to {place}", error="request")
                 error = self.refusal(response.status, self._clean(_message(content)))
                 if isinstance(error, Transient):
                     error.wait_s = _seconds(response.headers.get("Retry-After"))
@@ -156,6 +160,16 @@ class Service:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+
+def public(url: str) -> str:
+    """The address without the user and password that it may hold; for settings, names and messages."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _credentials(url: str) -> tuple[str, ...]:
+    return tuple(part for part in (urlsplit(url).netloc.rpartition("@")[0],) if part)
 
 
 def _sum(one: float | None, other: float | None) -> float | None:

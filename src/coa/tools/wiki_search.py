@@ -17,7 +17,7 @@ from coa.tools.base import Observation, ToolContext
 from coa.tools.index.documents import Document
 from coa.tools.resilience import Patience, Unserved
 from coa.tools.results import MAX_QUERIES, Found, parse_setting, queries_of, show, whole_number
-from coa.tools.service import Service, Spent
+from coa.tools.service import Service, Spent, public
 from coa.trajectory import Form, Shape
 
 log = logging.getLogger(__name__)
@@ -107,8 +107,8 @@ class RetrieveServer:
     def __init__(self, url: str, *, patience: Patience | None = None) -> None:
         url = url.rstrip("/").removesuffix("/retrieve")
         self.name = "retrieval server"
-        self.settings: JsonValue = {"retrieve": url}
-        self._service = Service(f"the retrieval server {url}", url, patience=patience)
+        self.settings: JsonValue = {"retrieve": public(url)}
+        self._service = Service(f"the retrieval server {public(url)}", url, patience=patience)
 
     async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
         body: dict[str, JsonValue] = {"queries": list(queries), "topk": k, "return_scores": True}

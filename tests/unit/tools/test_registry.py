@@ -121,6 +121,11 @@ def test_what_a_profile_wants_is_opened_where_it_can_be(monkeypatch: pytest.Monk
     assert absent["unheard_of"].cure == "--tool unheard_of=module:factory"
 
 
+def test_an_index_that_is_not_there_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
+    opened, absent = gather([], wanted=["wiki_search"], environment={"COA_WIKI_INDEX": str(tmp_path)})
+    assert not opened and "is not a search index" in absent["wiki_search"].message
+
+
 def test_what_the_user_names_must_work(monkeypatch: pytest.MonkeyPatch, own: Path) -> None:
     first = Closing(lambda arguments: "x")
     declare(monkeypatch, Declaration("first", "", lambda s, e: first))

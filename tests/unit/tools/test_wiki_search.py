@@ -21,7 +21,7 @@ from coa.trajectory import Task
 from support.search_servers import KEY, Handler, SearchServer, answered, hanging
 
 CONTEXT = ToolContext(Task(id="1", question="who?"))
-QUICK = Patience(attempts=2, attempt_s=0.5, backoff_s=0.001)
+QUICK = Patience(attempts=2, attempt_s=60, backoff_s=0.001)
 DOCUMENTS = [
     Document("1", "Ada Lovelace", "She wrote the first program, for the Analytical Engine.", "https://w.example/Ada"),
     Document("2", "Charles Babbage", "He designed the Analytical Engine."),
@@ -71,11 +71,11 @@ def test_the_environment_may_name_the_index(folder: Path) -> None:
         open_wiki_search(f"{folder},rerank=http://x/v1", {})
 
 
-def ask_server(*answers: Handler) -> tuple[Observation, SearchServer]:
+def ask_server(*answers: Handler, patience: Patience = QUICK) -> tuple[Observation, SearchServer]:
     async def go() -> tuple[Observation, SearchServer]:
         server = SearchServer(*answers)
         async with server.running() as url:
-            tool = WikiSearch(RetrieveServer(f"{url}/retrieve", patience=QUICK), k=2)
+            tool = WikiSearch(RetrieveServer(f"{url}/retrieve", patience=patience), k=2)
             try:
                 return await tool.call({"text": "first program | lamp"}, CONTEXT), server
             finally:
@@ -115,7 +115,8 @@ def test_a_retrieve_server_is_asked_once_for_all_queries(result: object) -> None
     ],
 )
 def test_a_retrieve_server_that_fails_is_told(answer: Handler, said: str) -> None:
-    seen, _ = ask_server(answer)
+    impatient = Patience(attempts=2, attempt_s=0.3, backoff_s=0.001)
+    seen, _ = ask_server(answer, patience=impatient if answer is hanging else QUICK)
     assert not seen.ok and said in seen.text and seen.text.startswith("error: no passages")
 
 
