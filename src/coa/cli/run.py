@@ -151,6 +151,9 @@ def run(
             with JsonlWriter(kept) as writer:
                 for trajectory in done:
                     writer.write(trajectory)
+        if not done:
+            typer.echo("interrupted before anything was written", err=True)
+            return 1
         picked = next((t for t in done if t.meta.get("selected")), done[0])
         if as_json:
             typer.echo(picked.to_json())

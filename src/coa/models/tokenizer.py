@@ -58,7 +58,7 @@ class TextTokenizer:
         specials = {index: token.content for index, token in added.items() if token.special}
         self._special_ids = frozenset(specials)
         self._specials = tuple(specials.values())
-        self._borders = _borders(added.values())
+        self._borders = _borders(list(added.values()))
         self._segments: OrderedDict[str, list[int]] = OrderedDict()
         self._pieces: dict[int, str] = {}
 
@@ -200,15 +200,11 @@ class TextTokenizer:
         return text + frame, ids + (self._encode_template(frame) if frame else [])
 
 
-def _borders(added: Iterable[AddedToken]) -> re.Pattern[str] | None:
-    """Finds the control tokens at which a prompt may be cut; None for a vocabulary in which that could change ids."""
-    tokens = list(added)
-    if not tokens or any(
-        not token.special or token.normalized or token.lstrip or token.single_word for token in tokens
-    ):
-        return None
-    longest_first = sorted((token.content for token in tokens), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)))
+def _borders(added: Sequence[AddedToken]) -> re.Pattern[str] | None:
+    """Finds the control tokens at which a prompt may be cut; None where that could change its ids."""
+    tokens = [t.content for t in added if t.special and not (t.normalized or t.lstrip or t.single_word)]
+    overlapping = any(token in other.content and token != other.content for token in tokens for other in added)
+    return re.compile("|".join(map(re.escape, tokens))) if tokens and not overlapping else None
 
 
 def _agreement(one: str, other: str) -> int:

@@ -382,7 +382,8 @@ class Chain:
         self._write(Author.ENVIRONMENT, opening, len(self._steps))
         self.doing = "writing the final answer"
         try:
-            room = max(min(ANSWER_TOKENS, self._limits.context_tokens - self._context_tokens), 16)
+            most = ANSWER_TOKENS if self._limits.cost is None else self._reserve()
+            room = max(min(most, self._limits.context_tokens - self._context_tokens), 16)
             generation = await self._generate(("</answer>",), room, given=opening)
         except ModelError:
             self._unwrite()

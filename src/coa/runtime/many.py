@@ -56,9 +56,10 @@ class Progress:
     """Found done in the file."""
     answered: int = 0
     failed: int = 0
-    right: int = 0
     graded: int = 0
-    """How many had an accepted answer to be compared with, and how many of them gave it. These four count both."""
+    """Tasks that have an accepted answer to be compared with."""
+    right: int = 0
+    """Those of them that gave it. This and the three before count what was run now and what was found done."""
     total: int | None = None
     """Runs to be had in the end, those found done included; None where nobody counted."""
     usage: Usage = field(default_factory=Usage)
@@ -202,10 +203,10 @@ async def run_many(
         workers.cancel()
         await asyncio.gather(workers, watchdog, return_exceptions=True)
         if writer is not None:
-            while not results.empty():  # finished, but nobody waited for it any more
-                if isinstance(result := results.get_nowait(), Trajectory):
-                    writer.write(result)
-            writer.close()
+            with writer:
+                while not results.empty():  # finished, but nobody waited for it any more
+                    if isinstance(result := results.get_nowait(), Trajectory):
+                        writer.write(result)
 
 
 def _jobs(

@@ -7,13 +7,15 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as FastTokenizer
 
 from coa.errors import TokenizerError
 from coa.models.chat_template import ChatTemplate
 from coa.models.gguf import read_header
-from coa.models.tokenizer import load_tokenizer
+from coa.models.tokenizer import TextTokenizer, load_tokenizer
 from coa.trajectory import Message
 from support.tokenizers import KINDS, TEMPLATE, tokenizer
 
@@ -164,6 +166,7 @@ def test_special_tokens_reach_the_template() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=4))
 def test_a_prompt_encoded_in_parts_has_the_ids_of_the_whole(kind: str, contents: list[str]) -> None:
     tok = tokenizer(kind)
@@ -171,6 +174,20 @@ def test_a_prompt_encoded_in_parts_has_the_ids_of_the_whole(kind: str, contents:
     text = tok._template.render(messages)
     for _ in range(2):  # the second time from memory
         assert tok._encode_template(text) == tok._whole.encode(text, add_special_tokens=False).ids
+
+
+def test_added_tokens_of_other_kinds_do_not_change_the_ids_of_a_prompt() -> None:
+    text = "<|im_start|>user\n a<call>b <call> <mask> \n <mask><|im_end|>\n<|im_start|>x"
+    for odd in (
+        AddedToken("<call>"),
+        AddedToken("<mask>", special=True, lstrip=True),
+        AddedToken("<|im", special=True),
+    ):
+        fast = FastTokenizer.from_str(tokenizer("byte_bpe")._whole.to_str())
+        fast.add_tokens([odd])
+        tok = TextTokenizer(fast, ChatTemplate(TEMPLATE, {}), end_of_turn=None)
+        assert tok._encode_template(text) == fast.encode(text, add_special_tokens=False).ids
+        assert (tok._borders is None) is (odd.content == "<|im")
 
 
 def test_the_memory_for_parts_of_prompts_is_bounded() -> None:
@@ -181,6 +198,7 @@ def test_the_memory_for_parts_of_prompts_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(max_codepoint=126), max_size=60))
 def test_ascii_ids_are_split_as_they_would_be_one_by_one(kind: str, text: str) -> None:
     tok = tokenizer(kind)
