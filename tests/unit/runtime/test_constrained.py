@@ -19,11 +19,11 @@ from coa.trajectory.shapes import ArgumentField, FieldType
 from support.tiny import tiny_model
 from support.tools import FakeTool, searching
 
-LIMITS = Limits(steps=40, tool_calls=3, model_tokens=600, context_tokens=8000, seconds=120)
+LIMITS = Limits(steps=40, tool_calls=3, model_tokens=450, context_tokens=8000, seconds=120)
 
 
 def runs(
-    profile: str, tools: dict[str, Tool], *, count: int = 6, limits: Limits = LIMITS, constrain: str = "auto"
+    profile: str, tools: dict[str, Tool], *, count: int = 5, limits: Limits = LIMITS, constrain: str = "auto"
 ) -> list[Trajectory]:
     """All at once, each with a seed of its own."""
     model, tok = tiny_model(count)
@@ -55,7 +55,7 @@ def assert_legal(made: Trajectory, limits: Limits = LIMITS) -> None:
 @pytest.mark.parametrize("profile", SHIPPED)
 def test_every_run_of_a_model_that_knows_nothing_is_legal(profile: str) -> None:
     tools: dict[str, Tool] = {tag: searching() for tag in load_profile(profile).tools}
-    for made in [*runs(profile, tools), *runs(profile, {}, count=3)]:
+    for made in [*runs(profile, tools), *runs(profile, {}, count=2)]:
         assert_legal(made)
         assert all(step.meta.get("constrained") for step in made.steps if step.author == "model")
 
@@ -63,8 +63,7 @@ def test_every_run_of_a_model_that_knows_nothing_is_legal(profile: str) -> None:
 def test_a_tool_that_the_profile_does_not_know_is_called_in_its_shape() -> None:
     fields = {"place": ArgumentField(), "days": ArgumentField(type=FieldType.INTEGER, required=False)}
     tool = FakeTool(lambda arguments: "rain", shape=Shape(form=Form.JSON, fields=fields), about="tells the weather.")
-    found = [made for seed in (0, 1) for made in runs("nano", {"weather": tool}, count=5 + seed)]
-    for made in found:
+    for made in runs("mhqa", {"weather": tool}, count=3):  # where nothing but a tool, and only this one, may begin
         assert_legal(made)
     assert tool.asked and all(isinstance(arguments["place"], str) for arguments in tool.asked)
 
