@@ -37,6 +37,14 @@ def coa(*arguments: object, cwd: Path = ROOT) -> str:
     return done.stdout
 
 
+def _save_tiny_model(folder: Path) -> None:
+    model, tokenizer = tiny_model()
+    model.save_pretrained(folder)
+    tokenizer._whole.save(str(folder / "tokenizer.json"))
+    config = {"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
 def test_foreign_rows_become_trajectories_become_training_data(tmp_path: Path) -> None:
     source = tmp_path / "afm.json"
     source.write_text(json.dumps(ROWS))
@@ -65,6 +73,26 @@ def test_foreign_rows_become_trajectories_become_training_data(tmp_path: Path) -
     assert json.loads(tasks.read_text().splitlines()[3])["question"] == "Which river runs through town 3?"
 
 
+def test_a_model_writes_programs_that_run_and_are_judged(tmp_path: Path) -> None:
+    """A model that knows nothing, held to the protocol, calls the real sandbox; its answer is judged by tests."""
+    model = tmp_path / "model"
+    _save_tiny_model(model)
+    budget = ("--budget", "steps=12", "--budget", "tool_calls=2", "--budget", "model_tokens=1200")
+    out, profile = tmp_path / "runs.jsonl", tmp_path / "must_try.toml"
+    profile.write_text('extends = "code"\nname = "must_try"\n[agents.plan]\nnext = ["code"]\n')
+    coa("run", "Double n.", "--model", model, "--profile", profile, "--seed", 1, "--best-of", 4, *budget, "--out", out)
+    runs = [json.loads(line) for line in out.read_text().splitlines()]
+    answers = [step for run in runs for step in run["steps"] if step["agent"] == "answer"]
+    calls = [n for run in runs for n, step in enumerate(run["steps"]) if step["agent"] == "code"]
+    told = [step["text"] for run in runs for step in run["steps"] if step["agent"] == "observation"]
+    assert len(answers) == 4 and calls and len(told) >= len(calls)
+    assert any("Error" in text or "printed nothing" in text for text in told), told
+    problem, solution = tmp_path / "problem.json", tmp_path / "solution.py"
+    problem.write_text(json.dumps({"cases": [{"stdin": "2\n", "expected": "4\n"}]}))
+    solution.write_text("print(int(input()) * 2)")
+    assert "AC: 1 of 1" in coa("judge", problem, solution)
+
+
 def test_the_examples_are_sound() -> None:
     shown = coa("inspect", "examples/runs.jsonl", "--no-pager")
     assert shown.count("0 violations") == 2
@@ -87,11 +115,7 @@ class Lookup:
 
 def test_a_model_of_ones_own_is_run_inspected_and_exported(tmp_path: Path) -> None:
     """Random weights know nothing, but they run the whole way: budgets end the run and lead it to an answer."""
-    model, tokenizer = tiny_model()
-    model.save_pretrained(tmp_path / "model")
-    tokenizer._whole.save(str(tmp_path / "model" / "tokenizer.json"))
-    config = {"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}
-    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(config))
+    _save_tiny_model(tmp_path / "model")
     (tmp_path / "mytools.py").write_text(TOOLS)
     out = tmp_path / "run" / "trajectories.jsonl"
     common = ["--model", tmp_path / "model", "--profile", "nano", "--tool", "web_search=mytools:Lookup", "--out", out]

@@ -1,0 +1,99 @@
+"""`coa judge`, `coa sandbox` and `coa tools call code` as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+from support.attacks import ATTACKS
+
+ROOT = Path(__file__).resolve().parents[3]
+PROBLEM = {"cases": [{"stdin": "1\n", "expected": "2\n"}, {"stdin": "5\n", "expected": "10\n"}]}
+
+
+def coa(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "coa.cli", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+
+
+def test_judge_prints_a_verdict_for_each_test(tmp_path: Path) -> None:
+    problem, solution = tmp_path / "problem.json", tmp_path / "solution.py"
+    problem.write_text(json.dumps(PROBLEM))
+    solution.write_text("print(int(input()) * 2)")
+    right = coa("judge", str(problem), str(solution))
+    assert right.returncode == 0, right.stderr
+    assert [line.split()[1] for line in right.stdout.splitlines()[:2]] == ["AC", "AC"]
+    assert right.stdout.endswith("AC: 2 of 2 tests passed\n")
+    wrong = coa("judge", str(problem), "-", "--json", stdin="print(2)")
+    report = json.loads(wrong.stdout)
+    assert wrong.returncode == 1
+    assert (report["verdict"], report["passed"], [r["verdict"] for r in report["results"]]) == ("WA", 1, ["AC", "WA"])
+    for arguments in (("absent.json", str(solution)), (str(problem), "absent.py"), (str(solution), str(solution))):
+        bad = coa("judge", *arguments)
+        assert bad.returncode == 1 and bad.stderr.startswith("error: ") and "Traceback" not in bad.stderr
+
+
+def test_code_can_be_tried_by_hand() -> None:
+    done = coa("tools", "call", "code", "```py\nprint(input())\n```\n```sh\nhello\n```")
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    failed = coa("tools", "call", "code", "print(undefined)")
+    assert failed.returncode == 1 and "NameError" in failed.stdout
+
+
+def test_isolation_is_told_and_never_left_out_in_silence() -> None:
+    told = coa("sandbox", "show")
+    assert told.returncode == 0 and "namespaces" in told.stdout
+    refused = coa("sandbox", "show", "--kind", "unsafe")
+    assert refused.returncode == 1 and "--unsafe" in refused.stderr
+    allowed = coa("sandbox", "show", "--kind", "unsafe", "--unsafe")
+    assert "NO ISOLATION" in allowed.stdout
+
+
+def test_serve_wants_a_token_where_others_can_reach_it() -> None:
+    open_to_all = coa("sandbox", "serve", "--host", "0.0.0.0")
+    assert open_to_all.returncode == 1 and "--token-env" in open_to_all.stderr
+    unset = coa("sandbox", "serve", "--token-env", "COA_TEST_NO_SUCH_TOKEN")
+    assert unset.returncode == 1 and "is not set" in unset.stderr
+
+
+def test_serve_runs_code_until_it_is_told_to_stop() -> None:
+    server = subprocess.Popen(
+        [sys.executable, "-m", "coa.cli", "sandbox", "serve", "--port", "0", "--token-env", "COA_TEST_TOKEN"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "COA_TEST_TOKEN": "t"},
+    )
+    assert server.stdout is not None
+    try:
+        url = server.stdout.readline().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
+        done = coa("tools", "call", "code", "print(6 * 7)", COA_SANDBOX=url, COA_SANDBOX_TOKEN="t")
+        assert done.stdout == "42\n", done.stderr
+        request = urllib.request.Request(f"{url}/health", headers={"Authorization": "Bearer t"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert json.load(answer)["done"] == 1
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 0
+    finally:
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+
+def test_the_documentation_names_every_attack() -> None:
+    page = (ROOT / "docs" / "sandbox.md").read_text()
+    listed = re.findall(r"^\| ([^|]+) \| held \|", page, re.MULTILINE)
+    assert [name.strip() for name in listed] == [attack.name for attack in ATTACKS]
