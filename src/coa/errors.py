@@ -51,5 +51,13 @@ class ScoringError(CoaError):
     """A scorer that is not there or cannot be built. An answer that cannot be scored is a verdict, not an error."""
 
 
+class TraceError(CoaError):
+    """A trace of a team that cannot be read as what it seems to be."""
+
+
+class RecordingError(CoaError):
+    """A team that cannot be run, or not be recorded faithfully."""
+
+
 def _rebuild(kind: type[CoaError], message: str, cure: str | None) -> CoaError:
     return kind(message, cure=cure)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from coa.trajectory.types import EMPTY, Failure, Frozen, Meta, Stop, Task, Text, Usage
 
@@ -102,7 +102,7 @@ class ModelCall(_Event):
     kind: Literal["model_call"] = "model_call"
     purpose: Purpose = Purpose.ACT
     messages: tuple[ChatMessage, ...] = ()
-    """What it read that the run's previous call had not; everything it read where `rewritten`."""
+    """What it read that no earlier call of its run had read, without the run's system prompt."""
     rewritten: bool = False
     """Its input does not extend the previous call's: the context was compacted or made anew."""
     thought: Text = ""
@@ -253,13 +253,6 @@ class TeamRun(Frozen):
     def unmetered_calls(self) -> int:
         """Model calls whose tokens nobody counted: with any of these, `usage` is a lower bound."""
         return sum(call.usage is None for run in self.root.walk() for call in run.model_calls)
-
-
-def call_arguments(value: JsonValue) -> dict[str, JsonValue]:
-    """Arguments as an object, whatever the source wrote."""
-    if isinstance(value, dict):
-        return value
-    return {} if value is None else {"text": value}
 
 
 SubRun.model_rebuild()

@@ -1,0 +1,1 @@
+"""Readers of what multi-agent systems leave behind: one file for each format, `detect` chooses among them."""

@@ -1,0 +1,166 @@
+"""What the formats share: text in parts, tool calls in several spellings, token counts under several names.
+
+Traces come from anywhere, so everything here takes whatever JSON there is and gives the nearest sensible value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from coa.distill.team_run import ToolCall
+from coa.trajectory.types import Usage
+
+FINISHING: Final = frozenset(
+    {"final_answer", "finish", "finish_task", "submit", "submit_answer", "submit_final_answer", "task_complete"}
+)
+"""Tools that only hand in an answer. (`attempt_completion` and the like of coding agents say no answer.)"""
+MOST_DEEP: Final = 32
+"""Teams nest two or three levels; a deeper tree is a damaged or hostile file."""
+
+_CODE: Final = re.compile(r"<code>\s*\n?(.*?)(?:</code>|\Z)|```(?:py|python)\s*\n(.*?)(?:```|\Z)", re.DOTALL)
+_PROMPT: Final = ("prompt_tokens", "input_tokens", "total_prompt_tokens")
+_COMPLETION: Final = ("completion_tokens", "output_tokens", "total_completion_tokens")
+
+
+def as_text(content: object) -> str:
+    """A string, content parts, or any other JSON value as text."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(filter(None, (_part(part) for part in content)))
+    if isinstance(content, Mapping) and isinstance(content.get("text"), str):
+        return str(content["text"])
+    return dumped(content)
+
+
+def _part(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Mapping):
+        for name in ("text", "content"):
+            if isinstance(part.get(name), str):
+                return str(part[name])
+        if str(part.get("type", "")).startswith(("image", "audio", "input_image", "input_audio")):
+            return f"[{part['type']}]"
+    return dumped(part)
+
+
+def dumped(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return orjson.dumps(value, default=str).decode()
+    except (TypeError, orjson.JSONEncodeError):
+        return str(value)
+
+
+def loaded(text: object) -> Any:
+    """JSON spelled as a string, where it is some; otherwise the value itself."""
+    if isinstance(text, str) and text.lstrip()[:1] in ("{", "["):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return text
+    return text
+
+
+def as_arguments(value: object) -> dict[str, Any]:
+    value = loaded(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    return {} if value in (None, "") else {"text": plain(value)}
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold, whatever Python object it was."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def as_calls(rows: object, prefix: str = "call") -> tuple[ToolCall, ...]:
+    """Tool calls as OpenAI, ATIF, smolagents and the rest spell them. Ids that repeat are told apart."""
+    calls: list[ToolCall] = []
+    taken: set[str] = set()
+    for number, row in enumerate(rows if isinstance(rows, list) else [], start=1):
+        if not isinstance(row, Mapping):
+            continue
+        function = row.get("function")
+        inner: Mapping[str, Any] = function if isinstance(function, Mapping) else row
+        name = inner.get("name") or row.get("function_name") or row.get("tool_name") or row.get("name")
+        if not name:
+            continue
+        identity = str(row.get("id") or row.get("tool_call_id") or row.get("call_id") or f"{prefix}_{number}")
+        if identity in taken:
+            identity = f"{identity}_{number}"
+        taken.add(identity)
+        arguments = inner.get("arguments", inner.get("args", inner.get("input")))
+        calls.append(ToolCall(id=identity, name=str(name), arguments=as_arguments(arguments)))
+    return tuple(calls)
+
+
+def as_usage(row: object) -> Usage | None:
+    """Token counts, by any of their usual names; None where there is none."""
+    if not isinstance(row, Mapping):
+        return None
+    prompt, completion = (_count(row, names) for names in (_PROMPT, _COMPLETION))
+    if prompt is None and completion is None:
+        return None
+    details = row.get("prompt_tokens_details")
+    cached = _count(row, ("cached_tokens", "cache_read_input_tokens"))
+    if cached is None and isinstance(details, Mapping):
+        cached = _count(details, ("cached_tokens",))
+    return Usage(prompt_tokens=prompt or 0, completion_tokens=completion or 0, cached_tokens=cached or 0, model_calls=1)
+
+
+def _count(row: Mapping[str, Any], names: Iterable[str]) -> int | None:
+    for name in names:
+        value = row.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+            return int(value)
+    return None
+
+
+def as_time(value: object) -> float | None:
+    """Seconds since 1970 from ISO 8601 or a number (seconds, milliseconds or nanoseconds)."""
+    if isinstance(value, str):
+        if value.isdigit():
+            return as_time(int(value))
+        try:
+            return datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
+        except (ValueError, OverflowError):
+            return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        for limit, scale in ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3)):
+            if value >= limit:
+                return value / scale
+        return float(value)
+    return None
+
+
+def split_code(text: str, tags: tuple[str, str] | None = None) -> tuple[str, str | None]:
+    """What a model wrote around its code, and the code: the blocks that smolagents would run."""
+    pattern = _CODE if tags is None else re.compile(f"{re.escape(tags[0])}(.*?)(?:{re.escape(tags[1])}|\\Z)", re.DOTALL)
+    blocks = [next((group for group in match.groups() if group is not None), "") for match in pattern.finditer(text)]
+    if not blocks:
+        return text, None
+    rest = pattern.sub("", text)
+    return without_label(rest), "\n\n".join(block.strip("\n") for block in blocks)
+
+
+def without_label(text: str) -> str:
+    """smolagents has its models begin with `Thought:`."""
+    return text.strip().removeprefix("Thought:").strip()

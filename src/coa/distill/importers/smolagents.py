@@ -1,0 +1,167 @@
+"""Memories of smolagents agents: `agent.memory.get_full_steps()`, `RunResult.dict()`, or a log of step events.
+
+A memory alone knows nothing of what managed agents did; a log of step callbacks does. In a log the steps of a managed
+agent stand before the step that called it, because a step is reported when it ends, so its run is hung on the first
+later step of another agent that began before it. What only a live recorder sees is named in `left_out`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from coa.distill.importers.content import as_text, as_time, as_usage
+from coa.distill.smolagents_steps import (
+    action_call,
+    is_step,
+    merged_results,
+    plan_event,
+    unwrapped_task,
+)
+from coa.distill.team_run import AgentRun, Event, Format, LeftOut, ModelCall, Source, SubRun, TeamRun, ToolCall
+from coa.errors import TraceError
+from coa.trajectory.formats.tasks import content_id
+from coa.trajectory.types import Stop, Task, Usage
+
+Json = Mapping[str, Any]
+_LOG: Final = "recorder_events"
+_MEMORY: Final = "manager_memory_get_full_steps"
+
+
+def is_smolagents(value: object) -> bool:
+    """A list of memory steps, or an object that holds one or a log."""
+    if isinstance(value, list):
+        return bool(value) and all(is_step(row) for row in value[:3]) and "task" in value[0]
+    if not isinstance(value, Mapping):
+        return False
+    return _LOG in value or _MEMORY in value or ("state" in value and is_smolagents(value.get("steps")))
+
+
+def from_smolagents(value: Any, file: str = "", place: str = "") -> TeamRun:
+    document: Json = value if isinstance(value, Mapping) else {"steps": value}
+    left_out: list[LeftOut] = []
+    if isinstance(document.get(_LOG), list):
+        root, log_left = _from_log(document)
+        left_out += log_left
+    else:
+        steps = document.get("steps") or document.get(_MEMORY)
+        if not isinstance(steps, list):
+            raise TraceError("it holds no list of steps")
+        root = _from_memory(steps, document)
+        left_out.append(
+            LeftOut(what="what managed agents did", reason="a memory keeps only their reports; a recorder keeps all")
+        )
+    result = document.get("run_result")
+    result = result if isinstance(result, Mapping) else document
+    limited = result.get("state") == "max_steps_error"
+    return TeamRun(
+        task=Task(id=content_id(root.request, root.answer), question=root.request),
+        root=root,
+        source=Source(format=Format.SMOLAGENTS, file=file, place=place),
+        stop=Stop.STEPS if limited else Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED,
+        left_out=tuple(left_out),
+        reported_usage=as_usage(result.get("token_usage")),
+    )
+
+
+def _from_memory(steps: list[Any], document: Json) -> AgentRun:
+    request, events, answer = "", [], document.get("output")
+    for row in steps:
+        if not isinstance(row, Mapping):
+            raise TraceError("a step is not an object")
+        if "task" in row and not request:
+            request = as_text(row["task"])
+        found, handed_in = _events(row, ())
+        events += found
+        answer = handed_in if answer is None else answer
+    if not request:
+        raise TraceError("no step holds the task")
+    agent = as_text(document.get("name")) or "manager"
+    return AgentRun(id="root", agent=agent, request=request, events=tuple(events), answer=_answer(answer))
+
+
+class _Open:
+    """A run whose steps are still coming in."""
+
+    def __init__(self, row: Json, number: int) -> None:
+        self.agent = as_text(row.get("agent")) or "agent"
+        self.type = as_text(row.get("class"))
+        self.id = f"{self.agent}-{number}"
+        self.request = as_text(row.get("run_task"))
+        self.start: float | None = None
+        self.events: list[Event] = []
+        self.answer: str | None = None
+
+    def closed(self, request: str | None = None) -> AgentRun:
+        return AgentRun(
+            id=self.id,
+            agent=self.agent,
+            type=self.type,
+            request=request or unwrapped_task(self.request),
+            events=tuple(self.events),
+            answer=self.answer,
+        )
+
+
+def _from_log(document: Json) -> tuple[AgentRun, list[LeftOut]]:
+    rows = [row for row in document[_LOG] if isinstance(row, Mapping) and isinstance(row.get("step"), Mapping)]
+    if not rows:
+        raise TraceError("its log of steps is empty")
+    runs: dict[str, _Open] = {}
+    waiting: list[_Open] = []
+    left_out: list[LeftOut] = []
+    members = {as_text(row.get("agent")) for row in rows}
+    for number, row in enumerate(rows):
+        key = f"{row.get('agent')}/{row.get('agent_id')}"
+        run = runs.setdefault(key, _Open(row, number))
+        step: Json = row["step"]
+        if row.get("type") == "FinalAnswerStep":
+            run.answer = _answer(step.get("output"))
+            waiting.append(runs.pop(key))
+            continue
+        start = as_time((step.get("timing") or {}).get("start_time"))
+        run.start = start if run.start is None else run.start
+        mine = [other for other in waiting if other.agent != run.agent and _began_within(other, start)]
+        waiting = [other for other in waiting if other not in mine]
+        found, _ = _events(step, tuple(members), mine)
+        run.events += found
+    unfinished = list(runs.values())
+    root = waiting.pop() if waiting else unfinished.pop()
+    left_out += [
+        LeftOut(what=f"a run of {run.agent}", reason="no step of a caller encloses it", usage=_sum(run), place=run.id)
+        for run in [*waiting, *unfinished]
+    ]
+    full = next((as_text(row.get("task")) for row in document.get(_MEMORY, []) if isinstance(row, Mapping)), None)
+    return root.closed(full or root.request), left_out
+
+
+def _began_within(run: _Open, start: float | None) -> bool:
+    return run.start is None or start is None or run.start >= start
+
+
+def _sum(run: _Open) -> Usage:
+    calls = [event for event in run.events if isinstance(event, ModelCall)]
+    return Usage.sum(call.usage for call in calls if call.usage is not None)
+
+
+def _events(step: Json, members: tuple[str, ...], below: list[_Open] | None = None) -> tuple[list[Event], str | None]:
+    if "plan" in step:
+        return [plan_event(step)], None
+    if "step_number" not in step:
+        return [], None
+    call = action_call(step, members)
+    if call is None:
+        return [], None
+    calls: tuple[ToolCall, ...] = call.calls
+    runs = below or []
+    events: list[Event] = [call]
+    for run in runs:
+        named = next((item.id for item in calls if item.name == run.agent), calls[0].id if calls else None)
+        events.append(SubRun(call_id=named, run=run.closed()))
+    events += merged_results(step, calls, [run.id for run in runs])
+    final = bool(step.get("is_final_answer"))
+    return events, _answer(step.get("action_output") or step.get("observations")) if final else None
+
+
+def _answer(value: object) -> str | None:
+    return None if value is None else as_text(value)

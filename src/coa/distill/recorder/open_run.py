@@ -1,0 +1,296 @@
+"""An agent's run while it goes on: what was seen happen since its last step, and the events of the steps so far.
+
+smolagents reports a step when it is over. What happened inside it (model calls, tools, sub-agents) was seen live and
+waits here in the order in which it began; the report then says what it meant.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from smolagents.memory import ActionStep, PlanningStep
+
+from coa.distill.importers.content import FINISHING, as_text, plain
+from coa.distill.smolagents_steps import CODE_TOOL, action_call, plan_event
+from coa.distill.team_run import (
+    AgentRun,
+    ChatMessage,
+    CodeCall,
+    Event,
+    LeftOut,
+    ModelCall,
+    Purpose,
+    SubRun,
+    ToolCall,
+    ToolResult,
+)
+from coa.trajectory.types import Usage
+
+UNDER_WAY: Final = "it was still under way when the recording ended"
+
+
+@dataclass(eq=False)
+class SeenModel:
+    """A call of a model, by an agent itself or from within a tool."""
+
+    model: str | None
+    messages: list[ChatMessage]
+    inside_tool: bool
+    started: float = field(default_factory=time.time)
+    message: Any = None
+    text: str = ""
+    thought: str = ""
+    usage: Usage | None = None
+    error: str | None = None
+    done: bool = False
+
+
+@dataclass(eq=False)
+class SeenTool:
+    """A call of a tool or of a member of the team."""
+
+    name: str
+    arguments: dict[str, Any]
+    in_code: bool
+    member: bool
+    started: float = field(default_factory=time.time)
+    text: str = ""
+    ok: bool = True
+    done: bool = False
+    runs: list[OpenRun] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class OpenRun:
+    id: str
+    agent: Any
+    name: str
+    request: str
+    system: str
+    seen: list[SeenModel | SeenTool] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    answer: str | None = None
+    error: str | None = None
+    limited: bool = False
+    """It reached its limit of steps."""
+    closed: bool = False
+    _read: set[ChatMessage] = field(default_factory=set)
+    _longest: int = 0
+
+    def step(self, step: Any) -> None:
+        """Turn what was seen since the last step into events, with the step's own account of it."""
+        seen, self.seen = self.seen, []
+        if isinstance(step, PlanningStep):
+            own = next((item for item in reversed(seen) if isinstance(item, SeenModel) and not item.inside_tool), None)
+            for item in seen:
+                if item is own:
+                    event = plan_event(_planned(step), item.usage, **self._details(item, aside=True))
+                    self.events.append(event.model_copy(update={"thought": item.thought or event.thought}))
+                else:
+                    self._loose(item)
+        elif isinstance(step, ActionStep):
+            self._action(step, seen)
+        else:
+            self.seen = seen
+
+    def finish(self) -> AgentRun:
+        """Everything there is. What no step accounted for is told as it was seen."""
+        for item in self.seen:
+            self._loose(item)
+        self.seen = []
+        agent = self.agent
+        tools = [name for name in [*agent.tools, *agent.managed_agents] if name not in FINISHING]
+        return AgentRun(
+            id=self.id,
+            agent=self.name,
+            type=type(agent).__name__,
+            description=str(agent.description or ""),
+            tools=tuple(tools),
+            system=self.system,
+            request=self.request,
+            events=tuple(self.events),
+            answer=self.answer,
+            error=self.error,
+            meta={"max_steps": True} if self.limited else {},
+        )
+
+    def _action(self, step: Any, seen: list[SeenModel | SeenTool]) -> None:
+        own = [item for item in seen if isinstance(item, SeenModel) and not item.inside_tool]
+        main = next((item for item in own if item.message is step.model_output_message is not None), None)
+        main = main or (own[-1] if own else None)
+        rest = [item for item in seen if item is not main]
+        row = _acted(step)
+        self.limited = self.limited or row["error_type"] == "AgentMaxStepsError"
+        call = self._main_call(row, main)
+        before = [item for item in rest if main is not None and item.started < main.started]
+        for item in before:
+            self._loose(item)
+        if call is not None:
+            self.events.append(call)
+        after = [item for item in rest if item not in before]
+        calls = call.calls if call is not None else ()
+        if calls and calls[0].name == CODE_TOOL and step.code_action is not None:
+            self._code_results(step, row, calls[0], after)
+        else:
+            self._call_results(step, row, calls, after)
+        if step.observations_images:
+            self.left_out.append(LeftOut(what=f"images of step {step.step_number}", reason="text only", place=self.id))
+
+    def _main_call(self, row: dict[str, Any], main: SeenModel | None) -> ModelCall | None:
+        if main is not None and main.error is not None:
+            return ModelCall(error=main.error, usage=main.usage, **self._details(main))
+        tags = getattr(self.agent, "code_block_tags", None)
+        usage, details = (main.usage, self._details(main)) if main is not None else (None, {})
+        call = action_call(row, tuple(self.agent.managed_agents), tags, usage, **details)
+        if call is None or main is None or not main.thought:
+            return call
+        return call.model_copy(update={"thought": main.thought})
+
+    def _call_results(
+        self, step: Any, row: dict[str, Any], calls: Sequence[ToolCall], seen: list[SeenModel | SeenTool]
+    ) -> None:
+        tools = [item for item in seen if isinstance(item, SeenTool)]
+        matched = _matched(tools, calls)
+        order = {call.id: index for index, call in enumerate(calls)}
+        for other in seen:
+            if isinstance(other, SeenModel):
+                self._loose(other)
+        failed = row["error"] is not None
+        for item in sorted(tools, key=lambda item: order.get(matched.get(id(item), ""), len(order))):
+            if step.is_final_answer and item.name in FINISHING:
+                continue
+            identity = matched.get(id(item))
+            if identity is None:
+                self._loose(item)
+                continue
+            self._sub_runs(item, identity)
+            # When one of several calls fails, smolagents shows the model that error alone.
+            unseen = {"unseen": True} if failed and item.ok and item.name not in FINISHING else {}
+            rejected = failed and item.ok and item.name in FINISHING
+            self.events.append(
+                ToolResult(
+                    time=round(item.started, 6),
+                    call_ids=(identity,),
+                    text=row["error"]["message"] if rejected else item.text if item.done else UNDER_WAY,
+                    ok=item.ok and item.done and not rejected,
+                    report_of=tuple(run.id for run in item.runs),
+                    meta=unseen,
+                )
+            )
+
+    def _code_results(self, step: Any, row: dict[str, Any], code: ToolCall, seen: list[SeenModel | SeenTool]) -> None:
+        reports: list[str] = []
+        for item in seen:
+            if isinstance(item, SeenTool) and item.runs:
+                self._sub_runs(item, code.id)
+                reports += [run.id for run in item.runs]
+                if not item.ok:
+                    self._loose(item, code.id, told=True)
+            else:
+                self._loose(item, code.id)
+        error = row["error"]["message"] if row["error"] else ""
+        observed = as_text(step.observations)
+        text = f"{observed}\n{error}" if observed and error else error or observed
+        self.events.append(ToolResult(call_ids=(code.id,), text=text, ok=not error, report_of=tuple(reports)))
+
+    def _loose(self, item: SeenModel | SeenTool, within: str | None = None, *, told: bool = False) -> None:
+        """Something seen that is no call of the step's own message: a tool in code, a model in a tool."""
+        if isinstance(item, SeenModel):
+            purpose = Purpose.TOOL if item.inside_tool else Purpose.ACT
+            error = item.error or (None if item.done else UNDER_WAY)
+            self.events.append(
+                ModelCall(
+                    purpose=purpose,
+                    text=item.text,
+                    thought=item.thought,
+                    usage=item.usage,
+                    error=error,
+                    **self._details(item),
+                )
+            )
+            return
+        if not told:
+            self._sub_runs(item, within)
+        call = ToolCall(
+            id=f"{within or self.id}.{len(self.events)}", name=item.name, arguments=item.arguments, agent=item.member
+        )
+        text = item.text if item.done else UNDER_WAY
+        self.events.append(
+            CodeCall(time=round(item.started, 6), within=within, call=call, text=text, ok=item.ok and item.done)
+        )
+
+    def _sub_runs(self, item: SeenTool, call_id: str | None) -> None:
+        for run in item.runs:
+            self.events.append(SubRun(time=round(item.started, 6), call_id=call_id, run=run.finish()))
+            self.left_out += run.left_out
+
+    def _details(self, item: SeenModel, *, aside: bool = False) -> dict[str, Any]:
+        """What the call read that none before it had; whether it left out what the longest one before had read.
+
+        A plan is made aside, from a conversation put together for it alone, which rewrites nothing.
+        """
+        new = tuple(message for message in item.messages if message not in self._read)
+        aside = aside or item.inside_tool
+        rewritten = not aside and len(item.messages) < self._longest
+        if not aside:
+            self._longest = max(self._longest, len(item.messages))
+        self._read.update(new)
+        kept = tuple(message for message in new if not (message.role == "system" and message.text == self.system))
+        return {"time": round(item.started, 6), "model": item.model, "messages": kept, "rewritten": rewritten}
+
+
+def _matched(tools: list[SeenTool], calls: Sequence[ToolCall]) -> dict[int, str]:
+    """Which call each execution was of: by name and arguments, then by name alone."""
+    free = list(calls)
+    found: dict[int, str] = {}
+    for exact in (True, False):
+        for item in tools:
+            if id(item) in found:
+                continue
+            call = next(
+                (c for c in free if c.name == item.name and (not exact or dict(c.arguments) == item.arguments)), None
+            )
+            if call is not None:
+                free.remove(call)
+                found[id(item)] = call.id
+    return found
+
+
+def _planned(step: Any) -> dict[str, Any]:
+    return {
+        "plan": step.plan,
+        "model_output_message": {"content": step.model_output_message.content},
+        "timing": {"start_time": step.timing.start_time},
+    }
+
+
+def _acted(step: Any) -> dict[str, Any]:
+    """An action step as a dict, without its images and without the whole conversation it read."""
+    message = step.model_output_message
+    error = {"type": type(step.error).__name__, "message": str(step.error.message)} if step.error else None
+    return {
+        "step_number": step.step_number,
+        "timing": {"start_time": step.timing.start_time},
+        "model_output": step.model_output,
+        "model_output_message": {
+            "content": message.content,
+            "tool_calls": [
+                {"id": call.id, "name": call.function.name, "arguments": plain(call.function.arguments)}
+                for call in message.tool_calls or ()
+            ],
+        }
+        if message is not None
+        else None,
+        "tool_calls": [
+            {"id": call.id, "name": call.name, "arguments": plain(call.arguments)} for call in step.tool_calls or ()
+        ],
+        "code_action": step.code_action,
+        "error": error,
+        "error_type": error["type"] if error else "",
+        "action_output": plain(step.action_output),
+        "is_final_answer": step.is_final_answer,
+    }

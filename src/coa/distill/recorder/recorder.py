@@ -1,0 +1,359 @@
+"""Records one run of one smolagents team.
+
+It takes hold of every agent of the tree: of its `run`, its steps, the execution of its tool calls, the tools its code
+sees, and of every model behind them, and lets go of them at the end. Two things about the team change while it runs:
+calls of one managed agent wait for each other, because it has one memory; and the 30 seconds that smolagents gives code
+are lifted for agents that manage others, because a sub-agent takes longer, and the step would fail while its work goes
+on. Where a recording would be wrong or incomplete it is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from itertools import count
+from typing import Any
+
+from smolagents.agents import AgentGenerationError, MultiStepAgent, RunResult
+from smolagents.local_python_executor import MAX_EXECUTION_TIME_SECONDS, LocalPythonExecutor
+from smolagents.memory import FinalAnswerStep, MemoryStep
+from smolagents.models import Model
+
+from coa.distill.importers.content import FINISHING, plain
+from coa.distill.recorder.open_run import OpenRun, SeenModel, SeenTool
+from coa.distill.recorder.taps import HERE, CodeTool, Here, ModelTap, at, bound_arguments
+from coa.distill.smolagents_steps import unwrapped_task
+from coa.distill.team_run import Format, LeftOut, Source, TeamRun
+from coa.errors import RecordingError
+from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
+
+log = logging.getLogger(__name__)
+_MARK = "_coa_recorder"
+
+
+def record(agent: Any, task: Task, **options: Any) -> TeamRun:
+    """Run a team at a task and give all of it. A run that fails is a result too; one that cannot be told is refused."""
+    with Recorder(agent, task) as recorder:
+        return recorder.run(**options)
+
+
+class Recorder:
+    """Holds on to a team for one run. `snapshot` may be called from another thread at any time."""
+
+    def __init__(self, agent: Any, task: Task) -> None:
+        if not isinstance(agent, MultiStepAgent):
+            raise RecordingError(
+                f"the team is a {type(agent).__name__}, not a smolagents agent",
+                cure="let the factory return a CodeAgent or a ToolCallingAgent",
+            )
+        self.task = task
+        self.lock = threading.RLock()
+        self._root = agent
+        self._agents = _tree(agent)
+        self._locks = {id(member): threading.Lock() for member in self._agents}
+        self._active: dict[int, OpenRun] = {}
+        self._numbers = count(1)
+        self._root_run: OpenRun | None = None
+        self._refusal: RecordingError | None = None
+        self._left_out: list[LeftOut] = []
+        self._orphans: list[SeenModel] = []
+        self._undo: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Recorder:
+        try:
+            for agent in self._agents:
+                self._hold(agent)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def run(self, **options: Any) -> TeamRun:
+        stop, failure = Stop.ANSWERED, None
+        try:
+            self._root.run(self.task.question, **options)
+        except RecordingError:
+            raise
+        except Exception as error:
+            # The team's own failure, whatever it is: its siblings go on, and it is kept as data.
+            site = FailureSite.MODEL if isinstance(error, AgentGenerationError) else FailureSite.RUNTIME
+            stop, failure = Stop.FAILED, Failure(site=site, message=f"{type(error).__name__}: {error}")
+        return self.snapshot(stop, failure)
+
+    def snapshot(self, stop: Stop, failure: Failure | None = None) -> TeamRun:
+        """What there is by now, as a team run."""
+        with self.lock:
+            if self._refusal is not None:
+                raise self._refusal
+            root = self._root_run
+            if root is None:
+                raise RecordingError("the team has not begun", cure="the factory must return an agent that can run")
+            done = root.finish()
+            if stop is Stop.ANSWERED:
+                stop = Stop.STEPS if root.limited else stop if done.answer is not None else Stop.UNANSWERED
+            orphans = [
+                LeftOut(
+                    what="a model call from a thread of the team's own",
+                    reason="it is not known which agent made it",
+                    usage=item.usage or Usage(model_calls=1),
+                )
+                for item in self._orphans
+            ]
+            return TeamRun(
+                task=self.task,
+                root=done,
+                source=Source(format=Format.RECORDED),
+                stop=stop,
+                failure=failure,
+                left_out=(*self._left_out, *root.left_out, *orphans),
+                meta={"library": "smolagents"},
+            )
+
+    def orphan(self, item: SeenModel, alone: bool) -> None:
+        """A model call from a thread that carries no context."""
+        with self.lock:
+            if alone:
+                self._orphans.append(item)
+            else:
+                self._refuse(
+                    "a model that several running teams share was called from a thread of a team's own, "
+                    "so it is not known for which of them",
+                    "give each team a model of its own, or run one team at a time",
+                )
+
+    # -- taking hold ------------------------------------------------------------------------------------------------
+
+    def _hold(self, agent: Any) -> None:
+        if getattr(agent, _MARK, None) is not None:
+            raise RecordingError(
+                f"the agent {_name(agent)!r} is being recorded already, so it belongs to two running teams",
+                cure="let the factory build new agents at each call; models and tools may be shared",
+            )
+        self._set(agent, _MARK, self)
+        self._set(agent, "run", self._recorded_run(agent))
+        if hasattr(agent, "execute_tool_call"):
+            self._set(agent, "execute_tool_call", self._recorded_call(agent))
+        self._listen_to_steps(agent)
+        self._hold_executor(agent)
+        for model in _models(agent):
+            ModelTap.open(model, self)
+            self._undo.append(lambda model=model: ModelTap.close(model, self))  # type: ignore[misc]
+
+    def _set(self, thing: Any, name: str, value: Any) -> None:
+        """Set an attribute of the instance; letting go restores what was there."""
+        had, before = name in vars(thing), vars(thing).get(name)
+        setattr(thing, name, value)
+
+        def undo() -> None:
+            if had:
+                setattr(thing, name, before)
+            else:
+                delattr(thing, name)
+
+        self._undo.append(undo)
+
+    def _listen_to_steps(self, agent: Any) -> None:
+        def stepped(step: Any, agent: Any) -> None:
+            run = self._active.get(id(agent))
+            if run is None or isinstance(step, FinalAnswerStep):
+                return
+            with self.lock:
+                self._refuse_stragglers(run)
+                run.step(step)
+
+        agent.step_callbacks.register(MemoryStep, stepped)
+        self._undo.append(lambda: agent.step_callbacks._callbacks[MemoryStep].remove(stepped))
+
+    def _hold_executor(self, agent: Any) -> None:
+        executor = getattr(agent, "python_executor", None)
+        if executor is None:
+            return
+        if not isinstance(executor, LocalPythonExecutor):
+            self._left_out.append(
+                LeftOut(
+                    what=f"tools called inside the code of {_name(agent)}",
+                    reason=f"{type(executor).__name__} runs it elsewhere; the code and its output are kept",
+                )
+            )
+            return
+        if agent.managed_agents and executor.timeout_seconds == MAX_EXECUTION_TIME_SECONDS:
+            self._set(executor, "timeout_seconds", None)
+        send = executor.send_tools
+
+        def send_heard(tools: dict[str, Any]) -> None:
+            send({name: self._code_tool(agent, name, tool) for name, tool in tools.items()})
+
+        self._set(executor, "send_tools", send_heard)
+
+    # -- what the held parts do -------------------------------------------------------------------------------------
+
+    def _recorded_run(self, agent: Any) -> Callable[..., Any]:
+        original = agent.run
+
+        def run(task: str, stream: bool = False, reset: bool = True, **kwargs: Any) -> Any:
+            if stream:
+                raise RecordingError("a streamed run is not recorded", cure="call run without stream=True")
+            opened = self._open(agent, task)
+            if kwargs.get("images"):
+                self._left_out.append(LeftOut(what="images of the task", reason="text only", place=opened.id))
+            try:
+                with at(Here(self, opened, None)):
+                    result = original(task, stream=False, reset=reset, **kwargs)
+                output = result.output if isinstance(result, RunResult) else result
+                opened.answer = None if output is None else str(output)
+                return result
+            except BaseException as error:
+                opened.error = f"{type(error).__name__}: {error}"
+                raise
+            finally:
+                with self.lock:
+                    opened.closed = True
+                    self._active.pop(id(agent), None)
+
+        return run
+
+    def _open(self, agent: Any, task: str) -> OpenRun:
+        with self.lock:
+            if id(agent) in self._active:
+                raise self._refuse(
+                    f"the agent {_name(agent)!r} was called while it was at work, and both calls share one memory",
+                    "give the team an agent for each use",
+                )
+            here = HERE.get()
+            asked = here.call.arguments.get("task") if here is not None and here.call is not None else None
+            opened = OpenRun(
+                id=f"{_name(agent)}-{next(self._numbers)}",
+                agent=agent,
+                name=_name(agent),
+                request=asked if isinstance(asked, str) else unwrapped_task(task),
+                system=agent.system_prompt,
+            )
+            if agent is self._root and self._root_run is None:
+                self._root_run = opened
+            elif here is None:
+                raise self._refuse(
+                    f"the agent {_name(agent)!r} was called from a thread that does not say for whom",
+                    "start threads in tools with contextvars.copy_context().run",
+                )
+            elif here.call is not None:
+                here.call.runs.append(opened)
+            else:
+                # Called by the team's own Python, such as a step callback: a call nobody wrote.
+                here.run.seen.append(
+                    SeenTool(
+                        opened.name, {"task": opened.request}, in_code=False, member=True, done=True, runs=[opened]
+                    )
+                )
+            self._active[id(agent)] = opened
+            return opened
+
+    def _recorded_call(self, agent: Any) -> Callable[..., Any]:
+        original = agent.execute_tool_call
+
+        def execute_tool_call(tool_name: str, arguments: Any) -> Any:
+            run = self._active.get(id(agent))
+            if run is None:
+                return original(tool_name, arguments)
+            given = arguments if isinstance(arguments, dict) else {"text": arguments}
+            with self._seeing(run, tool_name, given, agent, in_code=False) as item:
+                result = original(tool_name, arguments)
+                item.text = _shown(result)
+            return result
+
+        return execute_tool_call
+
+    def _code_tool(self, agent: Any, name: str, tool: Any) -> Any:
+        if name in FINISHING:
+            return tool
+
+        def call(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            run = self._active.get(id(agent))
+            if run is None:
+                return tool(*args, **kwargs)
+            with self._seeing(run, name, bound_arguments(tool, args, kwargs), agent, in_code=True) as item:
+                result = tool(*args, **kwargs)
+                item.text = _shown(result)
+            return result
+
+        return CodeTool(tool, call)
+
+    @contextmanager
+    def _seeing(
+        self, run: OpenRun, name: str, arguments: dict[str, Any], agent: Any, *, in_code: bool
+    ) -> Iterator[SeenTool]:
+        member = agent.managed_agents.get(name)
+        item = SeenTool(name, plain(arguments), in_code=in_code, member=member is not None)
+        with self.lock:
+            run.seen.append(item)
+        try:
+            # One memory for each agent: a second call waits until the first one has given its report.
+            with self._locks[id(member)] if member is not None else nullcontext(), at(Here(self, run, item)):
+                yield item
+        except BaseException as error:
+            item.ok, item.text = False, str(error) or type(error).__name__
+            raise
+        finally:
+            item.done = True
+
+    def _refuse_stragglers(self, run: OpenRun) -> None:
+        for item in run.seen:
+            if isinstance(item, SeenTool) and any(not below.closed for below in item.runs):
+                self._refuse(
+                    f"a step of {run.name!r} ended while its sub-agent {item.name!r} was still at work",
+                    'give the manager executor_kwargs={"timeout_seconds": None}',
+                )
+
+    def _refuse(self, reason: str, cure: str) -> RecordingError:
+        with self.lock:
+            self._refusal = self._refusal or RecordingError(
+                f"this run cannot be recorded faithfully: {reason}", cure=cure
+            )
+            return self._refusal
+
+
+def _tree(root: Any) -> list[Any]:
+    """All agents below one, each once. A team that contains itself would wait for itself."""
+    found: list[Any] = []
+
+    def visit(agent: Any, above: tuple[Any, ...]) -> None:
+        if any(agent is other for other in above):
+            raise RecordingError(f"the agent {_name(agent)!r} manages itself", cure="break the circle in the factory")
+        if not any(agent is other for other in found):
+            found.append(agent)
+        for member in agent.managed_agents.values():
+            if not isinstance(member, MultiStepAgent):
+                raise RecordingError(f"the managed agent {_name(member)!r} is no smolagents agent")
+            visit(member, (*above, agent))
+
+    visit(root, ())
+    names = [_name(agent) for agent in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise RecordingError(f"two agents are named {name!r}", cure="give each agent a name of its own")
+    return found
+
+
+def _models(agent: Any) -> list[Any]:
+    """The agent's model and those its tools hold."""
+    held = [agent.model, *(value for tool in agent.tools.values() for value in vars(tool).values())]
+    models: list[Any] = []
+    for value in held:
+        if (isinstance(value, Model) or value is agent.model) and not any(value is other for other in models):
+            models.append(value)
+    return models
+
+
+def _name(agent: Any) -> str:
+    return str(getattr(agent, "name", None) or "manager")
+
+
+def _shown(result: Any) -> str:
+    """As smolagents shows a result to the model."""
+    kind = type(result).__name__
+    return f"[{kind}]" if kind in ("AgentImage", "AgentAudio", "Image") else str(result).strip()
