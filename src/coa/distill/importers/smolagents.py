@@ -7,6 +7,7 @@ later step of another agent that began before it. What only a live recorder sees
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -155,12 +156,34 @@ def _events(step: Json, members: tuple[str, ...], below: list[_Open] | None = No
     calls: tuple[ToolCall, ...] = call.calls
     runs = below or []
     events: list[Event] = [call]
-    for run in runs:
-        named = next((item.id for item in calls if item.name == run.agent), calls[0].id if calls else None)
-        events.append(SubRun(call_id=named, run=run.closed()))
+    for number, run in enumerate(runs):
+        named = next((item for item in calls if item.name == run.agent), calls[0] if calls else None)
+        asked = _asked(named, run.agent)
+        earlier = sum(other.agent == run.agent for other in runs[:number])
+        request = asked[earlier] if earlier < len(asked) else None
+        events.append(SubRun(call_id=named.id if named else None, run=run.closed(request)))
     events += merged_results(step, calls, [run.id for run in runs])
     final = bool(step.get("is_final_answer"))
     return events, _answer(step.get("action_output") or step.get("observations")) if final else None
+
+
+def _asked(call: ToolCall | None, agent: str) -> list[str]:
+    """The requests that a call puts to an agent; a log may have cut them short, the call has not."""
+    if call is None:
+        return []
+    if call.name == agent:
+        return [as_text(call.arguments["task"])] if "task" in call.arguments else []
+    try:
+        tree = ast.parse(as_text(call.arguments.get("code")))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == agent:
+            given = [*node.args, *(item.value for item in node.keywords if item.arg == "task")]
+            if given and isinstance(given[0], ast.Constant):
+                found.append(str(given[0].value))
+    return found
 
 
 def _answer(value: object) -> str | None:

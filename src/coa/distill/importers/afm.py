@@ -1,0 +1,26 @@
+"""AFM's SFT rows (`instruction`, `input`, `output`): no team, but one model's trajectory already.
+
+They need no conversion. `trajectory/formats/alpaca.py` reads their tags, and they go to the filters beside the
+trajectories that were converted from teams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coa.distill.team_run import Format
+from coa.trajectory.formats.alpaca import from_alpaca, is_alpaca
+from coa.trajectory.types import FrozenDict, Trajectory
+
+__all__ = ["from_afm", "is_afm"]
+
+
+def is_afm(row: object) -> bool:
+    return isinstance(row, Mapping) and is_alpaca(row)
+
+
+def from_afm(row: Mapping[str, Any], file: str = "", place: str = "") -> Trajectory:
+    trajectory = from_alpaca(row)
+    source = {"format": Format.AFM.value, "file": file, "place": place}
+    return trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "source": source})})

@@ -1,0 +1,323 @@
+"""Conversations in OpenAI's chat form, as JSONL: MiroFlow, OWL, MetaGPT, dumps of LangGraph and many more.
+
+A row is a conversation (`messages`) or one message of one (`role`, `content`). Rows of one `session_id` are one; a
+session with a `parent_call_id` is a sub-agent's and hangs on the tool call of that id, wherever in the file that is.
+Optional on either kind of row: `agent`, `question`, `answer` (gold), `id` or `task_id`, `usage`, `model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from coa.distill.importers.content import FINISHING, MOST_DEEP, as_calls, as_text, as_time, as_usage
+from coa.distill.importers.json_files import Bad, grouped, values
+from coa.distill.team_run import (
+    AgentRun,
+    Event,
+    Format,
+    LeftOut,
+    ModelCall,
+    Note,
+    Purpose,
+    Skipped,
+    Source,
+    SubRun,
+    TeamRun,
+    ToolCall,
+    ToolResult,
+)
+from coa.errors import TraceError
+from coa.trajectory.formats.tasks import content_id
+from coa.trajectory.types import Stop, Task
+
+Json = Mapping[str, Any]
+_SESSION: Final = ("session_id", "conversation_id", "thread_id", "run_id")
+_ROLES: Final = {"human": "user", "ai": "assistant", "function": "tool", "developer": "system", "model": "assistant"}
+
+
+def is_chat(row: object) -> bool:
+    if not isinstance(row, Mapping):
+        return False
+    messages = row.get("messages")
+    if isinstance(messages, list):
+        return bool(messages) and all(
+            isinstance(item, Mapping) and ("role" in item or "type" in item) for item in messages
+        )
+    return "role" in row and ("content" in row or "tool_calls" in row)
+
+
+@dataclass
+class Session:
+    """One conversation, put together from its rows."""
+
+    id: str
+    messages: list[Json] = field(default_factory=list)
+    agent: str = ""
+    parent_call: str | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, row: Json) -> None:
+        messages = row.get("messages")
+        self.messages += messages if isinstance(messages, list) else [row]
+        whole = isinstance(messages, list)
+        self.agent = self.agent or (as_text(row.get("agent") or row.get("agent_name")) if whole else "")
+        self.parent_call = self.parent_call or (as_text(row.get("parent_call_id")) or None)
+        for name in ("question", "answer", "id", "task_id", "usage", "model", "tools"):
+            # On a row that is one message, `id`, `usage` and `model` are the message's.
+            if row.get(name) is not None and (whole or name in ("question", "answer", "task_id")):
+                self.about.setdefault(name, row[name])
+
+
+def read_chat(path: Path) -> Iterator[TeamRun | Skipped]:
+    """Sessions brought together by who called whom; each team as soon as its last row has come."""
+    team_of = _teams(path)
+    bad: list[Bad] = []
+
+    def rows() -> Iterator[tuple[str, tuple[str, Json]]]:
+        bad.clear()
+        for place, value in _rows(path):
+            if isinstance(value, Bad):
+                bad.append(value)
+            elif not is_chat(value):
+                bad.append(Bad(place, "it is no conversation"))
+            else:
+                session = _session(value, place)
+                yield team_of.get(session, session), (session, value)
+
+    for team, group in grouped(rows):
+        sessions: dict[str, Session] = {}
+        for session, row in group:
+            sessions.setdefault(session, Session(session)).add(row)
+        try:
+            yield from_sessions(list(sessions.values()), str(path), str(team))
+        except TraceError as error:
+            yield Skipped(file=str(path), place=str(team), reason=error.message)
+    for item in bad:
+        yield Skipped(file=str(path), place=item.place, reason=item.reason)
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+    for place, value in values(path):
+        if isinstance(value, list):
+            for number, item in enumerate(value, start=1):
+                yield f"{place} row {number}".strip(), item
+        else:
+            yield place, value
+
+
+def _session(row: Json, place: str) -> str:
+    named = next((row[name] for name in _SESSION if row.get(name) not in (None, "")), None)
+    return place if named is None else str(named)
+
+
+def _teams(path: Path) -> dict[str, str]:
+    """Session -> the session at the top of its team. Ids alone are held, and none where no session has a parent."""
+    parents: dict[str, str] = {}
+    for place, row in _rows(path):
+        if isinstance(row, Mapping) and row.get("parent_call_id"):
+            parents[_session(row, place)] = as_text(row["parent_call_id"])
+    if not parents:
+        return {}
+    callers: dict[str, str] = {}
+    wanted = set(parents.values())
+    for place, row in _rows(path):
+        if is_chat(row):
+            messages = row["messages"] if isinstance(row.get("messages"), list) else [row]
+            for message in messages:
+                for call in as_calls(message.get("tool_calls")):
+                    if call.id in wanted:
+                        callers.setdefault(call.id, _session(row, place))
+    tops = {}
+    for session in parents:
+        top, seen = session, {session}
+        while top in parents and (above := callers.get(parents[top])) is not None and above not in seen:
+            seen.add(above)
+            top = above
+        tops[session] = top
+    return tops
+
+
+def from_sessions(sessions: list[Session], file: str = "", place: str = "") -> TeamRun:
+    known = {call.id for session in sessions for m in session.messages for call in as_calls(m.get("tool_calls"))}
+    below: dict[str, list[Session]] = {}
+    tops, left_out = [], []
+    for session in sessions:
+        if session.parent_call and session.parent_call in known:
+            below.setdefault(session.parent_call, []).append(session)
+        else:
+            tops.append(session)
+    if not tops:
+        raise TraceError("its sessions call each other in a circle")
+    first = tops[0]
+    if first.parent_call:
+        left_out.append(LeftOut(what="its caller", reason="no call in the file has that id", place=first.parent_call))
+    root = _Conversation(first, below, left_out, 0).built()
+    about = first.about
+    question = as_text(about.get("question")) or root.request
+    if not question:
+        raise TraceError("no message of a user says what the task was")
+    for calls in below.values():
+        for session in calls:
+            left_out.append(LeftOut(what=f"session {session.id}", reason="its call was not reached", place=session.id))
+    gold = about.get("answer")
+    identity = about.get("task_id") or about.get("id")
+    return TeamRun(
+        task=Task.model_validate(
+            {
+                "id": str(identity) if identity is not None else content_id(question, place or gold),
+                "question": question,
+                "answer": gold if isinstance(gold, str | int | float | list) else None,
+            }
+        ),
+        root=root,
+        source=Source(format=Format.CHAT, file=file, place=place),
+        stop=Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED,
+        left_out=tuple(left_out),
+        reported_usage=as_usage(about.get("usage")),
+    )
+
+
+class _Conversation:
+    """Reads one session; sub-agents' sessions are spliced where their call stands."""
+
+    def __init__(self, session: Session, below: dict[str, list[Session]], left_out: list[LeftOut], depth: int) -> None:
+        if depth > MOST_DEEP:
+            raise TraceError(f"sessions are nested more than {MOST_DEEP} deep")
+        self.session = session
+        self._below = below
+        self._left_out = left_out
+        self._depth = depth
+        self._system: list[str] = []
+        self._request = ""
+        self._answer: str | None = None
+        self._names: dict[str, str] = {}
+        self._reports: dict[str, tuple[str, ...]] = {}
+        self._finishing: set[str] = set()
+        self._current = session.agent
+        self._guests = 0
+
+    def built(self) -> AgentRun:
+        speakers = self._speakers()
+        host = self.session.agent or next(iter(speakers), "") or "agent"
+        events: list[Event] = []
+        guest: tuple[str, list[Event]] | None = None
+        for message in self.session.messages:
+            speaker = _speaker(message)
+            made = self._message(message)
+            if _role(message) == "assistant":
+                if speaker and speaker != host and len(speakers) > 1:
+                    if guest is None or guest[0] != speaker:
+                        self._close(guest, events)
+                        guest = (speaker, [])
+                elif speaker or len(speakers) < 2:
+                    self._close(guest, events)
+                    guest = None
+            (guest[1] if guest else events).extend(made)
+        self._close(guest, events)
+        return AgentRun(
+            id=self.session.id,
+            agent=host,
+            system="\n\n".join(self._system),
+            request=self._request,
+            events=tuple(events),
+            answer=self._answer if self._answer is not None else _last_words(self.session.messages),
+        )
+
+    def _speakers(self) -> dict[str, None]:
+        found = {_speaker(m): None for m in self.session.messages if _role(m) == "assistant"}
+        found.pop("", None)
+        return found
+
+    def _close(self, guest: tuple[str, list[Event]] | None, events: list[Event]) -> None:
+        """Turns of another agent in the same conversation are a run of its own."""
+        if guest is None:
+            return
+        self._guests += 1
+        answer = next((e.text for e in reversed(guest[1]) if isinstance(e, ModelCall) and not e.calls), None)
+        run = AgentRun(id=f"{self.session.id}/{self._guests}", agent=guest[0], events=tuple(guest[1]), answer=answer)
+        events.append(SubRun(run=run))
+
+    def _message(self, message: Json) -> list[Event]:
+        role, text = _role(message), as_text(message.get("content"))
+        time = as_time(message.get("timestamp") or message.get("created_at"))
+        if role == "system":
+            self._system.append(text)
+            return []
+        if role == "tool":
+            identity = as_text(message.get("tool_call_id") or message.get("call_id") or message.get("id"))
+            if identity in self._finishing:
+                return []
+            failed = message.get("status") == "error" or bool(message.get("is_error"))
+            reports = self._reports.get(identity, ())
+            ids = (identity,) if identity else ()
+            return [ToolResult(time=time, call_ids=ids, text=text, ok=not failed, report_of=reports)]
+        if role != "assistant":
+            if not self._request:
+                self._request = text
+                return []
+            return [Note(time=time, role=role, text=text)]
+        return self._turn(message, text, time)
+
+    def _turn(self, message: Json, text: str, time: float | None) -> list[Event]:
+        calls = as_calls(message.get("tool_calls"), prefix=f"call_{len(self._names) + 1}")
+        if not calls and isinstance(message.get("function_call"), Mapping):
+            calls = as_calls([message["function_call"]], prefix=f"call_{len(self._names) + 1}")
+        finishing = [call for call in calls if call.name in FINISHING]
+        if finishing:
+            self._finishing |= {call.id for call in finishing}
+            self._answer = as_text(next(iter(finishing[-1].arguments.values()), text))
+        subs: list[Event] = []
+        kept: list[ToolCall] = []
+        for call in calls:
+            if call in finishing:
+                continue
+            self._names[call.id] = call.name
+            runs = [
+                _Conversation(session, self._below, self._left_out, self._depth + 1).built()
+                for session in self._below.pop(call.id, ())
+            ]
+            self._reports[call.id] = tuple(run.id for run in runs)
+            subs += [SubRun(call_id=call.id, run=_asked(run, call)) for run in runs]
+            kept.append(call.model_copy(update={"agent": True}) if runs else call)
+        thought = as_text(message.get("reasoning_content") or message.get("reasoning"))
+        about = self.session.about
+        return [
+            ModelCall(
+                time=time,
+                purpose=Purpose.ANSWER if finishing else Purpose.ACT,
+                thought=thought,
+                text=text,
+                calls=tuple(kept),
+                model=as_text(message.get("model") or about.get("model")) or None,
+                usage=as_usage(message.get("usage") or message.get("usage_metadata")),
+            ),
+            *subs,
+        ]
+
+
+def _asked(run: AgentRun, call: ToolCall) -> AgentRun:
+    """Its own first message may be wrapped; the call's argument is what was asked."""
+    asked = next(
+        (call.arguments[name] for name in ("task", "query", "question", "request", "input") if name in call.arguments),
+        None,
+    )
+    return run.model_copy(update={"request": asked}) if isinstance(asked, str) and asked else run
+
+
+def _role(message: Json) -> str:
+    role = as_text(message.get("role") or message.get("type"))
+    return _ROLES.get(role, role)
+
+
+def _speaker(message: Json) -> str:
+    return as_text(message.get("agent") or message.get("agent_name") or message.get("name"))
+
+
+def _last_words(messages: list[Json]) -> str | None:
+    for message in reversed(messages):
+        if _role(message) == "assistant":
+            return as_text(message.get("content")).strip() or None if not message.get("tool_calls") else None
+    return None

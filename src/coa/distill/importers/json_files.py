@@ -1,0 +1,129 @@
+"""The JSON values of a file, one after another: JSONL, one document, or several documents in a row (printed logs).
+
+Reading is lazy for JSONL. A value that cannot be read ends up as `Bad`, with its line, and the lines after it go on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import orjson
+
+_DECODER: Final = json.JSONDecoder()
+MOST_BYTES: Final = 1 << 30
+"""Of one document that has to be read whole."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """Something that is not JSON."""
+
+    place: str
+    reason: str
+
+
+def values(path: Path) -> Iterator[tuple[str, Any]]:
+    """(place, value) of each JSON value in a file; the value may be `Bad`."""
+    lines = _lines(path)
+    first = next(lines, None)
+    if first is None:
+        yield "", Bad("", "the file is empty")
+        return
+    value = _parsed(first)
+    second = next(lines, None) if not isinstance(value, Bad) else None
+    if isinstance(value, Bad) or (second is None and not isinstance(value, dict)):
+        yield from _documents(path)
+        return
+    yield "line 1", value
+    number = 2
+    while second is not None:
+        read = _parsed(second)
+        place = f"line {number}"
+        yield place, Bad(place, read.reason) if isinstance(read, Bad) else read
+        second, number = next(lines, None), number + 1
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file):
+            line = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
+            if line.strip():
+                yield line
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        return Bad("", f"not valid JSON: {error}")
+
+
+def _documents(path: Path) -> Iterator[tuple[str, Any]]:
+    """One document over many lines, or several in a row as a console exporter prints them."""
+    if path.stat().st_size > MOST_BYTES:
+        yield "", Bad("", f"a single document of more than {MOST_BYTES >> 30} GiB; write one run to a line instead")
+        return
+    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    value = _parsed(data)
+    if not isinstance(value, Bad):
+        yield "", value
+        return
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        yield "", Bad("", f"not UTF-8: {error.reason} at byte {error.start}")
+        return
+    position, number = 0, 0
+    while (position := _after_space(text, position)) < len(text):
+        number += 1
+        try:
+            value, position = _DECODER.raw_decode(text, position)
+        except (json.JSONDecodeError, RecursionError) as error:
+            line = text.count("\n", 0, position) + 1
+            reason = f"not valid JSON: {getattr(error, 'msg', 'nested too deep')} near line {line}"
+            if number > 1 or not (rest := _by_line(text)):
+                yield f"document {number}", Bad(f"document {number}", reason)
+            else:
+                yield from rest
+            return
+        yield f"document {number}", value
+
+
+def _by_line(text: str) -> list[tuple[str, Any]]:
+    """Lines, where the first one is damaged but others are whole objects: JSONL with a torn head."""
+    rows: list[tuple[str, Any]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            value = _parsed(line.encode())
+            place = f"line {number}"
+            rows.append((place, Bad(place, value.reason) if isinstance(value, Bad) else value))
+    whole = sum(isinstance(value, dict) for _, value in rows)
+    return rows if whole and whole * 2 >= len(rows) else []
+
+
+def _after_space(text: str, position: int) -> int:
+    while position < len(text) and text[position] in " \t\r\n,\x1e":
+        position += 1
+    return position
+
+
+def grouped(items: Callable[[], Iterator[tuple[Hashable, T]]]) -> Iterator[tuple[Hashable, list[T]]]:
+    """Items of one key together, each group as soon as its last item has come.
+
+    It reads twice: once to count, once to collect, so that memory holds the groups under way and not the file.
+    """
+    left: dict[Hashable, int] = {}
+    for key, _ in items():
+        left[key] = left.get(key, 0) + 1
+    open_groups: dict[Hashable, list[T]] = {}
+    for key, item in items():
+        open_groups.setdefault(key, []).append(item)
+        left[key] -= 1
+        if left[key] == 0:
+            del left[key]
+            yield key, open_groups.pop(key)

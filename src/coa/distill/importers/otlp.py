@@ -1,0 +1,52 @@
+"""Files of OpenTelemetry spans: OTLP-JSON as collectors write it (one export a line), or the SDK's own JSON.
+
+The spans of a trace may be scattered over many exports; they are brought together before the trace is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from coa.distill.importers.json_files import Bad, grouped, values
+from coa.distill.importers.spans.span import Span, is_spans, spans_in
+from coa.distill.importers.spans.tree import runs_of
+from coa.distill.team_run import Skipped, TeamRun
+from coa.errors import TraceError
+
+__all__ = ["is_spans", "read_spans", "runs_of_spans"]
+
+
+def read_spans(path: Path) -> Iterator[TeamRun | Skipped]:
+    bad: list[Bad] = []
+
+    def spans() -> Iterator[tuple[str, Span]]:
+        bad.clear()
+        for _, value in values(path):
+            if isinstance(value, Bad):
+                bad.append(value)
+            else:
+                for span in spans_in(value):
+                    yield span.trace, span
+
+    for trace, group in grouped(spans):
+        yield from _runs(group, str(path), str(trace))
+    for item in bad:
+        yield Skipped(file=str(path), place=item.place, reason=item.reason)
+
+
+def runs_of_spans(value: Any, file: str = "") -> Iterator[TeamRun | Skipped]:
+    """The runs of one JSON value in memory."""
+    traces: dict[str, list[Span]] = {}
+    for span in spans_in(value):
+        traces.setdefault(span.trace, []).append(span)
+    for trace, group in traces.items():
+        yield from _runs(group, file, trace)
+
+
+def _runs(spans: list[Span], file: str, trace: str) -> Iterator[TeamRun | Skipped]:
+    try:
+        yield from runs_of(spans, file)
+    except TraceError as error:
+        yield Skipped(file=file, place=f"trace {trace}", reason=error.message)

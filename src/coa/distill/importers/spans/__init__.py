@@ -1,0 +1,1 @@
+"""Spans of OpenTelemetry, in whichever dialect, read as team runs."""

@@ -1,0 +1,183 @@
+"""OpenTelemetry's GenAI conventions: `gen_ai.operation.name` says what a span is, messages are JSON of parts.
+
+Content stands on the span, or on an event of it. Two older spellings are read too: one event for each message, and the
+flattened `gen_ai.prompt.0.content`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from coa.distill.importers.content import as_arguments, as_calls, as_text, as_usage, loaded
+from coa.distill.importers.spans.openinference import unflattened
+from coa.distill.importers.spans.reading import ASKED, Reading, Role, Said, words
+from coa.distill.importers.spans.span import Span
+from coa.distill.team_run import Verdict
+
+_ROLES: Final = {
+    "chat": Role.MODEL,
+    "text_completion": Role.MODEL,
+    "generate_content": Role.MODEL,
+    "completion": Role.MODEL,
+    "invoke_agent": Role.AGENT,
+    "invoke_workflow": Role.AGENT,
+    "create_agent": Role.OTHER,
+    "execute_tool": Role.TOOL,
+    "retrieval": Role.TOOL,
+    "plan": Role.PLAN,
+    "evaluate": Role.JUDGE,
+}
+_EVENT_ROLES: Final = {
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+    "gen_ai.choice": "assistant",
+}
+
+
+def speaks_genai(span: Span) -> bool:
+    return any(key.startswith("gen_ai.") for key in span.attributes)
+
+
+def read_genai(span: Span) -> Reading:
+    attributes = {**_from_events(span), **span.attributes}
+    operation = str(attributes.get("gen_ai.operation.name") or "")
+    role = _ROLES.get(operation, Role.OTHER)
+    if not operation:
+        role = Role.MODEL if "gen_ai.usage.input_tokens" in attributes or "gen_ai.request.model" in attributes else role
+    heard = _messages(attributes.get("gen_ai.input.messages")) or _older(span, attributes, output=False)
+    said = _messages(attributes.get("gen_ai.output.messages")) or _older(span, attributes, output=True)
+    name = attributes.get("gen_ai.tool.name") if role is Role.TOOL else attributes.get("gen_ai.agent.name")
+    failed = span.failed or "error.type" in attributes
+    return Reading(
+        role=role,
+        name=str(name or attributes.get("gen_ai.workflow.name") or span.name),
+        description=as_text(attributes.get("gen_ai.agent.description") or attributes.get("gen_ai.tool.description")),
+        tools=_tools(attributes.get("gen_ai.tool.definitions")),
+        system=_parts_text(loaded(attributes.get("gen_ai.system_instructions"))),
+        heard=heard,
+        said=said,
+        usage=_usage(attributes),
+        model=as_text(attributes.get("gen_ai.response.model") or attributes.get("gen_ai.request.model")) or None,
+        call_id=as_text(attributes.get("gen_ai.tool.call.id")) or None,
+        arguments=as_arguments(attributes.get("gen_ai.tool.call.arguments")),
+        request=next((message.text for message in heard if message.role == "user"), "")
+        or words(attributes.get("input.value"), ASKED),
+        output=_output(role, attributes, said),
+        error=(span.error or as_text(attributes.get("error.type")) or "it failed") if failed else None,
+        verdicts=_verdicts(span, attributes),
+    )
+
+
+def _output(role: Role, attributes: dict[str, Any], said: tuple[Said, ...]) -> str | None:
+    if role is Role.TOOL:
+        result = attributes.get("gen_ai.tool.call.result")
+        return None if result is None else as_text(loaded(result))
+    return next((message.text for message in reversed(said) if message.text), None)
+
+
+def _usage(attributes: dict[str, Any]) -> Any:
+    names = {
+        "prompt_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+        "completion_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+        "cached_tokens": ("gen_ai.usage.cache_read.input_tokens",),
+    }
+    return as_usage(
+        {name: next((attributes[key] for key in keys if key in attributes), None) for name, keys in names.items()}
+    )
+
+
+def _messages(value: object) -> tuple[Said, ...]:
+    rows = loaded(value)
+    return tuple(_said(row) for row in rows if isinstance(row, Mapping)) if isinstance(rows, list) else ()
+
+
+def _said(row: Mapping[str, Any]) -> Said:
+    role = str(row.get("role") or "")
+    parts = row.get("parts")
+    if not isinstance(parts, list):
+        text = as_text(row.get("content"))
+        identity = row.get("tool_call_id") or row.get("id")
+        answers = ((str(identity), text),) if role == "tool" and identity else ()
+        return Said(role, text, as_text(row.get("reasoning_content")), as_calls(row.get("tool_calls")), answers)
+    texts, thoughts, calls, answers_found = [], [], [], []
+    for part in parts:
+        if not isinstance(part, Mapping):
+            continue
+        kind = str(part.get("type") or "text")
+        if kind == "tool_call":
+            calls.append(part)
+        elif kind == "tool_call_response":
+            result = part.get("response", part.get("result"))
+            answers_found.append((str(part.get("id") or ""), as_text(loaded(result))))
+        elif kind in ("reasoning", "thinking"):
+            thoughts.append(as_text(part.get("content", part.get("text"))))
+        elif part.get("content") is not None or part.get("text") is not None:
+            texts.append(as_text(part.get("content", part.get("text"))))
+        else:
+            texts.append(f"[{kind}]")
+    return Said(role, "\n".join(texts), "\n".join(thoughts), as_calls(calls), tuple(answers_found))
+
+
+def _parts_text(value: object) -> str:
+    if isinstance(value, list):
+        return "\n".join(
+            as_text(p.get("content", p.get("text"))) if isinstance(p, Mapping) else as_text(p) for p in value
+        )
+    return as_text(value)
+
+
+def _from_events(span: Span) -> dict[str, Any]:
+    """Content may be exported on an event of the span instead."""
+    found: dict[str, Any] = {}
+    for name, attributes in span.events:
+        if name == "gen_ai.client.inference.operation.details":
+            found |= {key: value for key, value in attributes.items() if key.startswith("gen_ai.")}
+    return found
+
+
+def _older(span: Span, attributes: dict[str, Any], *, output: bool) -> tuple[Said, ...]:
+    rows: list[Any] = unflattened(attributes, "gen_ai.completion" if output else "gen_ai.prompt")
+    flat = tuple(_said(row) for row in rows if isinstance(row, Mapping) and not isinstance(row.get("parts"), list))
+    if flat:
+        return flat
+    found = []
+    for name, event in span.events:
+        role = _EVENT_ROLES.get(name)
+        if role is None or (name == "gen_ai.choice") is not output:
+            continue
+        message = loaded(event.get("message"))
+        body = {**event, **message} if isinstance(message, Mapping) else event
+        found.append(_said({"role": role, **body, "tool_calls": loaded(body.get("tool_calls"))}))
+    return tuple(found)
+
+
+def _tools(value: object) -> tuple[str, ...]:
+    rows = loaded(value)
+    names = []
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, Mapping):
+            function = row.get("function")
+            name = row.get("name") or (function.get("name") if isinstance(function, Mapping) else None)
+            names += [str(name)] if name else []
+    return tuple(names)
+
+
+def _verdicts(span: Span, attributes: dict[str, Any]) -> tuple[Verdict, ...]:
+    rows = [event for name, event in span.events if name == "gen_ai.evaluation.result"]
+    if "gen_ai.evaluation.name" in attributes:
+        rows.append(attributes)
+    found = []
+    for row in rows:
+        score = row.get("gen_ai.evaluation.score.value")
+        found.append(
+            Verdict(
+                judge=as_text(row.get("gen_ai.evaluation.name")),
+                score=float(score) if isinstance(score, int | float) else None,
+                label=as_text(row.get("gen_ai.evaluation.score.label")),
+                text=as_text(row.get("gen_ai.evaluation.explanation")),
+            )
+        )
+    return tuple(found)

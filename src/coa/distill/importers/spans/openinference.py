@@ -1,0 +1,195 @@
+"""OpenInference: messages flattened into attributes, `llm.output_messages.0.message.content` and so on.
+
+Dict-valued tool arguments are dropped from the flattened form by some instrumentations; `output.value` then still holds
+the whole message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from coa.distill.importers.content import as_arguments, as_calls, as_text, as_usage, loaded, without_label
+from coa.distill.importers.spans.reading import ASKED, TOLD, Reading, Role, Said, words
+from coa.distill.importers.spans.span import Span
+from coa.distill.team_run import Verdict
+
+KIND: Final = "openinference.span.kind"
+_ROLES: Final = {
+    "AGENT": Role.AGENT,
+    "LLM": Role.MODEL,
+    "TOOL": Role.TOOL,
+    "RETRIEVER": Role.TOOL,
+    "EVALUATOR": Role.JUDGE,
+}
+
+
+def read_openinference(span: Span) -> Reading:
+    attributes = span.attributes
+    role = _ROLES.get(str(attributes.get(KIND)).upper(), Role.OTHER)
+    common: dict[str, Any] = {
+        "role": role,
+        "name": _name(span, role),
+        "error": (span.error or "it failed") if span.failed else None,
+        "verdicts": _verdicts(attributes),
+    }
+    match role:
+        case Role.AGENT:
+            managed = unflattened(attributes, "smolagents.managed_agents")
+            members = [str(item.get("name")) for item in managed if isinstance(item, Mapping) and item.get("name")]
+            tools = attributes.get("smolagents.tools_names")
+            listed = [str(name) for name in tools] if isinstance(tools, list | tuple) else []
+            return Reading(
+                **common,
+                tools=(*listed, *members),
+                request=words(attributes.get("input.value"), ASKED),
+                output=_output(attributes),
+            )
+        case Role.MODEL:
+            counts = unflattened_object(attributes, "llm.token_count")
+            details = counts.get("prompt_details")
+            usage = as_usage(
+                {
+                    "prompt_tokens": counts.get("prompt"),
+                    "completion_tokens": counts.get("completion"),
+                    "cached_tokens": details.get("cache_read") if isinstance(details, Mapping) else None,
+                }
+            )
+            return Reading(
+                **common,
+                heard=_messages(attributes, "llm.input_messages"),
+                said=_said(attributes),
+                usage=usage,
+                model=str(attributes.get("llm.model_name") or "") or None,
+            )
+        case Role.TOOL:
+            return Reading(
+                **common,
+                description=as_text(attributes.get("tool.description")),
+                arguments=_arguments(attributes),
+                call_id=as_text(attributes.get("tool_call.id") or attributes.get("tool.id")) or None,
+                output=as_text(attributes.get("output.value"))
+                if "output.value" in attributes
+                else _documents(attributes),
+            )
+    return Reading(**common, output=_output(attributes))
+
+
+def _name(span: Span, role: Role) -> str:
+    attributes = span.attributes
+    if role is Role.TOOL:
+        return str(attributes.get("tool.name") or attributes.get("tool_call.function.name") or span.name)
+    named = attributes.get("agent.name") or attributes.get("graph.node.id")
+    return str(named or span.name.removesuffix(".run"))
+
+
+def _output(attributes: dict[str, Any]) -> str | None:
+    value = attributes.get("output.value")
+    if value is None or str(value).startswith("RunResult("):
+        return None  # smolagents' full result as Python prints it; the final answer's own span has the text
+    return words(value, TOLD)
+
+
+def _said(attributes: dict[str, Any]) -> tuple[Said, ...]:
+    said = _messages(attributes, "llm.output_messages")
+    whole = loaded(attributes.get("output.value"))
+    if not isinstance(whole, Mapping):
+        return said or ((Said("assistant", text=as_text(whole)),) if isinstance(whole, str) and whole else ())
+    calls = as_calls(whole.get("tool_calls"))
+    if said and calls and len(calls) == len(said[-1].calls):
+        # The same calls, here with the arguments that flattening may have lost.
+        last = said[-1]
+        return (*said[:-1], Said(last.role, last.text, last.thought, calls, last.answers))
+    if not said and ("content" in whole or calls):
+        return (Said("assistant", as_text(whole.get("content")), as_text(whole.get("reasoning_content")), calls),)
+    return said
+
+
+def _messages(attributes: dict[str, Any], prefix: str) -> tuple[Said, ...]:
+    found = []
+    for row in unflattened(attributes, prefix):
+        message = row.get("message") if isinstance(row, Mapping) else None
+        if not isinstance(message, Mapping):
+            continue
+        texts: list[str] = []
+        thoughts: list[str] = []
+        if message.get("content") is not None:
+            texts.append(as_text(message["content"]))
+        for part in _listed(message.get("contents")):
+            inner = part.get("message_content") if isinstance(part, Mapping) else None
+            if isinstance(inner, Mapping):
+                thinking = "reason" in str(inner.get("type")) or "think" in str(inner.get("type"))
+                (thoughts if thinking else texts).append(as_text(inner.get("text")) or f"[{inner.get('type')}]")
+        calls = [call.get("tool_call") for call in _listed(message.get("tool_calls")) if isinstance(call, Mapping)]
+        role = str(message.get("role") or "")
+        text = "\n".join(texts)
+        identity = message.get("tool_call_id")
+        answers = ((str(identity), text),) if role == "tool" and identity else ()
+        thought = as_text(message.get("reasoning_content")) or "\n".join(thoughts)
+        found.append(Said(role, text, thought, as_calls(calls), answers))
+    return tuple(found)
+
+
+def _arguments(attributes: dict[str, Any]) -> dict[str, Any]:
+    value = loaded(attributes.get("tool_call.function.arguments", attributes.get("input.value")))
+    if isinstance(value, Mapping) and isinstance(value.get("kwargs"), Mapping) and "args" in value:
+        # smolagents: how Python called it.
+        positional = value["args"] if isinstance(value["args"], list) else []
+        names = list(as_arguments(attributes.get("tool.parameters")))
+        bound = {names[i] if i < len(names) else f"argument_{i + 1}": item for i, item in enumerate(positional)}
+        return as_arguments({**bound, **value["kwargs"]})
+    return as_arguments(value)
+
+
+def _documents(attributes: dict[str, Any]) -> str | None:
+    rows = unflattened(attributes, "retrieval.documents")
+    texts = [as_text(row["document"].get("content")) for row in rows if isinstance(row.get("document"), Mapping)]
+    return "\n\n".join(texts) if texts else None
+
+
+def _verdicts(attributes: dict[str, Any]) -> tuple[Verdict, ...]:
+    found = []
+    for row in unflattened(attributes, "annotations"):
+        inner = row.get("annotation") if isinstance(row, Mapping) else None
+        if isinstance(inner, Mapping):
+            score = inner.get("score")
+            found.append(
+                Verdict(
+                    judge=as_text(inner.get("name") or inner.get("annotator_kind")),
+                    score=float(score) if isinstance(score, int | float) else None,
+                    label=as_text(inner.get("label")),
+                    text=without_label(as_text(inner.get("explanation"))),
+                )
+            )
+    return tuple(found)
+
+
+def unflattened(attributes: dict[str, Any], prefix: str) -> list[Any]:
+    """`prefix.0.a.b`, `prefix.1.a` as a list of nested objects."""
+    return _listed(unflattened_object(attributes, prefix))
+
+
+def unflattened_object(attributes: dict[str, Any], prefix: str) -> dict[str, Any]:
+    root: dict[str, Any] = {}
+    start = prefix + "."
+    for key, value in attributes.items():
+        if not key.startswith(start):
+            continue
+        *path, last = key[len(start) :].split(".")
+        node = root
+        for name in path:
+            below = node.get(name)
+            if not isinstance(below, dict):
+                below = node[name] = {}
+            node = below
+        node[last] = value
+    return root
+
+
+def _listed(node: object) -> list[Any]:
+    """The members of an object whose keys are numbers, in their order."""
+    if isinstance(node, list):
+        return node
+    if not isinstance(node, dict):
+        return []
+    return [node[key] for key in sorted((key for key in node if key.isdigit()), key=int)]

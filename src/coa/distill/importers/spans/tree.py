@@ -1,0 +1,369 @@
+"""From the spans of one trace to team runs: agents become runs, models and tools their events, the rest is a path.
+
+Only model spans are summed, because agent spans may repeat their usage. A tool's result comes from the tool's span or,
+where there is none, from the next model call that read it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from coa.distill.importers.content import FINISHING, as_text, split_code
+from coa.distill.importers.spans.genai import read_genai, speaks_genai
+from coa.distill.importers.spans.openinference import KIND, read_openinference
+from coa.distill.importers.spans.reading import Reading, Role
+from coa.distill.importers.spans.span import Span
+from coa.distill.smolagents_steps import CODE_TOOL, unwrapped_task
+from coa.distill.team_run import (
+    AgentRun,
+    ChatMessage,
+    CodeCall,
+    Event,
+    Format,
+    LeftOut,
+    ModelCall,
+    Purpose,
+    Source,
+    SubRun,
+    TeamRun,
+    ToolCall,
+    ToolResult,
+    Verdict,
+)
+from coa.errors import TraceError
+from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
+
+MOST_DEEP: Final = 200
+"""Of spans. Graph frameworks wrap each call in a dozen."""
+_CLASSES: Final = ("CodeAgent", "ToolCallingAgent")
+"""What smolagents calls an agent without a name."""
+_STEP: Final = re.compile(r"Step \d+\Z")
+
+
+def read_span(span: Span) -> Reading:
+    if span.reading is None:
+        if KIND in span.attributes:
+            span.reading = read_openinference(span)
+        else:
+            span.reading = read_genai(span) if speaks_genai(span) else Reading(name=span.name)
+    return span.reading
+
+
+def runs_of(spans: Iterable[Span], file: str = "") -> Iterator[TeamRun]:
+    """The team runs of one trace: mostly one."""
+    known = {span.id: span for span in spans}
+    ordered = sorted(known.values(), key=lambda span: span.start)
+    for span in ordered:
+        span.children = []
+    lost: list[Span] = []
+    roots: list[Span] = []
+    for span in ordered:
+        parent = known.get(span.parent) if span.parent else None
+        if parent is not None and parent is not span:
+            parent.children.append(span)
+        else:
+            (roots if span.parent is None else lost).append(span)
+    if not roots:
+        # The trace began in another service, whose spans are elsewhere.
+        roots, lost = lost, []
+    found = [top for root in roots for top in _tops(root)]
+    if not found:
+        raise TraceError("no span of the trace is an agent or a model call that says what was asked")
+    for index, top in enumerate(found):
+        yield _team_run(top, file, lost if index == 0 else [])
+
+
+def _tops(root: Span) -> list[Span]:
+    """The spans to take as whole teams: one for each root, unless nothing but one agent is in it."""
+    if read_span(root).role is Role.AGENT:
+        return [root]
+    agents, models = _topmost(root)
+    if not agents and not models:
+        return []
+    return [agents[0]] if len(agents) == 1 and not models else [root]
+
+
+def _topmost(root: Span) -> tuple[list[Span], list[Span]]:
+    """Agents that no other agent encloses, and models that none does."""
+    agents, models = [], []
+    waiting = [root]
+    while waiting:
+        span = waiting.pop(0)
+        role = read_span(span).role
+        if role is Role.AGENT:
+            agents.append(span)
+            continue
+        if role is Role.MODEL:
+            models.append(span)
+        waiting += span.children
+    return agents, models
+
+
+def _team_run(top: Span, file: str, lost: list[Span]) -> TeamRun:
+    left_out: list[LeftOut] = []
+    root = _Run(top, left_out, 0).built()
+    if not root.request:
+        raise TraceError("the spans carry no content (messages are opt-in in most instrumentations)")
+    for span in lost:
+        reading = read_span(span)
+        usage = reading.usage if reading.role is Role.MODEL else None
+        left_out.append(LeftOut(what=f"span {span.name}", reason="its parent is missing", place=span.id, usage=usage))
+    spoken = Format.OPENINFERENCE if KIND in top.attributes else Format.OTEL
+    failure = Failure(site=FailureSite.RUNTIME, message=root.error) if root.error and root.answer is None else None
+    stop = Stop.FAILED if failure else Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED
+    return TeamRun(
+        task=Task(id=f"{top.trace}-{top.id}", question=root.request),
+        root=root,
+        source=Source(format=spoken, file=file, place=top.trace),
+        stop=stop,
+        failure=failure,
+        left_out=tuple(left_out),
+    )
+
+
+class _Run:
+    """One agent's run while its spans are read."""
+
+    def __init__(self, span: Span, left_out: list[LeftOut], depth: int) -> None:
+        self.span = span
+        self.reading = read_span(span)
+        self.left_out = left_out
+        self.events: list[Event] = []
+        self.system = self.reading.system
+        self.request = unwrapped_task(self.reading.request)
+        self.handed_in: str | None = None
+        self.code: str | None = None
+        """The code block under way, in a step of smolagents."""
+        self._stepping = False
+        self._read: set[ChatMessage] = set()
+        self._longest = 0
+        self._waiting: dict[str, ToolCall] = {}
+        self._answered: set[str] = set()
+        self._depth = depth
+        self._calls = 0
+
+    def built(self) -> AgentRun:
+        reading = self.reading
+        for child in self.span.children:
+            self._visit(child, Purpose.ACT, self._depth + 1)
+        if reading.role is Role.MODEL:
+            self._model(self.span, reading, Purpose.ACT)
+        self.events += reading.verdicts
+        answer = self.handed_in if self.handed_in is not None else reading.output
+        if answer is None:
+            last = next((event for event in reversed(self.events) if isinstance(event, ModelCall)), None)
+            answer = last.text or None if last is not None and not last.calls and last.error is None else None
+        return AgentRun(
+            id=self.span.id,
+            agent=reading.name or "agent",
+            type=reading.name if reading.name in _CLASSES else "",
+            description=reading.description,
+            tools=tuple(name for name in reading.tools if name not in FINISHING),
+            system=self.system,
+            request=self.request,
+            events=tuple(self.events),
+            answer=answer,
+            error=reading.error,
+        )
+
+    def _visit(self, span: Span, purpose: Purpose, depth: int) -> None:
+        if depth > MOST_DEEP:
+            raise TraceError(f"spans are nested more than {MOST_DEEP} deep")
+        reading = read_span(span)
+        match reading.role:
+            case Role.AGENT if reading.name == self.reading.name and not self.events:
+                # Two instrumentations of one agent: the inner span says more.
+                self.request = self.request or unwrapped_task(reading.request)
+                self.system = self.system or reading.system
+                self._all(span, purpose, depth)
+            case Role.AGENT:
+                run = _Run(span, self.left_out, depth).built()
+                self.events.append(SubRun(time=span.start, call_id=self._calling(run.agent), run=run))
+            case Role.MODEL:
+                self._model(span, reading, self._purpose(span, purpose))
+                self._all(span, Purpose.TOOL, depth)
+            case Role.TOOL:
+                self._tool(span, reading, depth)
+            case Role.PLAN:
+                self._all(span, Purpose.PLAN, depth)
+            case Role.JUDGE:
+                self._all(span, Purpose.TOOL, depth)
+                shown = reading.verdicts or (Verdict(judge=reading.name, text=reading.output or ""),)
+                self.events += [verdict.model_copy(update={"time": span.start}) for verdict in shown]
+            case _ if _STEP.match(span.name):
+                self._step(span, reading, depth)
+            case _:
+                self._all(span, purpose, depth)
+                self.events += reading.verdicts
+
+    def _all(self, span: Span, purpose: Purpose, depth: int) -> None:
+        for child in span.children:
+            self._visit(child, purpose, depth + 1)
+
+    def _purpose(self, span: Span, purpose: Purpose) -> Purpose:
+        """smolagents plans, and answers when out of steps, by a model call outside of any step."""
+        if span.parent != self.span.id or "smolagents.max_steps" not in self.span.attributes:
+            return purpose
+        later = any(_STEP.match(other.name) and other.start >= span.start for other in self.span.children)
+        return Purpose.PLAN if later else Purpose.ANSWER
+
+    def _step(self, span: Span, reading: Reading, depth: int) -> None:
+        """A step of smolagents: where it ran code, its output is the code's result."""
+        begin = len(self.events)
+        self.code, self._stepping = None, True
+        self._all(span, Purpose.ACT, depth)
+        code, self.code, self._stepping = self.code, None, False
+        inner = self.events[begin:]
+        if code is not None:
+            reports = tuple(event.run.id for event in inner if isinstance(event, SubRun))
+            text = reading.error or reading.output or ""
+            self._result(ToolResult(call_ids=(code,), text=text, ok=reading.error is None, report_of=reports))
+        elif reading.error and not any(isinstance(event, ToolResult) for event in inner):
+            self._mark_last(begin, reading.error)
+
+    def _mark_last(self, begin: int, error: str) -> None:
+        for index in range(len(self.events) - 1, begin - 1, -1):
+            event = self.events[index]
+            if isinstance(event, ModelCall):
+                self.events[index] = event.model_copy(update={"error": error})
+                return
+
+    def _model(self, span: Span, reading: Reading, purpose: Purpose) -> None:
+        for message in reading.heard:
+            for identity, text in message.answers:
+                if identity in self._waiting:
+                    self._result(ToolResult(time=span.start, call_ids=(identity,), text=text))
+        messages = self._new_messages(reading)
+        said = [message for message in reading.said if message.text or message.thought or message.calls]
+        if not said and reading.error is None:
+            spent = (reading.usage or Usage()).model_copy(update={"model_calls": 1})
+            self.left_out.append(
+                LeftOut(what=f"model call {span.name}", reason="its span has no content", place=span.id, usage=spent)
+            )
+            return
+        text = "\n".join(message.text for message in said if message.text)
+        calls = self._numbered([call for message in said for call in message.calls])
+        if not calls and self._stepping and purpose is Purpose.ACT:
+            text, block = split_code(text)
+            if block is not None:
+                self._calls += 1
+                calls = (ToolCall(id=f"code_{self._calls}", name=CODE_TOOL, arguments={"code": block}),)
+                self.code = calls[0].id
+        finishing = [call for call in calls if call.name in FINISHING]
+        if finishing:
+            purpose = Purpose.ANSWER
+            given = finishing[-1].arguments
+            self.handed_in = as_text(next(iter(given.values()), "")) if given else self.handed_in
+        rewritten = purpose is Purpose.ACT and len(reading.heard) < self._longest
+        if purpose in (Purpose.ACT, Purpose.ANSWER):
+            self._longest = max(self._longest, len(reading.heard))
+        kept = tuple(call for call in calls if call not in finishing)
+        self._waiting |= {call.id: call for call in kept}
+        self.events.append(
+            ModelCall(
+                time=span.start,
+                purpose=purpose,
+                messages=messages,
+                rewritten=rewritten,
+                thought="\n".join(message.thought for message in said if message.thought),
+                text=text,
+                calls=kept,
+                model=reading.model,
+                usage=reading.usage,
+                error=reading.error,
+            )
+        )
+
+    def _new_messages(self, reading: Reading) -> tuple[ChatMessage, ...]:
+        new = []
+        if reading.system and not self.system:
+            self.system = reading.system
+        for said in reading.heard:
+            text = said.text or "\n".join(answer for _, answer in said.answers)
+            message = ChatMessage(role=said.role, text=text)
+            if message in self._read:
+                continue
+            self._read.add(message)
+            if said.role == "system" and not self.system:
+                self.system = said.text
+            elif said.role == "user" and not self.request:
+                self.request = unwrapped_task(said.text)
+            if not (said.role == "system" and said.text == self.system):
+                new.append(message)
+        return tuple(new)
+
+    def _numbered(self, calls: list[ToolCall]) -> tuple[ToolCall, ...]:
+        """Ids unique within the run: some libraries number the calls of each message anew."""
+        found = []
+        for call in calls:
+            taken = call.id in self._waiting or call.id in self._answered
+            if taken:
+                self._calls += 1
+            found.append(call.model_copy(update={"id": f"{call.id}_{self._calls}"}) if taken else call)
+        return tuple(found)
+
+    def _tool(self, span: Span, reading: Reading, depth: int) -> None:
+        text = reading.error if reading.error is not None else reading.output or ""
+        if reading.name in FINISHING and reading.error is None:
+            self.handed_in = reading.output if reading.output is not None else self.handed_in
+            self._answering()
+            return
+        begin = len(self.events)
+        self._all(span, Purpose.TOOL, depth)
+        runs = tuple(event.run.id for event in self.events[begin:] if isinstance(event, SubRun))
+        call = self._match(reading)
+        if call is None:
+            self._calls += 1
+            made = ToolCall(id=f"{reading.name}_{self._calls}", name=reading.name, arguments=reading.arguments)
+            self.events.append(
+                CodeCall(time=span.start, within=self.code, call=made, text=text, ok=reading.error is None)
+            )
+            return
+        if not call.arguments and reading.arguments:
+            self._complete(call, reading)
+        for index in range(begin, len(self.events)):
+            event = self.events[index]
+            if isinstance(event, SubRun):
+                self.events[index] = event.model_copy(update={"call_id": call.id})
+        self._result(
+            ToolResult(time=span.start, call_ids=(call.id,), text=text, ok=reading.error is None, report_of=runs)
+        )
+
+    def _match(self, reading: Reading) -> ToolCall | None:
+        if reading.call_id in self._waiting:
+            return self._waiting[reading.call_id]
+        named = [call for call in self._waiting.values() if call.name == reading.name]
+        exact = [call for call in named if dict(call.arguments) == reading.arguments]
+        return next(iter(exact or named), None)
+
+    def _complete(self, call: ToolCall, reading: Reading) -> None:
+        """Arguments that the model's span dropped, from the tool's own."""
+        for index, event in enumerate(self.events):
+            if isinstance(event, ModelCall) and call in event.calls:
+                whole = call.model_copy(update={"arguments": reading.arguments})
+                calls = tuple(whole if item is call else item for item in event.calls)
+                self.events[index] = event.model_copy(update={"calls": calls})
+                return
+
+    def _answering(self) -> None:
+        for index in range(len(self.events) - 1, -1, -1):
+            event = self.events[index]
+            if isinstance(event, ModelCall):
+                self.events[index] = event.model_copy(update={"purpose": Purpose.ANSWER})
+                return
+
+    def _calling(self, agent: str) -> str | None:
+        """The call that a sub-agent's run answers: the code under way, or one by its name."""
+        if self.code is not None:
+            return self.code
+        return next(
+            (call.id for call in self._waiting.values() if call.name.removeprefix("transfer_to_") == agent), None
+        )
+
+    def _result(self, result: ToolResult) -> None:
+        for identity in result.call_ids:
+            self._waiting.pop(identity, None)
+            self._answered.add(identity)
+        self.events.append(result)
