@@ -15,6 +15,7 @@ from coa.cli.judge import judge
 from coa.cli.profile import profile
 from coa.cli.run import run
 from coa.cli.sandbox import sandbox
+from coa.cli.teach import teach
 from coa.cli.tools import tools
 from coa.errors import CoaError
 
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(teach)
 app.command()(inspect)
 app.command()(export)
 app.add_typer(profile, name="profile")

@@ -115,6 +115,15 @@ class Recorder:
                 meta={"library": "smolagents"},
             )
 
+    def spent(self) -> Usage:
+        """What the run has cost by now, faithfully told or not."""
+        with self.lock:
+            root = self._root_run.finish() if self._root_run is not None else None
+            orphans = Usage.sum(item.usage for item in self._orphans if item.usage is not None)
+            if root is None:
+                return orphans
+            return orphans + TeamRun(task=self.task, root=root, source=Source(format=Format.RECORDED)).usage
+
     def orphan(self, item: SeenModel, alone: bool) -> None:
         """A model call from a thread that carries no context."""
         with self.lock:

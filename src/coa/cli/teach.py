@@ -1,0 +1,169 @@
+"""`coa teach`: run a multi-agent team over a file of tasks and record everything it does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from coa.errors import ModelError, RecordingError
+
+if TYPE_CHECKING:
+    from coa.distill.teaching.teach import Progress
+
+REDRAW_S: Final = 0.5
+LOG_S: Final = 30.0
+
+
+def teach(
+    tasks: Annotated[Path, typer.Argument(help="Tasks: .jsonl, .json or .parquet with `question`.")],
+    team: Annotated[str, typer.Option(help="module:factory or file.py:factory; factory(model) returns an agent.")],
+    out: Annotated[Path, typer.Option(help="Folder for the traces, one ATIF file for each task.")],
+    model: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible server for the team.")] = None,
+    model_name: Annotated[str | None, typer.Option(help="Which of the server's models.")] = None,
+    api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the key.")] = "COA_API_KEY",
+    jobs: Annotated[int, typer.Option(min=1, help="Teams at work at once, a process each.")] = 8,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds for each task.")] = 1800.0,
+    temperature: Annotated[float | None, typer.Option(min=0, help="The server's default if not given.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Of each model call.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed and timed-out tasks again.")] = False,
+    price_in: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens read.")] = None,
+    price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens written.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON.")] = False,
+) -> None:
+    """Run a smolagents team over tasks and record every agent, call and token as ATIF. Resumes by default."""
+    import orjson
+
+    from coa.cli.terminal import show_warnings
+    from coa.trajectory.formats.tasks import read_tasks
+
+    show_warnings()
+    try:
+        from coa.distill.teaching.teach import teach as run_teams
+        from coa.distill.teaching.team import Team, load_factory
+    except ImportError as error:
+        raise RecordingError(
+            f"running a team needs smolagents ({error})",
+            cure=f"{sys.executable} -m pip install 'chain-of-agents[teacher]'",
+        ) from error
+    load_factory(team)  # a wrong name is told before anything starts
+    if model is not None:
+        model_name = asyncio.run(_served(model, model_name, api_key_env))
+    chosen = list(islice(read_tasks(tasks), limit))
+    setting = Team(team, model, model_name, api_key_env, temperature, max_tokens)
+    cost = _pricing(price_in, price_out)
+    show, clear = _display(cost)
+    started = time.monotonic()
+    try:
+        progress = run_teams(
+            chosen, setting, out, jobs=jobs, time_limit_s=time_limit, retry_failed=retry_failed, show=show
+        )
+    except KeyboardInterrupt:
+        clear()
+        typer.echo(f"interrupted; finished runs are in {out}, the same command goes on from there", err=True)
+        raise typer.Exit(1) from None
+    clear()
+    if as_json:
+        counts = {
+            name: getattr(progress, name) for name in ("total", "resumed", "answered", "failed", "refused", "cut")
+        }
+        spent = progress.usage.model_dump(mode="json") | {"cost": cost(progress)}
+        typer.echo(orjson.dumps({**counts, "usage": spent, "seconds": time.monotonic() - started}).decode())
+    else:
+        _close(progress, out, cost)
+    if progress.failed or progress.refused or progress.cut:
+        raise typer.Exit(1)
+
+
+async def _served(url: str, name: str | None, api_key_env: str) -> str:
+    """The name to ask for: the given one, or the only one the server has."""
+    from coa.models.http import Transport
+
+    if not url.startswith(("http://", "https://")):
+        raise ModelError(f"--model {url!r} is not a URL", cure="give the team an OpenAI-compatible server: http://...")
+    if name is not None:
+        return name
+    key = os.environ.get(api_key_env)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    transport = Transport(url.rstrip("/").removesuffix("/v1"), headers=headers)
+    try:
+        answer = await transport.get("/v1/models")
+    finally:
+        await transport.close()
+    rows = answer.get("data") if isinstance(answer, dict) else None
+    names = [str(row.get("id")) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    if len(names) != 1:
+        raise ModelError(f"{url} serves {', '.join(names) or 'no model that it lists'}", cure="add --model-name NAME")
+    return names[0]
+
+
+def _pricing(price_in: float | None, price_out: float | None) -> Callable[[Progress], float | None]:
+    def cost(progress: Progress) -> float | None:
+        if price_in is None and price_out is None:
+            return None
+        used = progress.usage
+        return (used.prompt_tokens * (price_in or 0.0) + used.completion_tokens * (price_out or 0.0)) / 1_000_000
+
+    return cost
+
+
+def standing(progress: Progress, cost: float | None) -> str:
+    """One line: done and total, what came of them, what they cost, how long it will take."""
+    parts = [f"{progress.done}/{progress.total} done" + (f" ({progress.resumed} before)" if progress.resumed else "")]
+    named = (("answered", progress.answered), ("failed", progress.failed), ("refused", progress.refused))
+    parts += [f"{count} {name}" for name, count in (*named, ("timed out", progress.cut)) if count]
+    if progress.running:
+        parts.append(f"{progress.running} running")
+    parts.append(f"{progress.usage.total_tokens:,} tokens in {progress.usage.model_calls:,} calls")
+    if cost is not None:
+        parts.append(f"cost {cost:.4g}")
+    now, left = progress.done - progress.resumed, progress.total - progress.done
+    if now and left:
+        each = (time.monotonic() - progress.started) / now
+        parts.append(f"{timedelta(seconds=round(each * left))} left")
+    return ", ".join(parts)
+
+
+def _display(cost: Callable[[Progress], float | None]) -> tuple[Callable[[Progress], None], Callable[[], None]]:
+    """On stderr: redrawn in place for a person, a line now and then for a log."""
+    person = sys.stderr.isatty()
+    shown = time.monotonic() - (REDRAW_S if person else 0.0)
+
+    def show(progress: Progress) -> None:
+        nonlocal shown
+        if time.monotonic() - shown < (REDRAW_S if person else LOG_S):
+            return
+        shown = time.monotonic()
+        line = standing(progress, cost(progress))
+        typer.echo(f"\r\033[K{line}" if person else line, err=True, nl=not person)
+
+    def clear() -> None:
+        if person:
+            typer.echo("\r\033[K", err=True, nl=False)
+
+    return show, clear
+
+
+def _close(progress: Progress, out: Path, cost: Callable[[Progress], float | None]) -> None:
+    from coa.cli.terminal import printable
+
+    typer.echo(standing(progress, cost(progress)))
+    used = progress.usage
+    typer.echo(
+        f"spent now: {used.prompt_tokens:,} tokens read, {used.completion_tokens:,} written, "
+        f"{used.tool_calls:,} tool calls"
+    )
+    typer.echo(f"kept in {out}")
+    for problem, count in sorted(progress.problems.items(), key=lambda item: -item[1])[:5]:
+        typer.echo(f"  {count} x {printable(problem)[:300]}", err=True)
+    if progress.failed or progress.cut:
+        typer.echo("the same command with --retry-failed runs the failed and timed-out ones again", err=True)

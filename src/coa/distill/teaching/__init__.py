@@ -1,0 +1,1 @@
+"""Running a team over many tasks, each run recorded in a file of its own."""

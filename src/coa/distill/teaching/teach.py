@@ -1,0 +1,244 @@
+"""Many tasks at once: a bounded number of worker processes, each replaced when it dies or has to be ended."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from coa import __version__
+from coa.distill.teaching.files import ENDING, stop_of, trace_path, write_atomic, write_trace
+from coa.distill.teaching.team import Team
+from coa.distill.teaching.worker import Broken, Done, Ready, nothing, serve
+from coa.distill.team_run import LeftOut
+from coa.errors import RecordingError, StoreError
+from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
+
+GRACE_S: Final = 10.0
+"""After the time limit, for the worker to write down what there is."""
+_TICK_S: Final = 0.2
+CONFIG: Final = "config.json"
+
+
+@dataclass
+class Progress:
+    """Where it stands. `usage` is what this call spent, not what earlier ones did."""
+
+    total: int
+    resumed: int = 0
+    answered: int = 0
+    failed: int = 0
+    refused: int = 0
+    cut: int = 0
+    running: int = 0
+    usage: Usage = field(default_factory=Usage)
+    problems: dict[str, int] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def done(self) -> int:
+        return self.resumed + self.answered + self.failed + self.refused + self.cut
+
+    def add(self, done: Done) -> None:
+        self.usage = self.usage + done.usage
+        if done.refused:
+            self.refused += 1
+        elif done.stop is Stop.TIME:
+            self.cut += 1
+        elif done.stop is Stop.FAILED:
+            self.failed += 1
+        else:
+            self.answered += 1
+        if done.problem:
+            self.problems[done.problem] = self.problems.get(done.problem, 0) + 1
+
+
+def teach(
+    tasks: Iterable[Task],
+    team: Team,
+    out: str | Path,
+    *,
+    jobs: int = 8,
+    time_limit_s: float = 1800.0,
+    retry_failed: bool = False,
+    show: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    """Run a team over tasks and record each run. Tasks that have a file in `out` already are not run again.
+
+    Ctrl-C ends the workers and is raised; what was finished is in its files, and the rest is run the next time.
+    """
+    folder = Path(out)
+    _prepare(folder, team)
+    waiting: deque[Task] = deque()
+    progress = Progress(total=0)
+    for task in tasks:
+        progress.total += 1
+        stop = stop_of(trace_path(folder, task.id))
+        if stop is None or (retry_failed and stop in (Stop.FAILED, Stop.TIME)):
+            waiting.append(task)
+        else:
+            progress.resumed += 1
+    if waiting:
+        pool = _Pool(team, folder, min(max(1, jobs), len(waiting)), time_limit_s)
+        try:
+            pool.run(waiting, progress, show)
+        finally:
+            pool.close()
+            progress.running = 0
+    show(progress)
+    return progress
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: Any
+    connection: Any
+    ready: bool = False
+    task: Task | None = None
+    deadline: float = 0.0
+
+
+class _Pool:
+    def __init__(self, team: Team, out: Path, size: int, time_limit_s: float) -> None:
+        self._team, self._out, self._limit = team, out, time_limit_s
+        # Forked from a process that has smolagents loaded and no threads: quick, and nothing of ours is shared.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["coa.distill.teaching.worker"])
+        self._workers: list[_Worker] = []
+        self._size = size
+        self._started = 0
+        self._ever_ready = False
+
+    def run(self, waiting: deque[Task], progress: Progress, show: Callable[[Progress], None]) -> None:
+        while waiting or any(worker.task for worker in self._workers):
+            while len(self._workers) < min(self._size, len(waiting) + sum(w.task is not None for w in self._workers)):
+                self._workers.append(self._start())
+            for worker in self._workers:
+                if worker.ready and worker.task is None and waiting:
+                    self._give(worker, waiting)
+            progress.running = sum(worker.task is not None for worker in self._workers)
+            show(progress)
+            handles = [handle for w in self._workers for handle in (w.connection, w.process.sentinel)]
+            active = set(wait(handles, timeout=_TICK_S))
+            for worker in list(self._workers):
+                if worker.connection in active or worker.process.sentinel in active:
+                    self._hear(worker, progress)
+                if worker.task is not None and time.monotonic() > worker.deadline:
+                    self._lost(worker, progress, Stop.TIME, None)
+
+    def close(self) -> None:
+        for worker in list(self._workers):
+            self._end(worker)
+
+    def _start(self) -> _Worker:
+        self._started += 1
+        here, there = self._context.Pipe()
+        log = self._out / ".log" / f"worker-{self._started}.log"
+        process = self._context.Process(
+            target=serve,
+            args=(there, self._team, self._out, self._limit, log),
+            daemon=True,
+            name=f"team-{self._started}",
+        )
+        process.start()
+        there.close()
+        return _Worker(process, here)
+
+    def _give(self, worker: _Worker, waiting: deque[Task]) -> None:
+        worker.task = waiting.popleft()
+        worker.deadline = time.monotonic() + self._limit + GRACE_S
+        try:
+            worker.connection.send(worker.task)
+        except OSError:
+            waiting.appendleft(worker.task)
+            worker.task = None
+            self._end(worker)
+
+    def _hear(self, worker: _Worker, progress: Progress) -> None:
+        try:
+            message = worker.connection.recv() if worker.connection.poll() else None
+        except (EOFError, OSError):
+            message = None
+        match message:
+            case Ready():
+                worker.ready = self._ever_ready = True
+            case Broken(error):
+                raise error
+            case Done():
+                worker.task = None
+                progress.add(message)
+                if message.cut:
+                    self._end(worker)
+            case _ if not worker.process.is_alive():
+                self._died(worker, progress)
+
+    def _died(self, worker: _Worker, progress: Progress) -> None:
+        worker.process.join()
+        code = worker.process.exitcode
+        if worker.task is not None:
+            failure = Failure(site=FailureSite.RUNTIME, message=f"the team's process ended with code {code}")
+            self._lost(worker, progress, Stop.FAILED, failure)
+            return
+        self._end(worker)
+        if not self._ever_ready:
+            raise RecordingError(
+                f"the team's process ended with code {code} before it began", cure=f"see {self._out / '.log'}"
+            )
+
+    def _lost(self, worker: _Worker, progress: Progress, stop: Stop, failure: Failure | None) -> None:
+        """The worker will not say any more how its task ended."""
+        task = worker.task
+        assert task is not None
+        self._end(worker)
+        path = trace_path(self._out, task.id)
+        written = stop_of(path)
+        if written is None or written in (Stop.FAILED, Stop.TIME):
+            unknown = LeftOut(what="what the team did and spent", reason="its process ended before it could be told")
+            write_trace(path, nothing(task, stop, failure).model_copy(update={"left_out": (unknown,)}))
+        message = failure.message if failure else None
+        progress.add(Done(task.id, Stop(written) if written else stop, Usage(), message))
+
+    def _end(self, worker: _Worker) -> None:
+        if worker in self._workers:
+            self._workers.remove(worker)
+        worker.task = None
+        worker.process.kill()
+        worker.process.join()
+        worker.connection.close()
+
+
+def _prepare(folder: Path, team: Team) -> None:
+    """The folder, and a note of whose runs are in it: two teams' runs in one folder could not be told apart."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for part in folder.glob(f".*{ENDING}.*.part"):
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write to {folder}: {error.strerror or error}") from error
+    config = {
+        "command": "teach",
+        "version": __version__,
+        "team": team.factory,
+        "model": team.model_name,
+        "url": team.url,
+    }
+    path = folder / CONFIG
+    if path.is_file():
+        try:
+            before = orjson.loads(path.read_bytes())
+        except orjson.JSONDecodeError:
+            before = {}
+        for name in ("team", "model"):
+            if isinstance(before, dict) and before.get(name, config[name]) != config[name]:
+                raise StoreError(
+                    f"{folder} holds runs of the {name} {before[name]!r}, not {config[name]!r}",
+                    cure="give another --out",
+                )
+    write_atomic(path, orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

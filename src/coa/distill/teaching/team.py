@@ -1,0 +1,98 @@
+"""From `module:factory` to a team, and from a server's URL to the model it gets.
+
+The contract: `factory(model)` returns a smolagents agent that was built for this call (agents keep state; models and
+tools may be shared). A factory may also take no argument, when it brings its own models, or `(model, task)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coa.errors import RecordingError
+from coa.trajectory.types import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """What a worker needs to build teams."""
+
+    factory: str
+    """`package.module:function` or `file.py:function`."""
+    url: str | None = None
+    model_name: str | None = None
+    api_key_env: str = "COA_API_KEY"
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+def load_factory(target: str) -> Callable[..., Any]:
+    module_name, _, name = target.rpartition(":")
+    if not module_name or not name:
+        raise RecordingError(f"the team {target!r} is not of the form module:factory or file.py:factory")
+    try:
+        module = _from_file(Path(module_name)) if module_name.endswith(".py") else _from_path(module_name)
+        factory = getattr(module, name)
+    except (ImportError, AttributeError, OSError, SyntaxError) as error:
+        raise RecordingError(
+            f"the team {target!r} cannot be loaded: {error}",
+            cure="name a function that can be imported from here, or give its file: path/to/team.py:build",
+        ) from error
+    if not callable(factory):
+        raise RecordingError(f"{target!r} is a {type(factory).__name__}, not a function")
+    return factory  # type: ignore[no-any-return]
+
+
+def _from_path(name: str) -> Any:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return importlib.import_module(name)
+
+
+def _from_file(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ImportError(f"there is no file {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def build(factory: Callable[..., Any], model: Any, task: Task) -> Any:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    taken = [p for p in inspect.signature(factory).parameters.values() if p.kind in kinds]
+    needed = [p for p in taken if p.default is inspect.Parameter.empty]
+    if len(needed) > 2:
+        names = ", ".join(parameter.name for parameter in needed)
+        raise RecordingError(f"the factory wants {names}", cure="let it take the model, or the model and the task")
+    if not taken:
+        return factory()
+    return factory(model, task) if len(needed) == 2 or _wants_task(taken) else factory(model)
+
+
+def _wants_task(taken: list[inspect.Parameter]) -> bool:
+    return len(taken) > 1 and taken[1].name == "task"
+
+
+def server_model(team: Team) -> Any:
+    """smolagents' own client of OpenAI-compatible servers; None where no server is named."""
+    if team.url is None:
+        return None
+    from smolagents import OpenAIModel
+
+    sampling = {"temperature": team.temperature, "max_tokens": team.max_tokens}
+    return OpenAIModel(
+        model_id=team.model_name,
+        api_base=team.url.rstrip("/").removesuffix("/v1") + "/v1",
+        api_key=os.environ.get(team.api_key_env) or "none",  # the client refuses to start without one
+        **{name: value for name, value in sampling.items() if value is not None},
+    )
