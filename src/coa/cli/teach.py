@@ -37,12 +37,15 @@ def teach(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed and timed-out tasks again.")] = False,
     price_in: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens read.")] = None,
+    price_cached: Annotated[float | None, typer.Option(min=0, help="Of a million read from the cache.")] = None,
     price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens written.")] = None,
+    prices: Annotated[Path | None, typer.Option(help="Prices of several models, a .toml file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON.")] = False,
 ) -> None:
     """Run a smolagents team over tasks and record every agent, call and token as ATIF. Resumes by default."""
     import orjson
 
+    from coa.cli.models import price_finder
     from coa.cli.terminal import show_warnings
     from coa.trajectory.formats.tasks import read_tasks
 
@@ -60,7 +63,11 @@ def teach(
         model_name = asyncio.run(_served(model, model_name, api_key_env))
     chosen = list(islice(read_tasks(tasks), limit))
     setting = Team(team, model, model_name, api_key_env, temperature, max_tokens)
-    cost = _pricing(price_in, price_out)
+    price = price_finder(price_in, price_cached, price_out, prices)(model_name or "")
+
+    def cost(progress: Progress) -> float | None:
+        return None if price is None else price.of(progress.usage)
+
     show, clear = _display(cost)
     started = time.monotonic()
     try:
@@ -104,16 +111,6 @@ async def _served(url: str, name: str | None, api_key_env: str) -> str:
     if len(names) != 1:
         raise ModelError(f"{url} serves {', '.join(names) or 'no model that it lists'}", cure="add --model-name NAME")
     return names[0]
-
-
-def _pricing(price_in: float | None, price_out: float | None) -> Callable[[Progress], float | None]:
-    def cost(progress: Progress) -> float | None:
-        if price_in is None and price_out is None:
-            return None
-        used = progress.usage
-        return (used.prompt_tokens * (price_in or 0.0) + used.completion_tokens * (price_out or 0.0)) / 1_000_000
-
-    return cost
 
 
 def standing(progress: Progress, cost: float | None) -> str:
