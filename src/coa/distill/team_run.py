@@ -64,9 +64,9 @@ class Skipped(Frozen):
 class ToolCall(Frozen):
     """A call as the model wrote it, whether or not it was carried out."""
 
-    id: str
+    id: Text
     """Unique within its agent run; made up where the source has none."""
-    name: str
+    name: Text
     arguments: Meta = Field(default_factory=lambda: EMPTY)
     """Code blocks are `{"code": ...}`; arguments that are no JSON object are `{"text": ...}`."""
     agent: bool = False

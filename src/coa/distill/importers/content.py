@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from coa.distill.team_run import ToolCall
-from coa.trajectory.types import Usage
+from coa.trajectory.types import Usage, clean_text
 
 FINISHING: Final = frozenset(
     {"final_answer", "finish", "finish_task", "submit", "submit_answer", "submit_final_answer", "task_complete"}
@@ -79,16 +79,20 @@ def as_arguments(value: object) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON can hold, whatever Python object it was."""
-    if value is None or isinstance(value, bool | int | str):
+    """A value that JSON of any reader can hold, whatever Python object it was."""
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, int):
+        return int(value) if -(2**63) <= value < 2**63 else str(value)
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else str(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {clean_text(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
         return [plain(item) for item in value]
-    return str(value)
+    return clean_text(str(value))
 
 
 def as_calls(rows: object, prefix: str = "call") -> tuple[ToolCall, ...]:
