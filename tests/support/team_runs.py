@@ -55,7 +55,7 @@ def _model_call(draw: st.DrawFn, number: int) -> ModelCall:
 
 
 @st.composite
-def agent_runs(draw: st.DrawFn, identity: str = "r", depth: int = 2) -> AgentRun:
+def agent_runs(draw: st.DrawFn, identity: str = "r", depth: int = 1) -> AgentRun:
     events: list[Event] = []
     for number in range(draw(st.integers(0, 3))):
         call = draw(_model_call(number))

@@ -16,7 +16,7 @@ from support.atif_rules import assert_atif
 from support.team_runs import team_runs
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(team_runs())
 def test_a_team_run_comes_back_from_atif_as_it_was(run: TeamRun) -> None:
     document = orjson.loads(orjson.dumps(to_atif(run)))
@@ -25,7 +25,7 @@ def test_a_team_run_comes_back_from_atif_as_it_was(run: TeamRun) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("harbor") is None, reason="harbor needs Python 3.12 or later")
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(team_runs())
 def test_harbor_accepts_what_we_write(run: TeamRun) -> None:
     from harbor.models.trajectories import Trajectory

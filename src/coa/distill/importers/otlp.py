@@ -30,8 +30,12 @@ def read_spans(path: Path) -> Iterator[TeamRun | Skipped]:
                 for span in spans_in(value):
                     yield span.trace, span
 
+    empty = True
     for trace, group in grouped(spans):
+        empty = False
         yield from _runs(group, str(path), str(trace))
+    if empty and not bad:
+        yield Skipped(file=str(path), reason="an export of spans without any span")
     for item in bad:
         yield Skipped(file=str(path), place=item.place, reason=item.reason)
 

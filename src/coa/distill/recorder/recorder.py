@@ -315,7 +315,8 @@ class Recorder:
             if isinstance(item, SeenTool) and any(not below.closed for below in item.runs):
                 self._refuse(
                     f"a step of {run.name!r} ended while its sub-agent {item.name!r} was still at work",
-                    'let tools wait for the agents they start, and code run to its end: executor_kwargs={"timeout_seconds": None}',
+                    "let tools wait for the agents they start, and code run to its end: "
+                    'executor_kwargs={"timeout_seconds": None}',
                 )
 
     def _refuse(self, reason: str, cure: str) -> RecordingError:

@@ -19,6 +19,8 @@ class Span:
     parent: str | None
     name: str
     start: float
+    order: int
+    """Nanoseconds of the start, which a float cannot tell apart."""
     attributes: dict[str, Any]
     failed: bool = False
     error: str = ""
@@ -67,7 +69,8 @@ def _from_sdk(row: Json) -> Span:
         id=str(context["span_id"]).removeprefix("0x"),
         parent=str(row["parent_id"]).removeprefix("0x") if row.get("parent_id") else None,
         name=str(row.get("name") or ""),
-        start=as_time(row.get("start_time")) or 0.0,
+        start=(start := as_time(row.get("start_time")) or 0.0),
+        order=round(start * 1e6) * 1000,
         attributes=dict(attributes) if isinstance(attributes, Mapping) else {},
         failed=status.get("status_code") == "ERROR",
         error=str(status.get("description") or ""),
@@ -80,6 +83,7 @@ def _from_sdk(row: Json) -> Span:
 
 
 def _from_otlp(row: Json) -> Span:
+    began = row.get("startTimeUnixNano", row.get("start_time_unix_nano")) or 0
     status = row.get("status")
     status = status if isinstance(status, Mapping) else {}
     return Span(
@@ -87,7 +91,8 @@ def _from_otlp(row: Json) -> Span:
         id=str(row.get("spanId", row.get("span_id", ""))),
         parent=str(row.get("parentSpanId", row.get("parent_span_id")) or "") or None,
         name=str(row.get("name") or ""),
-        start=as_time(row.get("startTimeUnixNano", row.get("start_time_unix_nano"))) or 0.0,
+        start=as_time(began) or 0.0,
+        order=int(began) if str(began).isdigit() else 0,
         attributes=_attributes(row.get("attributes")),
         failed=status.get("code") in (2, "2", "STATUS_CODE_ERROR"),
         error=str(status.get("message") or ""),

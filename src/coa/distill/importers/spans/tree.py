@@ -54,7 +54,7 @@ def read_span(span: Span) -> Reading:
 def runs_of(spans: Iterable[Span], file: str = "") -> Iterator[TeamRun]:
     """The team runs of one trace: mostly one."""
     known = {span.id: span for span in spans}
-    ordered = sorted(known.values(), key=lambda span: span.start)
+    ordered = sorted(known.values(), key=lambda span: span.order)
     for span in ordered:
         span.children = []
     lost: list[Span] = []
@@ -206,7 +206,7 @@ class _Run:
         """smolagents plans, and answers when out of steps, by a model call outside of any step."""
         if span.parent != self.span.id or "smolagents.max_steps" not in self.span.attributes:
             return purpose
-        later = any(_STEP.match(other.name) and other.start >= span.start for other in self.span.children)
+        later = any(_STEP.match(other.name) and other.order >= span.order for other in self.span.children)
         return Purpose.PLAN if later else Purpose.ANSWER
 
     def _step(self, span: Span, reading: Reading, depth: int) -> None:
