@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import pytest
+import smolagents
 
 from coa.distill.importers.detect import read_traces
 from coa.distill.recorder import record
-from coa.distill.team_run import AgentRun, Format, ModelCall, Purpose, SubRun, TeamRun, ToolResult
+from coa.distill.team_run import AgentRun, Format, ModelCall, SubRun, TeamRun, ToolResult
 from coa.trajectory.types import Task
-from support.teams import two_agents
+from support.teams import ScriptedTeamModel, two_agents
 
 pytest.importorskip("openinference.instrumentation.smolagents", reason="scripts/setup installs it")
 
@@ -38,7 +38,8 @@ def outline(run: AgentRun) -> list[object]:
     return rows
 
 
-def test_the_spans_of_a_team_tell_what_the_recorder_saw(tmp_path: Path) -> None:
+def spans_of_a_run(path: Path) -> tuple[TeamRun, list[ScriptedTeamModel]]:
+    """Instrument, run and record the team; what the recorder saw, and the models with their logs."""
     printed = io.StringIO()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=printed)))
@@ -46,33 +47,30 @@ def test_the_spans_of_a_team_tell_what_the_recorder_saw(tmp_path: Path) -> None:
     agent, models = two_agents()
     instrumentor.instrument(tracer_provider=provider)
     try:
-        # The instrumentation wraps the classes of models that smolagents ships, not ours; wrap ours likewise.
         seen = record(agent, TASK)
     finally:
         instrumentor.uninstrument()
         provider.shutdown()
-    path = tmp_path / "console.json"
     path.write_text(printed.getvalue())
-    (run,) = read_traces(path)
+    return seen, models
+
+
+def test_the_spans_of_a_team_tell_what_the_recorder_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The instrumentation wraps the model classes that smolagents itself exports.
+    monkeypatch.setattr(smolagents, "ScriptedTeamModel", ScriptedTeamModel, raising=False)
+    seen, models = spans_of_a_run(tmp_path / "console.json")
+    (run,) = read_traces(tmp_path / "console.json")
     assert isinstance(run, TeamRun) and run.source.format is Format.OPENINFERENCE
     assert run.answer == seen.answer == "1082"
-    spans = [json.loads(row) for row in _documents(printed.getvalue())]
-    if any(row["attributes"].get("openinference.span.kind") == "LLM" for row in spans):
-        assert outline(run.root) == outline(seen.root)
-    else:
-        # Custom model classes give no model spans: then at least agents, tools and failures are there.
-        subs = [event.run.answer for event in run.root.events if isinstance(event, SubRun)]
-        assert subs == ["330 m", "330 m confirmed"]
-    assert sum(len(model.log) for model in models) == 14
-    assert [call.purpose for call in seen.root.model_calls].count(Purpose.PLAN) == 2
+    assert sum(len(model.log) for model in models) == run.usage.model_calls == 14
+    assert outline(run.root) == outline(seen.root)
+    assert run.left_out == ()
 
 
-def _documents(text: str) -> list[str]:
-    decoder, found, position = json.JSONDecoder(), [], 0
-    while position < len(text):
-        while position < len(text) and text[position].isspace():
-            position += 1
-        if position < len(text):
-            value, position = decoder.raw_decode(text, position)
-            found.append(json.dumps(value))
-    return found
+def test_a_trace_without_model_spans_says_so(tmp_path: Path) -> None:
+    # Model classes of one's own give no spans.
+    spans_of_a_run(tmp_path / "console.json")
+    (run,) = read_traces(tmp_path / "console.json")
+    assert isinstance(run, TeamRun) and run.usage.model_calls == 0
+    assert [item.what for item in run.left_out] == ["all model calls"]
+    assert [event.run.answer for event in run.root.events if isinstance(event, SubRun)] == ["330 m", "330 m confirmed"]

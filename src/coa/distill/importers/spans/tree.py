@@ -110,6 +110,9 @@ def _team_run(top: Span, file: str, lost: list[Span]) -> TeamRun:
         reading = read_span(span)
         usage = reading.usage if reading.role is Role.MODEL else None
         left_out.append(LeftOut(what=f"span {span.name}", reason="its parent is missing", place=span.id, usage=usage))
+    if not any(run.model_calls for run in root.walk()) and not any(item.usage for item in left_out):
+        reason = "no span tells of any; model classes of one's own may not be instrumented"
+        left_out.append(LeftOut(what="all model calls", reason=reason))
     spoken = Format.OPENINFERENCE if KIND in top.attributes else Format.OTEL
     failure = Failure(site=FailureSite.RUNTIME, message=root.error) if root.error and root.answer is None else None
     stop = Stop.FAILED if failure else Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED
