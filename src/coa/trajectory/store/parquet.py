@@ -71,8 +71,9 @@ SCHEMA: Final = pa.schema(
 
 
 class ParquetWriter:
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, group_rows: int = _GROUP_ROWS) -> None:
         self.path = Path(path)
+        self._group_rows = group_rows
         self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         self._rows: list[dict[str, Any]] = []
         self._bytes = 0
@@ -86,7 +87,7 @@ class ParquetWriter:
     def write(self, record: Trajectory) -> None:
         self._rows.append(_to_row(record))
         self._bytes += sum(_weight(step) for step in record.steps) + 512
-        if self._bytes >= _GROUP_BYTES or len(self._rows) >= _GROUP_ROWS:
+        if self._bytes >= _GROUP_BYTES or len(self._rows) >= self._group_rows:
             self._flush()
 
     def close(self) -> None:

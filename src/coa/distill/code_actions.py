@@ -1,0 +1,203 @@
+"""Code that an agent wrote in order to act: what of it is computation, and what only calls the team.
+
+A code agent calls tools and members of the team from inside a program. A program that does nothing but call them and
+print what they return is no step of its own: the calls are. Real computation becomes a program that stands alone,
+because the student's sandbox has neither the team nor the variables of earlier programs: calls are replaced by what
+they returned, and definitions that it uses are carried over from earlier programs.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+FINISH: Final = ("final_answer", "finish", "submit_answer")
+_LONGEST_LITERAL: Final = 200
+"""Characters of a returned text that may stand in a program; nobody would copy a page into one."""
+_HARMLESS: Final = frozenset({"print", "str", "repr"})
+_BUILTINS: Final = frozenset(dir(builtins))
+_LOGS: Final = re.compile(
+    r"\A\s*Execution logs:\n?(?P<logs>.*?)(?:\n?Last output from code snippet:\n?(?P<last>.*))?\Z", re.S
+)
+_REPORT: Final = re.compile(r"^Here is the final answer from your managed agent '[^'\n]*':\n", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeAction:
+    computes: bool
+    calls: tuple[tuple[str, dict[str, JsonValue] | None], ...]
+    """Tools and agents it calls, with their arguments where these are literals."""
+    finishes: bool
+    program: str = ""
+    """To be run on its own; empty where that is not possible, and `why` says why."""
+    why: str = ""
+
+
+@dataclass
+class Workspace:
+    """What the programs of one agent have defined so far."""
+
+    statements: list[ast.stmt] = field(default_factory=list)
+
+    def read(self, code: str, team: frozenset[str], returned: Mapping[str, Sequence[str]]) -> CodeAction:
+        """`team` are the names that are tools or agents; `returned` is what their calls gave, in order."""
+        try:
+            tree = ast.parse(code)
+        except (SyntaxError, ValueError):
+            return CodeAction(
+                True, (), False, program=code
+            )  # it failed in the team's hands too, and that is the lesson
+        known = team | frozenset(FINISH)
+        calls = [call for call in _calls(tree) if isinstance(call.func, ast.Name) and call.func.id in known]
+        told = tuple((_name(call), _literals(call)) for call in calls if _name(call) not in FINISH)
+        finishes = any(_name(call) in FINISH for call in calls)
+        if not any(_computes(statement, known) for statement in tree.body):
+            self._remember(_substituted(tree, team, returned)[0])
+            return CodeAction(False, told, finishes)
+        whole, left = _substituted(tree, team, returned)
+        carried = self._needed(whole)
+        self._remember(whole)
+        if left:
+            return CodeAction(
+                True, told, finishes, why=f"the program uses what {left} returned, which is too long to copy"
+            )
+        program = "\n".join(ast.unparse(statement) for statement in carried)
+        # Where nothing was replaced or carried over, the program stays as it was written, comments included.
+        body = ast.unparse(whole) if calls else code
+        return CodeAction(True, told, finishes, program=f"{program}\n{body}" if program else body)
+
+    def _remember(self, tree: ast.Module) -> None:
+        self.statements += [statement for statement in tree.body if _defined(statement)]
+
+    def _needed(self, tree: ast.Module) -> list[ast.stmt]:
+        """Earlier definitions that a program uses, and those that these use, in their order."""
+        wanted = _used(tree.body) - {name for statement in tree.body for name in _defined(statement)}
+        wanted |= _used_before_defined(tree.body)
+        kept: list[ast.stmt] = []
+        for statement in reversed(self.statements):
+            if _defined(statement) & wanted:
+                kept.append(statement)
+                wanted = (wanted - _defined(statement)) | _used([statement])
+        return kept[::-1]
+
+
+def without_logs(text: str) -> str:
+    """What a program printed, without the frames that smolagents puts around output and around reports."""
+    text = _REPORT.sub("", text)
+    found = _LOGS.match(text)
+    if not found:
+        return text
+    logs, last = found.group("logs").strip("\n"), (found.group("last") or "").strip()
+    return "\n".join(part for part in (logs, last if last != "None" else "") if part)
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _literals(call: ast.Call) -> dict[str, JsonValue] | None:
+    try:
+        named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg}
+        placed = [ast.literal_eval(argument) for argument in call.args]
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if len(placed) == 1 and not named:
+        return {"text": placed[0]}
+    return {**{f"argument_{number}": value for number, value in enumerate(placed)}, **named}
+
+
+def _computes(statement: ast.stmt, known: frozenset[str]) -> bool:
+    """Whether a statement does more than call the team, keep what it returned, and print it."""
+    if isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass):
+        return False
+    if isinstance(statement, ast.Assign):
+        return not all(isinstance(target, ast.Name) for target in statement.targets) or _works(statement.value, known)
+    return not isinstance(statement, ast.Expr) or _works(statement.value, known)
+
+
+def _works(node: ast.expr, known: frozenset[str]) -> bool:
+    if isinstance(node, ast.Constant | ast.Name):
+        return False
+    if isinstance(node, ast.JoinedStr):
+        return any(_works(part.value, known) for part in node.values if isinstance(part, ast.FormattedValue))
+    if isinstance(node, ast.Dict | ast.List | ast.Tuple):
+        inner: list[Any] = [*node.keys, *node.values] if isinstance(node, ast.Dict) else list(node.elts)
+        return any(_works(part, known) for part in inner if part is not None)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in (_HARMLESS | known):
+        return any(_works(part, known) for part in [*node.args, *(keyword.value for keyword in node.keywords)])
+    return True
+
+
+def _substituted(
+    tree: ast.Module, team: frozenset[str], returned: Mapping[str, Sequence[str]]
+) -> tuple[ast.Module, str]:
+    """The program with calls of the team replaced by what they returned, and the first that could not be."""
+    left: list[str] = []
+    at: dict[str, int] = {}
+
+    class Replace(ast.NodeTransformer):
+        def visit_Call(self, node: ast.Call) -> ast.AST:
+            self.generic_visit(node)
+            name = _name(node)
+            if name in FINISH:
+                return ast.copy_location(
+                    ast.Call(ast.Name("print", ast.Load()), node.args or [k.value for k in node.keywords], []), node
+                )
+            if name not in team:
+                return node
+            texts, index = returned.get(name, ()), at.get(name, 0)
+            at[name] = index + 1
+            if index >= len(texts) or len(texts[index]) > _LONGEST_LITERAL:
+                left.append(name)
+                return node
+            return ast.copy_location(ast.Constant(texts[index]), node)
+
+    fresh = ast.parse(ast.unparse(tree))
+    changed = Replace().visit(fresh)
+    # A statement that is now a bare text did nothing but call.
+    changed.body = [
+        statement
+        for statement in changed.body
+        if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+    ]
+    return ast.fix_missing_locations(changed), left[0] if left else ""
+
+
+def _defined(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names}
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def _used(statements: Sequence[ast.stmt]) -> set[str]:
+    return {
+        node.id
+        for statement in statements
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in _BUILTINS
+    }
+
+
+def _used_before_defined(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names such as the `x` of `x = x + 1`, which a program reads before it sets them."""
+    known: set[str] = set()
+    early: set[str] = set()
+    for statement in statements:
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            early |= {statement.target.id} - known
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            early |= (_used([statement]) & _defined(statement)) - known if isinstance(statement, ast.Assign) else set()
+        known |= _defined(statement)
+    return early

@@ -1,0 +1,218 @@
+"""Moments of a team's story -> steps of a profile.
+
+The profile's own state machine says what may stand where. A plan or a reflection that may not stand where the team
+wrote it is kept as a thought; where the order asks for two texts and the team wrote one, its sentences are shared out.
+What the order asks for and the trace has no text for is left missing, for the check to name and `fill` to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from coa.distill.roles import Roles
+from coa.distill.sharing import plan_parts, share_out
+from coa.distill.splice import Moment, Part
+from coa.distill.tool_names import DROP, content_of, tag_of
+from coa.distill.verdicts import with_grades, with_score
+from coa.trajectory import Form, Profile, Reading, State, Step, observation
+from coa.trajectory.shapes import read, write
+
+PLAN, REFLECTION, SUGGESTED, CHECK = "plan", "reflection", "suggested_answer", "double_check"
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    steps: tuple[Step, ...]
+    problems: tuple[str, ...]
+    """What no step of the profile can express."""
+
+
+def compose(moments: Sequence[Moment], profile: Profile, roles: Roles) -> Composed:
+    composer = _Composer(profile, roles, _merged(moments, profile, roles))
+    for index in range(len(composer.moments)):
+        composer.place(index)
+    return Composed(tuple(composer.steps), tuple(composer.problems))
+
+
+def _merged(moments: Sequence[Moment], profile: Profile, roles: Roles) -> list[Moment]:
+    """Calls made at once and answered together are one call where the tool takes a list."""
+    merged: list[Moment] = []
+    for moment in moments:
+        before = merged[-1] if merged else None
+        if (
+            before is not None
+            and before.part is moment.part is Part.CALL
+            and not (before.problem or moment.problem)
+            and (tag := tag_of(moment.tool, profile, roles)) == tag_of(before.tool, profile, roles)
+            and (shape := profile.shape(tag)).form is Form.LIST
+        ):
+            texts = (content_of(one.arguments, shape) for one in (before, moment))
+            items: list[JsonValue] = [i.strip() for text in texts for i in text.split(shape.separator)]
+            merged[-1] = Moment(Part.CALL, moment.by, tool=moment.tool, arguments={"items": items})
+        else:
+            merged.append(moment)
+    return merged
+
+
+@dataclass
+class _Composer:
+    profile: Profile
+    roles: Roles
+    moments: list[Moment]
+    steps: list[Step] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    failed: bool = False
+    """Whether the last result was an error that nobody has spoken of yet."""
+    skipping: bool = False
+    """Whether the next result belongs to a call that was dropped."""
+    candidate: Moment | None = None
+
+    def __post_init__(self) -> None:
+        self.state = State.begin(self.profile)
+
+    def place(self, index: int) -> None:
+        moment = self.moments[index]
+        match moment.part:
+            case Part.THOUGHT:
+                self._thought(moment, index)
+            case Part.PLAN:
+                self._plan(moment)
+            case Part.REFLECTION:
+                self._reflect(moment, index, needed=True)
+            case Part.CALL:
+                self._call(moment)
+            case Part.RESULT:
+                self._result(moment)
+            case Part.CANDIDATE:
+                self.candidate = moment
+            case Part.CHECK:
+                self._check(moment, index)
+            case Part.ANSWER:
+                self._answer(moment)
+
+    def _thought(self, moment: Moment, index: int) -> None:
+        only = self.state.allowed == (REFLECTION,) and self.state.waiting is None
+        if only or (self.failed and REFLECTION in self.state.allowed):
+            self._reflect(moment, index, needed=only)
+        else:
+            self._think(moment.text, moment)
+
+    def _plan(self, moment: Moment) -> None:
+        agent = self.profile.agents.get(PLAN)
+        if agent is None or PLAN not in self.state.allowed or self.state.counts.get(PLAN, 0) >= (agent.max or 1 << 30):
+            self._think(moment.text, moment, told_as=PLAN)
+            return
+        thought, plan = plan_parts(moment.texts) if self._wants_thought(PLAN) else ("", moment.text)
+        self._think(thought, moment)
+        self._add(PLAN, plan, moment)
+
+    def _reflect(self, moment: Moment, index: int, *, needed: bool) -> None:
+        """`needed`: an agent that reflects wrote it, or nothing else may come here."""
+        self.failed = False
+        agent = self.profile.agents.get(REFLECTION)
+        if agent is None or REFLECTION not in self.state.allowed:
+            self._think(moment.text, moment, told_as=REFLECTION if moment.part is Part.REFLECTION else None)
+            return
+        before, after = self._wants_thought(REFLECTION), self._thought_follows(index)
+        parts = share_out(moment.texts, before + 1 + after, main=int(before))
+        if parts is None and not needed:
+            self._think(moment.text, moment)
+            return
+        if parts is None:
+            after = False
+            parts = share_out(moment.texts, before + 1, main=int(before)) or [moment.text]
+            before = before and len(parts) == 2
+        if before:
+            self._think(parts[0], moment)
+        text, derived = with_grades(parts[int(before)], agent.verdict, replans=self._replans(index))
+        self._add(REFLECTION, text, moment, derived)
+        if after:
+            self._think(parts[-1], moment)
+
+    def _call(self, moment: Moment) -> None:
+        if moment.problem:
+            self.problems.append(f"{moment.by}: {moment.tool}: {moment.problem}")
+            return
+        tag = tag_of(moment.tool, self.profile, self.roles)
+        self.skipping = tag == DROP
+        if not self.skipping:
+            meta = {"tool": moment.tool} if moment.tool != tag else {}
+            self._add(tag, content_of(moment.arguments, self.profile.shape(tag)), moment, meta)
+
+    def _result(self, moment: Moment) -> None:
+        if self.skipping:
+            self.skipping = False
+            return
+        step = observation(_cut(moment.text, self.profile.limits.observation_characters), meta={"ok": moment.ok})
+        self.state, _ = self.state.advance(step)
+        self.steps.append(step)
+        self.failed = not moment.ok
+
+    def _check(self, moment: Moment, index: int) -> None:
+        candidate, self.candidate = self.candidate, None
+        agent = self.profile.agents.get(CHECK)
+        if agent is None or SUGGESTED not in self.profile.agents:
+            self._think(moment.text, moment, told_as=CHECK)
+            return
+        final = self._answer_after(index)
+        suggested = (candidate.text if candidate else "") or final
+        if not suggested:
+            # A verdict on something that is no answer, or on one that is not on record, says how things go.
+            if moment.text:
+                self._reflect(moment, index, needed=False)
+            return
+        if not moment.text and moment.score is None and not moment.label:
+            return  # asked, but not answered
+        parts = share_out(moment.texts, 2, main=1) if agent.thought else [moment.text]
+        thought, text = ("", moment.text) if parts is None or len(parts) == 1 else (parts[0], parts[1])
+        text, derived = with_score(text, agent.verdict, score=moment.score, label=moment.label, accepted=bool(final))
+        self._add(SUGGESTED, suggested, candidate or moment)
+        self._think(thought, moment)
+        self._add(CHECK, text, moment, derived)
+
+    def _answer(self, moment: Moment) -> None:
+        shape = self.profile.shape("answer")
+        reading = read(shape, moment.text)
+        self._add("answer", write(shape, reading.arguments) if isinstance(reading, Reading) else moment.text, moment)
+
+    def _think(self, text: str, moment: Moment, told_as: str | None = None) -> None:
+        if text and self.profile.thought is not None:
+            self._add(self.profile.thought, text, moment, {"told_as": told_as} if told_as else {})
+
+    def _add(self, tag: str, text: str, moment: Moment, meta: Mapping[str, JsonValue] | None = None) -> None:
+        step = Step(agent=tag, text=text, meta={"by": moment.by, **(meta or {})})
+        self.state, _ = self.state.advance(step)
+        self.steps.append(step)
+
+    def _wants_thought(self, tag: str) -> bool:
+        return self.profile.agents[tag].thought and not self.state.thought
+
+    def _thought_follows(self, index: int) -> bool:
+        """Whether what comes next wants a thought and brings none of its own."""
+        after = self.moments[index + 1] if index + 1 < len(self.moments) else None
+        if after is None or after.part not in (Part.CALL, Part.ANSWER, Part.CANDIDATE):
+            return False
+        tag = {Part.ANSWER: "answer", Part.CANDIDATE: SUGGESTED}.get(after.part) or tag_of(
+            after.tool, self.profile, self.roles
+        )
+        agent = self.profile.agents.get(tag)
+        return agent is not None and agent.thought
+
+    def _replans(self, index: int) -> bool:
+        following = (moment.part for moment in self.moments[index + 1 :] if moment.part is not Part.THOUGHT)
+        return next(following, None) is Part.PLAN
+
+    def _answer_after(self, index: int) -> str:
+        """The answer, where it comes next: then what was checked was accepted."""
+        following = (moment for moment in self.moments[index + 1 :] if moment.part is not Part.THOUGHT)
+        after = next(following, None)
+        return after.text if after is not None and after.part is Part.ANSWER else ""
+
+
+def _cut(text: str, most: int) -> str:
+    """As the student's own tools would cut it: from the middle."""
+    half = max((most - 40) // 2, 1)
+    return text if len(text) <= most else f"{text[:half]}\n[{len(text) - 2 * half} characters cut]\n{text[-half:]}"

@@ -1,0 +1,114 @@
+"""Settings of distillation. The defaults are those of docs/distill.md; a TOML file may change any of them.
+
+Each filter reads its own table and nothing else, so that a funnel says which setting cost what.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import Field, ValidationError
+
+from coa.errors import CoaError
+from coa.trajectory.protocol import Rule
+from coa.trajectory.types import Frozen
+
+FEWEST_CALLS: Final = {"web": 5, "all": 5, "mhqa": 2, "code": 1, "math": 1, "nano": 1}
+"""Multi-hop runs have a mean of 4.35 hops and code runs may need one try: five calls is a rule for the web only."""
+OTHER_FEWEST_CALLS: Final = 2
+STRICT_ABOUT_REFLECTION: Final = ("code", "math")
+KEPT_WITHOUT_REFLECTION: Final = 0.3
+
+
+class Complexity(Frozen):
+    """Runs that are too easy teach no cooperation; runs that wander teach wandering."""
+
+    fewest_calls: int | None = Field(None, ge=0)
+    """None: by profile, 5 for web and all, 2 for mhqa and profiles of one's own, 1 for code, math and nano."""
+    most_calls: int = Field(40, ge=1)
+
+    def least(self, profile: str) -> int:
+        return FEWEST_CALLS.get(profile, OTHER_FEWEST_CALLS) if self.fewest_calls is None else self.fewest_calls
+
+
+class Quality(Frozen):
+    tolerated: tuple[Rule, ...] = ()
+    """Rules of the profile's protocol that a kept trajectory may break, e.g. `missing_thought`."""
+    duplicate_share: float = Field(0.2, ge=0, le=1)
+    """Of the tool calls, how many may repeat an earlier one."""
+    same_in_a_row: int = Field(3, ge=2)
+    """So many equal calls one after another are too many."""
+    error_share: float = Field(0.3, ge=0, le=1)
+    repeat_words: int = Field(20, ge=2)
+    repeat_share: float = Field(0.2, ge=0, le=1)
+    """Of the runs of `repeat_words` words in what the model reasons, how many may have been there before."""
+    correct_from: float = Field(1.0, gt=0)
+    unscored: Literal["drop", "keep"] = "drop"
+    """What to do with answers that nobody could judge."""
+
+
+class Reflection(Frozen):
+    kept_without: float | None = Field(None, ge=0, le=1)
+    """Share of the trajectories without reflection that stays. None: 0.3, and 0 for code and math."""
+
+    def share(self, profile: str) -> float:
+        if self.kept_without is not None:
+            return self.kept_without
+        return 0.0 if profile in STRICT_ABOUT_REFLECTION else KEPT_WITHOUT_REFLECTION
+
+
+class Correction(Frozen):
+    copies: int = Field(2, ge=1)
+    """How often a trajectory that corrected itself is written."""
+
+
+class Length(Frozen):
+    max_tokens: int = Field(32_768, ge=1)
+    """Of the student's tokenizer, prompt included. Observations are cut first."""
+
+
+class Duplicates(Frozen):
+    similarity: float = Field(0.8, gt=0, le=1)
+    """Jaccard similarity of the questions' five-character pieces from which on they count as one."""
+    per_question: int = Field(1, ge=1)
+    """How many trajectories one question may bring."""
+
+
+class Contamination(Frozen):
+    words: int = Field(8, ge=1)
+    share: float = Field(0.5, gt=0, le=1)
+    """Of a question's runs of `words` words, how many must be in benchmark questions to call it one of them."""
+
+
+class DistillConfig(Frozen):
+    seed: int = 0
+    complexity: Complexity = Complexity()
+    quality: Quality = Quality()
+    reflection: Reflection = Reflection()
+    correction: Correction = Correction()
+    length: Length = Length()
+    duplicates: Duplicates = Duplicates()
+    contamination: Contamination = Contamination()
+
+
+class ConfigError(CoaError):
+    """A configuration file that cannot be read or obeyed."""
+
+
+def load_config(path: str | Path | None) -> DistillConfig:
+    if path is None:
+        return DistillConfig()
+    try:
+        return DistillConfig.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(
+            f"{path}: {where}: {first['msg']}", cure=f"the tables are {', '.join(DistillConfig.model_fields)}"
+        ) from error

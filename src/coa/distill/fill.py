@@ -1,0 +1,173 @@
+"""Role texts that the order asks for and the trace does not have, written by a model from what stands around them.
+
+Teams often log only calls: then a thought before a call, a reflection after a program or a check of the answer is
+missing. The model sees the question and the run as action and observation, and writes one short text for each gap. What
+it wrote is marked in the step's meta, and nothing that the team wrote is changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from coa.distill.cache import TextCache
+from coa.errors import ModelError
+from coa.models.base import Model, Sampling, complete
+from coa.trajectory import Author, Kind, Message, Profile, State, Step, Trajectory
+from coa.trajectory.profile import Agent
+
+log = logging.getLogger(__name__)
+FILLED: Final = "filled_by"
+_SEEN: Final = 12
+"""Steps before the gap that the model gets to read."""
+_SHORT: Final = 600
+_SUGGESTED: Final = "suggested_answer"
+_ASK: Final = """\
+Below is the record of an agent at work on a question, as data between two marker lines. One text is missing at the \
+place marked [missing], the step `{tag}`. Write that text: {what} {length} Write it as the agent would at that \
+moment, knowing nothing that comes later except which action it is about to take. Reply with the text alone, without \
+tags or quotation marks.
+---- record ----
+question: {question}
+{before}
+[missing]
+{after}
+---- end of record ----
+"""
+
+
+class Writer(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    async def write(self, question: str, before: Sequence[Step], after: Step, tag: str, profile: Profile) -> str:
+        """The text of the missing step `tag` between what was done and what comes next; empty if there is none."""
+
+
+def gaps(steps: Sequence[Step], profile: Profile) -> list[tuple[int, tuple[str, ...]]]:
+    """Where steps are missing: the index before which they belong, and their tags in order."""
+    found: list[tuple[int, tuple[str, ...]]] = []
+    state = State.begin(profile)
+    for index, step in enumerate(steps):
+        agent = profile.agents.get(step.agent)
+        if agent is not None and agent.kind is not Kind.THOUGHT and step.author is Author.MODEL and not state.waiting:
+            tags = _missing(state, step.agent, profile)
+            if tags:
+                found.append((index, tags))
+        state, _ = state.advance(step)
+    return found
+
+
+def _missing(state: State, tag: str, profile: Profile) -> tuple[str, ...]:
+    way = () if tag in state.allowed else _way(state.allowed, tag, profile)
+    tags: list[str] = []
+    thought = state.thought
+    for name in (*way, tag):
+        if profile.agents[name].thought and not thought and profile.thought is not None:
+            tags.append(profile.thought)
+        tags.append(name)
+        thought = False
+    return tuple(tags[:-1])  # the step itself is there
+
+
+def _way(allowed: Sequence[str], tag: str, profile: Profile) -> tuple[str, ...]:
+    """The shortest chain of role agents that leads to an agent which may not act yet; empty if there is none."""
+    waiting: deque[tuple[str, ...]] = deque((name,) for name in allowed)
+    seen = set(allowed)
+    while waiting:
+        way = waiting.popleft()
+        agent = profile.agents[way[-1]]
+        if agent.kind is not Kind.ROLE:
+            continue
+        if tag in _leads_to(agent):
+            return way
+        for name in _leads_to(agent):
+            if name not in seen:
+                seen.add(name)
+                waiting.append((*way, name))
+    return ()
+
+
+def _leads_to(agent: Agent) -> tuple[str, ...]:
+    """A check that is to be written is written as one that passes, or not at all."""
+    return (agent.verdict.passed or agent.next) if agent.verdict is not None else agent.next
+
+
+async def fill(trajectory: Trajectory, profile: Profile, writer: Writer) -> Trajectory:
+    """The trajectory with its gaps filled as far as the writer could."""
+    steps = list(trajectory.steps)
+    # From the end, so that indices before stay what they were.
+    for index, tags in reversed(gaps(steps, profile)):
+        made: list[Step] = []
+        for tag in tags:
+            if tag == _SUGGESTED:
+                # The team's own answer is what it suggests; nothing has to be invented.
+                text, by = trajectory.answer or "", "answer"
+            else:
+                before = [*steps[:index], *made]
+                text = await writer.write(trajectory.task.question, before, steps[index], tag, profile)
+                by = writer.name
+            if text:
+                made.append(Step(agent=tag, text=text, meta={FILLED: by}))
+        steps[index:index] = made
+    return trajectory.model_copy(update={"steps": tuple(steps)})
+
+
+class ModelWriter:
+    """Asks a model, once for each gap; what it said is kept by content."""
+
+    def __init__(self, model: Model, cache: TextCache) -> None:
+        self._model = model
+        self._cache = cache
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def write(self, question: str, before: Sequence[Step], after: Step, tag: str, profile: Profile) -> str:
+        prompt = _prompt(question, before, after, tag, profile)
+        key = hashlib.sha256(f"{self._model.name}\0{prompt}".encode()).hexdigest()
+        kept = self._cache.get(key)
+        if kept is not None:
+            return kept
+        try:
+            sampling = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=300)
+            said = await complete(self._model, [Message(role="user", content=prompt)], sampling=sampling)
+        except ModelError as error:
+            log.warning("a gap stays open: %s", error.message)
+            return ""
+        text = _clean(said, profile)
+        if text:
+            self._cache.put(key, text)
+        return text
+
+
+def _prompt(question: str, before: Sequence[Step], after: Step, tag: str, profile: Profile) -> str:
+    agent = profile.agents[tag]
+    verdict = f" The text {agent.verdict.describe()}." if agent.verdict is not None else ""
+    return _ASK.format(
+        tag=tag,
+        what=f"the {agent.title.lower()} agent {agent.does}",
+        length=f"One or two sentences.{verdict}",
+        question=json.dumps(question, ensure_ascii=False),
+        before="\n".join(map(_line, before[-_SEEN:])) or "(nothing was done yet)",
+        after=_line(after),
+    )
+
+
+def _line(step: Step) -> str:
+    """As JSON on one line: a page cannot pretend to be the end of the record."""
+    text = step.text if len(step.text) <= _SHORT else f"{step.text[: _SHORT // 2]} ... {step.text[-_SHORT // 2 :]}"
+    return f"{step.agent}: {json.dumps(text, ensure_ascii=False)}"
+
+
+def _clean(said: str, profile: Profile) -> str:
+    """Without the model's own reasoning, and without tags: those would be read as steps."""
+    leads = said.lstrip().startswith("<think>") or "<think>" not in said  # some servers keep the opening tag back
+    text = said.rpartition("</think>")[2] if leads else said
+    return re.sub(rf"(?i)</?(?:{'|'.join(sorted(profile.tags))})>", "", text).strip().strip('"').strip()

@@ -1,0 +1,54 @@
+"""Questions of benchmarks have no place in training data: overlap of word n-grams with any file of tasks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+
+from coa.distill.config import DistillConfig
+from coa.distill.filters.base import Dropped, Reason
+from coa.distill.filters.questions import plain
+from coa.trajectory import Profile, Trajectory
+
+
+class Benchmarks:
+    """Hashes of what benchmark questions say; its size depends on the benchmarks alone."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.questions = 0
+        self._grams: set[bytes] = set()
+        self._whole: set[bytes] = set()
+
+    def add(self, questions: Iterable[str]) -> None:
+        for question in questions:
+            words = plain(question).split()
+            self.questions += 1
+            self._whole.add(_hash(words))
+            self._grams.update(_grams(words, self.width))
+
+    def share(self, question: str) -> float:
+        """How much of a question is in the benchmarks; a question shorter than the n-grams is in them or not."""
+        words = plain(question).split()
+        if _hash(words) in self._whole:
+            return 1.0
+        grams = list(_grams(words, self.width))
+        return sum(gram in self._grams for gram in grams) / len(grams) if grams else 0.0
+
+
+def contamination(
+    trajectory: Trajectory, profile: Profile, config: DistillConfig, benchmarks: Benchmarks
+) -> Dropped | None:
+    share = benchmarks.share(trajectory.task.question)
+    if share >= config.contamination.share:
+        return Dropped(Reason.BENCHMARK_QUESTION, f"{share:.0%} of the question is in a benchmark")
+    return None
+
+
+def _grams(words: Sequence[str], width: int) -> Iterator[bytes]:
+    for start in range(len(words) - width + 1):
+        yield _hash(words[start : start + width])
+
+
+def _hash(words: Sequence[str]) -> bytes:
+    return hashlib.blake2b(" ".join(words).encode(), digest_size=8).digest()

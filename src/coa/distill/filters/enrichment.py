@@ -1,0 +1,39 @@
+"""Stages 3 and 4: fewer runs without reflection, more runs that corrected themselves."""
+
+from __future__ import annotations
+
+from coa.distill.config import DistillConfig
+from coa.distill.filters.base import Dropped, Reason, calls_of, lot
+from coa.trajectory import Profile, Trajectory
+from coa.trajectory.profile import ScoreVerdict
+
+REFLECTION = "reflection"
+
+
+def reflection(trajectory: Trajectory, profile: Profile, config: DistillConfig) -> Dropped | None:
+    """Runs without reflection stay by lot; a profile that has no such agent is left alone."""
+    if REFLECTION not in profile.agents or any(step.agent == REFLECTION for step in trajectory.steps):
+        return None
+    share = config.reflection.share(profile.name)
+    if lot(trajectory, config.seed) < share:
+        return None
+    return Dropped(Reason.NO_REFLECTION, f"no reflection; {share:g} of such runs are kept")
+
+
+def corrected_itself(trajectory: Trajectory, profile: Profile) -> bool:
+    """Whether the first check failed (and the run, having come this far, is right all the same).
+
+    In a profile without scored checks: whether a reflection follows a failed call.
+    """
+    checks = {tag: agent.verdict for tag, agent in profile.agents.items() if isinstance(agent.verdict, ScoreVerdict)}
+    for step in trajectory.steps:
+        if (verdict := checks.get(step.agent)) is not None:
+            return verdict.holds(step.text) is False
+    if checks or REFLECTION not in profile.agents:
+        return False
+    failed = [call.step for call in calls_of(trajectory, profile) if not call.ok]
+    return bool(failed) and any(step.agent == REFLECTION for step in trajectory.steps[failed[0] :])
+
+
+def copies(trajectory: Trajectory, profile: Profile, config: DistillConfig) -> int:
+    return config.correction.copies if corrected_itself(trajectory, profile) else 1

@@ -1,0 +1,158 @@
+"""Traces in, training data out: convert, fill, filter, judge, and write what stays, in memory that does not grow.
+
+The same inputs and settings give the same bytes, in whatever order the inputs come. What costs money (verdicts, filled
+texts) is cached in the output folder, so a run that was stopped is paid for once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from coa.distill.config import DistillConfig
+from coa.distill.convert import convert
+from coa.distill.fill import FILLED, Writer, fill
+from coa.distill.filters import (
+    AFTER_JUDGING,
+    BEFORE_JUDGING,
+    SCORE,
+    Benchmarks,
+    Dropped,
+    Filter,
+    Stage,
+    contamination,
+    copies,
+    fitted,
+)
+from coa.distill.funnel import Funnel
+from coa.distill.known_tasks import KnownTasks
+from coa.distill.roles import RoleMap
+from coa.distill.spool import Spool
+from coa.distill.team_run import Skipped, TeamRun
+from coa.scoring import Scorer, score_trajectory
+from coa.trajectory import JsonlWriter, ParquetWriter, Profile, Tokenizer, Trajectory
+from coa.trajectory.types import FrozenDict
+
+Item = TeamRun | Trajectory | Skipped
+_GROUP_ROWS: Final = 100
+"""Rows are the only thing that waits in memory, so few of them wait."""
+
+
+@dataclass
+class Distillery:
+    """What a distillation works with. `run` may be called once."""
+
+    profile: Profile
+    config: DistillConfig
+    scorer: Scorer
+    roles: RoleMap = field(default_factory=RoleMap)
+    tasks: KnownTasks = field(default_factory=KnownTasks)
+    writer: Writer | None = None
+    tokenizer: Tokenizer | None = None
+    benchmarks: Benchmarks | None = None
+    at_once: int = 32
+    """Trajectories that wait for a judge or a writer at the same time."""
+    on_progress: Callable[[Funnel], None] | None = None
+
+    async def run(self, items: Iterable[Item], out: Path) -> Funnel:
+        found = Funnel()
+        out.mkdir(parents=True, exist_ok=True)
+        with Spool(out / f".spool.{os.getpid()}.sqlite") as spool:
+            await self._sift(items, found, spool)
+            for trajectory, dropped in spool.choose(self.config.duplicates):
+                found.drop(Stage.DUPLICATES, dropped, trajectory)
+            self._write(spool, out, found)
+        return found
+
+    async def _sift(self, items: Iterable[Item], found: Funnel, spool: Spool) -> None:
+        running: set[asyncio.Task[None]] = set()
+        try:
+            for item in items:
+                if isinstance(item, Skipped):
+                    found.skip(item)
+                    continue
+                trajectory = self._trajectory(item)
+                found.read(trajectory, converted=isinstance(item, TeamRun))
+                running.add(asyncio.create_task(self._one(trajectory, found, spool)))
+                if len(running) >= self.at_once:
+                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        task.result()
+                if self.on_progress is not None:
+                    self.on_progress(found)
+            await asyncio.gather(*running)
+        except BaseException:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            raise
+
+    def _trajectory(self, item: TeamRun | Trajectory) -> Trajectory:
+        """Converted, or the row itself as one of the chosen profile; with the right answer where one is known."""
+        if isinstance(item, TeamRun):
+            known = self.tasks.find(item.task)
+            return convert(item.model_copy(update={"task": known}), self.profile, self.roles)
+        return item.model_copy(update={"profile": self.profile.name, "task": self.tasks.find(item.task)})
+
+    async def _one(self, trajectory: Trajectory, found: Funnel, spool: Spool) -> None:
+        if self.writer is not None:
+            trajectory = await fill(trajectory, self.profile, self.writer)
+        if self._dropped(trajectory, BEFORE_JUDGING, found):
+            return
+        trajectory = await score_trajectory(trajectory, self.scorer, name=SCORE)
+        if self._dropped(trajectory, AFTER_JUDGING, found):
+            return
+        whole = trajectory
+        if self.tokenizer is not None:
+            short = fitted(trajectory, self.profile, self.config, self.tokenizer)
+            if isinstance(short, Dropped):
+                found.drop(Stage.LENGTH, short, trajectory)
+                return
+            trajectory = short
+        if self.benchmarks is not None:
+            dropped = contamination(trajectory, self.profile, self.config, self.benchmarks)
+            if dropped is not None:
+                found.drop(Stage.CONTAMINATION, dropped, trajectory)
+                return
+        if trajectory is not whole:
+            trajectory = trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "shortened": True})})
+        dropped = spool.add(trajectory, copies(trajectory, self.profile, self.config))
+        if dropped is not None:
+            found.drop(Stage.DUPLICATES, dropped, trajectory)
+
+    def _dropped(self, trajectory: Trajectory, filters: Iterable[tuple[Stage, Filter]], found: Funnel) -> bool:
+        for stage, asks in filters:
+            dropped = asks(trajectory, self.profile, self.config)
+            if dropped is not None:
+                found.drop(stage, dropped, trajectory)
+                return True
+        return False
+
+    def _write(self, spool: Spool, out: Path, found: Funnel) -> None:
+        """Both files are written beside their places and put there at the end."""
+        part = out / f".trajectories.{os.getpid()}.jsonl"
+        part.unlink(missing_ok=True)
+        try:
+            with (
+                ParquetWriter(out / "trajectories.parquet", group_rows=_GROUP_ROWS) as parquet,
+                JsonlWriter(part) as jsonl,
+            ):
+                for trajectory, times in spool.chosen():
+                    found.kept += 1
+                    found.corrected += times > 1
+                    found.shortened += bool(trajectory.meta.get("shortened"))
+                    found.filled += sum(FILLED in step.meta for step in trajectory.steps)
+                    for copy in range(times):
+                        row = trajectory
+                        if copy:
+                            row = trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "copy": copy})})
+                        parquet.write(row)
+                        jsonl.write(row)
+                        found.rows += 1
+            part.replace(out / "trajectories.jsonl")
+        finally:
+            part.unlink(missing_ok=True)

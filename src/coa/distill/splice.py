@@ -1,0 +1,287 @@
+"""One team run -> one story: depth-first, every thought, call and result told once, in neutral moments.
+
+Dropped on the way, because orchestration wrote or repeated it: wrapper prompts, reports of sub-agents as their caller
+saw them, copied context, notes, and what models wrote inside tools. Which step of a profile a moment becomes is
+decided in `compose`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from pydantic import JsonValue
+
+from coa.distill.code_actions import Workspace, without_logs
+from coa.distill.roles import Role, Roles
+from coa.distill.team_run import (
+    AgentRun,
+    CodeCall,
+    Event,
+    ModelCall,
+    Purpose,
+    SubRun,
+    TeamRun,
+    ToolCall,
+    ToolResult,
+    Verdict,
+)
+
+
+class Part(StrEnum):
+    THOUGHT = "thought"
+    PLAN = "plan"
+    REFLECTION = "reflection"
+    CALL = "call"
+    RESULT = "result"
+    CANDIDATE = "candidate"
+    CHECK = "check"
+    ANSWER = "answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    part: Part
+    by: str
+    """The agent of the team that wrote it."""
+    texts: tuple[str, ...] = ()
+    """Pieces that the source keeps apart, reasoning first."""
+    tool: str = ""
+    arguments: Mapping[str, JsonValue] = field(default_factory=dict)
+    ok: bool = True
+    score: float | None = None
+    label: str = ""
+    problem: str = ""
+    """Why no profile can express this."""
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(self.texts)
+
+
+_CODE_NAMES: Final = ("python_interpreter", "code", "python", "execute_code", "code_interpreter")
+_CANDIDATES: Final = ("answer", "candidate", "candidate_answer", "proposed_answer", "suggested_answer", "draft")
+_NAMED: Final = re.compile(r"\banswer(?:\s+is)?\s*[:=]\s*[\"']?([^\n\"']{1,200}?)[\"']?\s*(?:$|\n)", re.IGNORECASE)
+_REQUESTS: Final = ("task", "request", "question", "query", "input", "text", "instruction", "message")
+
+
+def splice(team_run: TeamRun, roles: Roles) -> list[Moment]:
+    names = frozenset(
+        name for run in team_run.root.walk() for name in (run.agent, *run.tools) if name and not name.isspace()
+    )
+    story = _Story(roles, names)
+    story.tell(team_run.root, root=True)
+    return story.moments
+
+
+@dataclass
+class _Story:
+    roles: Roles
+    names: frozenset[str]
+    moments: list[Moment] = field(default_factory=list)
+
+    def tell(self, run: AgentRun, *, root: bool = False, call: ToolCall | None = None) -> None:
+        role = self.roles.of_agent(run, root=root)
+        if role is Role.DROP:
+            return
+        if role is Role.VERIFY:
+            self._verify(run, call)
+            return
+        telling = _Telling(self, run, role)
+        for index, event in enumerate(run.events):
+            if not event.copied:
+                telling.event(event, index)
+        if root and run.answer is not None:
+            self.add(Part.ANSWER, run, run.answer)
+        elif role in (Role.PLAN, Role.REFLECT) and not telling.told:
+            # Nothing but its report is on record.
+            self.add(_TEXTS[role], run, run.answer or "")
+
+    def _verify(self, run: AgentRun, call: ToolCall | None) -> None:
+        """Evidence that the verifier gathers comes first: between a suggestion and its check nobody acts."""
+        telling = _Telling(self, run, Role.ACT)
+        last = max((i for i, e in enumerate(run.events) if isinstance(e, ModelCall) and not e.copied), default=-1)
+        for index, event in enumerate(run.events):
+            if not event.copied and index != last:
+                telling.event(event, index)
+        final = run.events[last] if last >= 0 else None
+        pieces = _pieces(final) if isinstance(final, ModelCall) else []
+        verdict = (run.answer or "").strip()
+        if verdict and all(verdict != piece for piece in pieces):
+            pieces.append(verdict)
+        self.add(Part.CANDIDATE, run, _candidate(run, call))
+        self.add(Part.CHECK, run, *pieces)
+
+    def add(self, part: Part, run: AgentRun, *texts: str, **rest: object) -> None:
+        kept = tuple(text.strip() for text in texts if text and text.strip())
+        if kept or part in (Part.CALL, Part.RESULT, Part.CANDIDATE, Part.CHECK):
+            self.moments.append(Moment(part, run.agent, kept, **rest))  # type: ignore[arg-type]
+
+    def insert(self, moment: Moment, *, after: Moment | None) -> None:
+        """Right after the call that it answers: calls made at once are told one after another."""
+        for index in reversed(range(len(self.moments))):
+            if self.moments[index] is after:
+                self.moments.insert(index + 1, moment)
+                return
+        self.moments.append(moment)
+
+
+_TEXTS: Final = {Role.ACT: Part.THOUGHT, Role.PLAN: Part.PLAN, Role.REFLECT: Part.REFLECTION, Role.VERIFY: Part.THOUGHT}
+
+
+@dataclass
+class _Telling:
+    """One agent's events, in order."""
+
+    story: _Story
+    run: AgentRun
+    role: Role
+    workspace: Workspace = field(default_factory=Workspace)
+    told: bool = False
+    """Whether a text of its own role was told."""
+    waiting: dict[str, Moment] = field(default_factory=dict)
+    """Calls whose result is still to come."""
+    programs: dict[str, str] = field(default_factory=dict)
+    """Programs by call id whose result is still to come; empty for those that only call the team."""
+
+    def event(self, event: Event, index: int) -> None:
+        match event:
+            case ModelCall():
+                self._model_call(event, index)
+            case ToolResult():
+                self._result(event)
+            case CodeCall() if not event.call.agent:
+                self._call(event.call.name, event.call.arguments)
+                self.story.add(Part.RESULT, self.run, event.text, ok=event.ok)
+            case SubRun():
+                self.story.tell(event.run, call=self._call_of(event))
+            case Verdict():
+                self.story.add(Part.CHECK, self.run, event.text, score=event.score, label=event.label)
+
+    def _model_call(self, call: ModelCall, index: int) -> None:
+        if call.purpose is Purpose.TOOL or (call.error and not call.calls):
+            return
+        part = _TEXTS[self.roles.of_call(call, self.role, self.run)]
+        pieces = _pieces(call)
+        if part is Part.THOUGHT:
+            # The answer has a step of its own, and a report is its caller's business.
+            pieces = [piece for piece in pieces if piece != (self.run.answer or "").strip()]
+        if not pieces and part is Part.THOUGHT:
+            # What an agent asks of another is its own word on what to do next.
+            pieces = [request for item in call.calls if item.agent and (request := _request(item))][:1]
+        if part in (Part.PLAN, Part.REFLECTION):
+            self.told = self.told or bool(pieces)
+        self.story.add(part, self.run, *pieces)
+        for item in call.calls:
+            if item.agent or item.name in self._members():
+                self._delegation(item)
+            elif _is_code(item):
+                self._program(item, index)
+            else:
+                self._call(item.name, item.arguments, item.id)
+
+    def _delegation(self, item: ToolCall) -> None:
+        """Told where the sub-run stands, if it stands anywhere."""
+        if not any(isinstance(e, SubRun) and e.call_id in (None, item.id) for e in self.run.events):
+            self._problem(item, f"the run of {item.name} was not recorded")
+
+    def _problem(self, item: ToolCall, problem: str) -> None:
+        self.story.add(Part.CALL, self.run, tool=item.name, arguments=item.arguments, problem=problem)
+
+    def _program(self, item: ToolCall, index: int) -> None:
+        code = str(item.arguments.get("code") or item.arguments.get("text") or "")
+        inside = self._inside(item.id, index)
+        returned: dict[str, list[str]] = {}
+        for name, text in inside:
+            returned.setdefault(name, []).append(text)
+        action = self.workspace.read(code, self.story.names, returned)
+        unseen = [name for name, _ in action.calls if name not in returned]
+        self.programs[item.id] = ""
+        if action.computes and not action.why:
+            self.programs[item.id] = action.program
+        elif action.computes:
+            self._problem(item, action.why)
+        elif len(action.calls) == 1 and unseen and action.calls[0][1] is not None and not self._is_member(unseen[0]):
+            # The only trace of the tool is the program that calls it.
+            del self.programs[item.id]
+            self._call(unseen[0], action.calls[0][1], item.id)
+        elif unseen:
+            self._problem(item, f"what {unseen[0]} returned was not recorded")
+
+    def _is_member(self, name: str) -> bool:
+        return name in self._members() or "agent" in name.casefold()
+
+    def _result(self, result: ToolResult) -> None:
+        for call_id in result.call_ids:
+            program = self.programs.pop(call_id, None)
+            if program is None:
+                continue
+            if program:
+                # Here, after the calls that it made: their results are written into it.
+                self._call("code", {"code": program})
+                self.story.add(Part.RESULT, self.run, without_logs(result.text), ok=result.ok)
+            return
+        if result.report_of:
+            return
+        calls = [call for call_id in result.call_ids if (call := self.waiting.pop(call_id, None)) is not None]
+        if calls or not result.call_ids:
+            # A result that answers several calls at once stands after the last; the others stay unanswered.
+            told = Moment(Part.RESULT, self.run.agent, (without_logs(result.text).strip(),), ok=result.ok)
+            self.story.insert(told, after=calls[-1] if calls else None)
+
+    def _call(self, name: str, arguments: Mapping[str, JsonValue], call_id: str | None = None) -> None:
+        self.story.add(Part.CALL, self.run, tool=name, arguments=arguments)
+        if call_id is not None:
+            self.waiting[call_id] = self.story.moments[-1]
+
+    def _inside(self, call_id: str, index: int) -> list[tuple[str, str]]:
+        """What code called, with what it returned: events between the code's model call and its result."""
+        found: list[tuple[str, str]] = []
+        for event in self.run.events[index + 1 :]:
+            if isinstance(event, ModelCall) or (isinstance(event, ToolResult) and call_id in event.call_ids):
+                break
+            if isinstance(event, CodeCall) and event.within in (None, call_id):
+                found.append((event.call.name, event.text))
+            elif isinstance(event, SubRun) and event.call_id in (None, call_id):
+                found.append((event.run.agent, event.run.answer or ""))
+        return found
+
+    def _call_of(self, event: SubRun) -> ToolCall | None:
+        calls = [call for other in self.run.events if isinstance(other, ModelCall) for call in other.calls]
+        return next((call for call in calls if call.id == event.call_id), None)
+
+    def _members(self) -> frozenset[str]:
+        return frozenset(event.run.agent for event in self.run.events if isinstance(event, SubRun))
+
+    @property
+    def roles(self) -> Roles:
+        return self.story.roles
+
+
+def _pieces(call: ModelCall) -> list[str]:
+    return [piece for piece in (call.thought.strip(), _without_label(call.text)) if piece]
+
+
+def _without_label(text: str) -> str:
+    """smolagents asks for a leading "Thought:"; it is the format's, not the thought."""
+    text = text.strip()
+    return text[8:].lstrip() if text[:8].casefold() == "thought:" else text
+
+
+def _is_code(call: ToolCall) -> bool:
+    return call.name in _CODE_NAMES and bool(call.arguments.get("code") or call.arguments.get("text"))
+
+
+def _request(call: ToolCall) -> str:
+    return next((str(call.arguments[key]) for key in _REQUESTS if call.arguments.get(key)), "")
+
+
+def _candidate(run: AgentRun, call: ToolCall | None) -> str:
+    """The answer that a verifier was given: as an argument of its own, or named in the request."""
+    given = {} if call is None else call.arguments
+    told = next((str(given[key]) for key in _CANDIDATES if given.get(key) not in (None, "")), "")
+    named = _NAMED.search(run.request) if not told else None
+    return named.group(1).strip() if named else told

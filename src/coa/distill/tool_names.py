@@ -1,0 +1,100 @@
+"""Foreign tools as tool agents of a profile: the tag for a name, and the arguments in the tag's own shape."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import JsonValue
+
+from coa.distill.roles import Decider, Decision, Roles
+from coa.trajectory import Form, Profile, Shape
+from coa.trajectory.shapes import write
+
+DROP: Final = "drop"
+_KNOWN: Final = (
+    ("wiki_search", r"wiki|encyclop"),
+    ("visual_inspector", r"image|visual|vision|picture|photo|screenshot"),
+    ("code", r"python|code|interpret|execut|sandbox|calculat|repl|shell|terminal"),
+    ("crawl_page", r"visit|crawl|brows|scrap|fetch|page|url|website|webpage|reader|open_link|get_link"),
+    ("web_search", r"search|google|bing|duckduckgo|ddg|serp|tavily|brave|retriev|lookup|look_up|query"),
+)
+_PATTERNS: Final = tuple((tag, re.compile(words)) for tag, words in _KNOWN)
+_INSTEAD: Final = {"wiki_search": ("web_search",), "web_search": ("wiki_search",)}
+"""One search stands for the other where a profile has only that one."""
+
+_TEXT_KEYS: Final = ("text", "query", "q", "queries", "search_query", "question", "keywords", "input", "term", "task")
+_LIST_KEYS: Final = ("items", "urls", "url", "links", "link", "page", "pages", "address", "uri", "text", "input")
+_CODE_KEYS: Final = ("code", "program", "source", "script", "python", "text", "input", "query")
+_FIELD_KEYS: Final = {
+    "file_path": ("file_path", "path", "image_path", "image", "file", "image_url", "url"),
+    "question": ("question", "query", "prompt", "instruction", "text"),
+}
+
+
+def tag_of(name: str, profile: Profile, roles: Roles) -> str:
+    """The profile's tool agent for a tool of the team; where it has none, a tag that the check then refuses."""
+    decision = _decide(name, profile, roles)
+    roles.decided[f"tool {name}"] = decision
+    return decision.role
+
+
+def _decide(name: str, profile: Profile, roles: Roles) -> Decision:
+    if name in profile.tools:
+        return Decision(name, Decider.TYPE)
+    if (mapped := roles.given.tools.get(name)) is not None:
+        return Decision(mapped, Decider.MAP)
+    lowered = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold()
+    for tag, pattern in _PATTERNS:
+        if pattern.search(lowered):
+            fitting = next((other for other in (tag, *_INSTEAD.get(tag, ())) if other in profile.tools), None)
+            return Decision(fitting or tag, Decider.NAME)
+    return Decision(re.sub(r"[^a-z0-9_]+", "_", lowered).strip("_") or "tool", Decider.DEFAULT)
+
+
+def content_of(arguments: Mapping[str, JsonValue], shape: Shape) -> str:
+    """What stands between the tags. Arguments of another shape are written as JSON, which the check then refuses."""
+    fitted = _fitted(dict(arguments), shape)
+    return json.dumps(dict(arguments), ensure_ascii=False) if fitted is None else write(shape, fitted)
+
+
+def _fitted(arguments: dict[str, JsonValue], shape: Shape) -> dict[str, JsonValue] | None:
+    match shape.form:
+        case Form.TEXT | Form.LINE | Form.BOXED:
+            found = _first(arguments, _TEXT_KEYS)
+            return None if found is None else {"text": " ".join("; ".join(_strings(found)).split())}
+        case Form.LIST:
+            found = _first(arguments, _LIST_KEYS)
+            mark = f"%{ord(shape.separator[0]):02X}"
+            items: list[JsonValue] = [item.replace(shape.separator, mark) for item in _strings(found)]
+            return {"items": items} if items else None
+        case Form.CODE:
+            found = _first(arguments, _CODE_KEYS)
+            stdin = arguments.get("stdin")
+            extra: dict[str, JsonValue] = {"stdin": stdin} if shape.stdin and isinstance(stdin, str) and stdin else {}
+            return {"code": "\n".join(_strings(found)), **extra} if found else None
+        case Form.JSON:
+            fields: dict[str, JsonValue] = {}
+            for name, wanted in shape.fields.items():
+                found = _first(arguments, _FIELD_KEYS.get(name, (name,)), only=False)
+                if found is not None:
+                    fields[name] = found
+                elif wanted.required:
+                    return None
+            return fields if shape.fields else arguments
+
+
+def _first(arguments: dict[str, JsonValue], keys: tuple[str, ...], *, only: bool = True) -> JsonValue:
+    for key in keys:
+        if arguments.get(key) not in (None, "", []):
+            return arguments[key]
+    texts = [value for value in arguments.values() if isinstance(value, str) and value.strip()]
+    return texts[0] if only and len(texts) == 1 else None
+
+
+def _strings(value: JsonValue) -> list[str]:
+    if isinstance(value, list):
+        return [str(item) for item in value if item not in (None, "")]
+    return [] if value is None else [str(value)]

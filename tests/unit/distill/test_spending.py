@@ -1,0 +1,70 @@
+"""What teams and trajectories cost, counted by hand."""
+
+from __future__ import annotations
+
+import asyncio
+
+from coa.distill.convert import convert
+from coa.distill.cost import Spending, spending, trajectory_usage
+from coa.distill.team_run import TeamRun
+from coa.scoring import scorer_for
+from coa.trajectory import Author, Trajectory, Usage, ledger_of, load_profile
+from coa.trajectory.types import FrozenDict
+from support.builders import make_trajectory
+from support.tokenizers import tokenizer
+from support.told_teams import team, thinks, tower
+
+WEB, COUNTS = load_profile("web"), tokenizer("byte_bpe")
+
+
+def spent(*items: TeamRun | Trajectory) -> list[Spending]:
+    return list(asyncio.run(spending("x", items, scorer_for("exact"), None, COUNTS)))
+
+
+def test_a_team_is_charged_for_every_call_of_every_agent() -> None:
+    wrong = team(thinks("no idea"), answer="7 m")
+    (row,) = spent(tower(), wrong)
+    # 12 calls at 1,000 + 50 tokens, and 1 more; one of two right.
+    assert (row.kind, row.runs, row.successes, row.model_calls, row.tool_calls) == ("team", 2, 1, 13, 5)
+    told = row.to_json()
+    assert told["per_success"]["total_tokens"] == 13 * 1_050  # type: ignore[index]
+    assert told["per_task"]["model_calls"] == 13  # type: ignore[index]  # both are attempts at one task
+
+
+def test_a_trajectory_is_charged_for_each_stretch_it_writes() -> None:
+    run = make_trajectory(("think", "a"), ("web_search", "b"), ("observation", "c"), ("think", "d"), ("answer", "Ada"))
+    usage, length = trajectory_usage(run, COUNTS, WEB)
+    ledger = ledger_of(run, COUNTS, WEB)
+    sizes = [(span.author, len(span.ids)) for span in ledger.spans]
+    written = sum(size for author, size in sizes if author is Author.MODEL)
+    assert (usage.model_calls, usage.tool_calls, usage.completion_tokens) == (2, 1, written)
+    prompt = sizes[0][1]
+    first = next(n for n, (author, _) in enumerate(sizes) if author is Author.MODEL)
+    pause = next(n for n in range(first, len(sizes)) if sizes[n][0] is Author.ENVIRONMENT)
+    again = next(n for n in range(pause, len(sizes)) if sizes[n][0] is Author.MODEL)
+    # Read twice: the prompt, then all that stands before the second stretch.
+    assert usage.prompt_tokens == prompt + sum(size for _, size in sizes[:again])
+    assert length == sum(size for _, size in sizes)
+
+
+def test_what_a_server_counted_goes_before_what_a_tokenizer_would() -> None:
+    run = make_trajectory(("answer", "Ada"), usage=Usage(prompt_tokens=7, completion_tokens=3, model_calls=1))
+    assert trajectory_usage(run, COUNTS, WEB)[0].total_tokens == 10
+
+
+def test_copies_are_not_charged_again_and_unscored_is_not_wrong() -> None:
+    run = convert(tower(), WEB)
+    copy = run.model_copy(update={"meta": FrozenDict({**run.meta, "copy": 1})})
+    open_question = team(thinks("x")).model_copy(update={"task": tower().task.model_copy(update={"answer": ()})})
+    rows = spent(run, copy, open_question)
+    assert [(row.kind, row.runs, row.successes, row.unscored) for row in rows] == [
+        ("team", 1, 0, 1),
+        ("trajectories", 1, 1, 0),
+    ]
+    assert rows[0].to_json()["per_success"] is None
+
+
+def test_calls_nobody_metered_are_counted_as_such() -> None:
+    silent = thinks("x").model_copy(update={"usage": None})
+    (row,) = spent(team(silent))
+    assert (row.model_calls, row.unmetered_calls, row.total_tokens) == (1, 1, 0)
