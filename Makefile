@@ -28,9 +28,11 @@ demo: setup  ## set up and show on example runs what coa does so far
 	scripts/demo
 
 bench: setup  ## measure codec, ledger, runtime, local engine, sandbox and tools beside what they are compared with
+bench: setup  ## measure codec, ledger, runtime, distillation, local engine and tools beside what they are compared with
 	$(BIN)/python -m benchmarks.codec
 	$(BIN)/python -m benchmarks.ledger
 	$(BIN)/python -m benchmarks.runtime
+	$(BIN)/python -m benchmarks.distill
 	$(BIN)/python -m benchmarks.engine 2>/dev/null
 	$(BIN)/python -m benchmarks.sandbox
 	$(BIN)/python -m benchmarks.tools 100000 1000000

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from coa.distill.atif import to_atif
+from coa.trajectory import Task
 from support.tiny import tiny_model
 from support.tokenizers import TEMPLATE
+from support.told_teams import tower
 
 ROOT = Path(__file__).parents[2]
 ROWS = [
@@ -134,3 +137,39 @@ def test_a_model_of_ones_own_is_run_inspected_and_exported(tmp_path: Path) -> No
     assert [token["id"] for token in tokens if token["trained"]] == sampled
     coa("export", out.parent, "--to", "sharegpt", "--out", tmp_path / "sharegpt.json")
     assert len(json.loads((tmp_path / "sharegpt.json").read_text())) == 5
+
+
+def test_traces_of_a_team_become_training_data(tmp_path: Path) -> None:
+    traces, data = tmp_path / "traces", tmp_path / "data"
+    traces.mkdir()
+    for number in range(6):
+        question = f"How tall is the tower of {['Sill', 'Corran', 'Brannock', 'Ister', 'Vale', 'Norr'][number]}?"
+        task = Task(id=f"tower-{number}", question=question, answer="331 m" if number == 5 else "330 m")
+        run = to_atif(tower().model_copy(update={"task": task}))
+        (traces / f"{number}.json").write_text(json.dumps(run))
+    (traces / "torn.json").write_text('{"schema_version": "ATIF-v1.7", "steps": [')
+    benchmark = tmp_path / "benchmark.jsonl"
+    benchmark.write_text('{"question": "How tall is the tower of Vale?", "answer": "330 m"}\n')
+
+    command = ["distill", traces, "--out", data, "--student", "smollm2", "--decontaminate", benchmark]
+    shown = coa(*command)
+    assert "1 wrong_answer" in shown and "1 benchmark_question" in shown and "4 trajectories" in shown
+    first = {file.name: file.read_bytes() for file in data.iterdir()}
+    coa(*command)
+    assert {file.name: file.read_bytes() for file in data.iterdir()} == first
+    report = json.loads(first["report.json"])
+    assert report["read"]["unreadable"] == 1 and "torn.json" in report["read"]["unreadable_places"][0]["file"]
+    assert report["roles"]["checker"] == {"verify by name": 6}
+
+    assert "0 violations" in coa("inspect", data, "--limit", 1)
+    (line, *_) = coa("inspect", data, "--mask", "--tokenizer", "smollm2", "--json").splitlines()
+    trained = "".join(token["text"] for token in json.loads(line)["tokens"] if token["trained"])
+    assert "HTTP 503" not in trained and "<double_check>" in trained
+    coa("export", data, "--to", "sharegpt", "--out", tmp_path / "sharegpt.json")
+    assert len(json.loads((tmp_path / "sharegpt.json").read_text())) == 4
+
+    team, own = json.loads(coa("cost", traces, data, "--shared", "--json"))
+    assert (team["runs"], own["runs"], team["successes"], own["successes"]) == (4, 4, 4, 4)
+    assert team["model_calls"] == 4 * 12 and own["model_calls"] == 4 * 6
+    assert team["total_tokens"] == 4 * 12 * 1_050 and own["total_tokens"] > 0
+    assert team["tool_calls"] == own["tool_calls"] == 4 * 5

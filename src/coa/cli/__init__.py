@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from coa import __version__
+from coa.cli.cost import cost
+from coa.cli.distill import distill
 from coa.cli.doctor import doctor
 from coa.cli.export import export
 from coa.cli.index import index
@@ -29,6 +31,8 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(teach)
+app.command()(distill)
+app.command()(cost)
 app.command()(inspect)
 app.command()(export)
 app.add_typer(profile, name="profile")

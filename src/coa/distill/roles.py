@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError
 
 from coa.distill.config import ConfigError
 from coa.distill.team_run import AgentRun, ModelCall, Purpose
+from coa.trajectory import Profile
 from coa.trajectory.types import Frozen
 
 
@@ -54,9 +55,20 @@ class RoleMap(Frozen):
     tools: Mapping[str, str] = Field(default_factory=dict)
 
 
-def load_roles(path: str | Path | None) -> RoleMap:
+def load_roles(path: str | Path | None, profile: Profile) -> RoleMap:
     if path is None:
         return RoleMap()
+    roles = _read(path)
+    for tool, tag in roles.tools.items():
+        if tag not in (*profile.tools, Role.DROP):
+            raise ConfigError(
+                f"{path}: tools.{tool}: {tag!r} is no tool agent of the profile {profile.name!r}",
+                cure=f"write one of {', '.join(profile.tools)} or drop",
+            )
+    return roles
+
+
+def _read(path: str | Path) -> RoleMap:
     try:
         return RoleMap.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:

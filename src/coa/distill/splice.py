@@ -54,6 +54,8 @@ class Moment:
     ok: bool = True
     score: float | None = None
     label: str = ""
+    finishes: bool = False
+    """A program that computes what it hands in as the answer."""
     problem: str = ""
     """Why no profile can express this."""
 
@@ -146,6 +148,7 @@ class _Telling:
     """Calls whose result is still to come."""
     programs: dict[str, str] = field(default_factory=dict)
     """Programs by call id whose result is still to come; empty for those that only call the team."""
+    finishing: set[str] = field(default_factory=set)
 
     def event(self, event: Event, index: int) -> None:
         match event:
@@ -200,6 +203,8 @@ class _Telling:
         action = self.workspace.read(code, self.story.names, returned)
         unseen = [name for name, _ in action.calls if name not in returned]
         self.programs[item.id] = ""
+        if action.finishes:
+            self.finishing.add(item.id)
         if action.computes and not action.why:
             self.programs[item.id] = action.program
         elif action.computes:
@@ -221,7 +226,8 @@ class _Telling:
                 continue
             if program:
                 # Here, after the calls that it made: their results are written into it.
-                self._call("code", {"code": program})
+                finishes = call_id in self.finishing
+                self.story.add(Part.CALL, self.run, tool="code", arguments={"code": program}, finishes=finishes)
                 self.story.add(Part.RESULT, self.run, without_logs(result.text), ok=result.ok)
             return
         if result.report_of:

@@ -270,9 +270,12 @@ def test_a_roles_file_with_an_unknown_part_is_refused(tmp_path) -> None:  # type
     file = tmp_path / "roles.toml"
     file.write_text('[agents]\nx = "king"\n')
     with pytest.raises(ConfigError, match=r"agents\.x"):
-        load_roles(file)
+        load_roles(file, WEB)
+    file.write_text('[tools]\ny = "crawl_pages"\n')
+    with pytest.raises(ConfigError, match="crawl_pages"):
+        load_roles(file, WEB)
     file.write_text('[agents]\nx = "verify"\n[tools]\ny = "crawl_page"\n')
-    assert load_roles(file).tools == {"y": "crawl_page"}
+    assert load_roles(file, WEB).tools == {"y": "crawl_page"}
 
 
 def test_code_runs_reflect_after_every_program() -> None:
