@@ -44,6 +44,8 @@ class Workspace:
     """What the programs of one agent have defined so far."""
 
     statements: list[ast.stmt] = field(default_factory=list)
+    latest: int = 0
+    """Where the definitions of the latest program begin."""
 
     def read(self, code: str, team: frozenset[str], returned: Mapping[str, Sequence[str]]) -> CodeAction:
         """`team` are the names that are tools or agents; `returned` is what their calls gave, in order."""
@@ -72,7 +74,14 @@ class Workspace:
         body = ast.unparse(whole) if calls else code
         return CodeAction(True, told, finishes, program=f"{program}\n{body}" if program else body)
 
+    def failed(self, error: str) -> None:
+        """Forget what the latest program did not get to: from the statement that the error quotes, or all of it."""
+        mine = self.statements[self.latest :]
+        quoted = [number for number, statement in enumerate(mine) if ast.unparse(statement) in error]
+        del self.statements[self.latest + (quoted[0] if quoted else 0) :]
+
     def _remember(self, tree: ast.Module) -> None:
+        self.latest = len(self.statements)
         self.statements += [statement for statement in tree.body if _defined(statement)]
 
     def _needed(self, tree: ast.Module) -> list[ast.stmt]:

@@ -71,10 +71,10 @@ _REQUESTS: Final = ("task", "request", "question", "query", "input", "text", "in
 
 
 def splice(team_run: TeamRun, roles: Roles) -> list[Moment]:
-    names = frozenset(
-        name for run in team_run.root.walk() for name in (run.agent, *run.tools) if name and not name.isspace()
-    )
-    story = _Story(roles, names)
+    runs = list(team_run.root.walk())
+    names = {name for run in runs for name in (run.agent, *run.tools)}
+    names |= {event.call.name for run in runs for event in run.events if isinstance(event, CodeCall)}
+    story = _Story(roles, frozenset(names))
     story.tell(team_run.root, root=True)
     return story.moments
 
@@ -224,6 +224,8 @@ class _Telling:
             program = self.programs.pop(call_id, None)
             if program is None:
                 continue
+            if not result.ok:
+                self.workspace.failed(result.text)
             if program:
                 # Here, after the calls that it made: their results are written into it.
                 finishes = call_id in self.finishing

@@ -75,3 +75,15 @@ def test_the_frame_around_printed_output_goes() -> None:
     report = "Execution logs:\nHere is the final answer from your managed agent 'a b':\n330 m"
     assert without_logs(report) == "330 m"
     assert without_logs("plain text") == "plain text"
+
+
+def test_what_a_failed_program_did_not_get_to_is_not_carried_over() -> None:
+    workspace = Workspace()
+    workspace.read("a = 2", TEAM, {})
+    workspace.read("b = a * 3\nc = nothing * 2\nd = 5", TEAM, {})
+    workspace.failed("Code execution failed at line 'c = nothing * 2' due to: NameError")
+    assert workspace.read("print(b + 1)", TEAM, {}).program == "a = 2\nb = a * 3\nprint(b + 1)"
+    assert workspace.read("print(d + 1)", TEAM, {}).program == "print(d + 1)"
+    workspace.read("e = 1 + 1", TEAM, {})
+    workspace.failed("time-out")
+    assert workspace.read("print(e + 1)", TEAM, {}).program == "print(e + 1)"
