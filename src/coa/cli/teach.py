@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import sys
 import time
@@ -47,18 +48,15 @@ def teach(
 
     from coa.cli.models import price_finder
     from coa.cli.terminal import show_warnings
+    from coa.distill.teaching.teach import teach as run_teams
+    from coa.distill.teaching.team import Team
     from coa.trajectory.formats.tasks import read_tasks
 
     show_warnings()
-    try:
-        from coa.distill.teaching.teach import teach as run_teams
-        from coa.distill.teaching.team import Team, load_factory
-    except ImportError as error:
+    if importlib.util.find_spec("smolagents") is None:
         raise RecordingError(
-            f"running a team needs smolagents ({error})",
-            cure=f"{sys.executable} -m pip install 'chain-of-agents[teacher]'",
-        ) from error
-    load_factory(team)  # a wrong name is told before anything starts
+            "running a team needs smolagents", cure=f"{sys.executable} -m pip install 'chain-of-agents[teacher]'"
+        )
     if model is not None:
         model_name = asyncio.run(_served(model, model_name, api_key_env))
     chosen = list(islice(read_tasks(tasks), limit))

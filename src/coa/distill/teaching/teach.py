@@ -15,8 +15,8 @@ import orjson
 
 from coa import __version__
 from coa.distill.teaching.files import ENDING, stop_of, trace_path, write_atomic, write_trace
+from coa.distill.teaching.messages import Broken, Done, Ready, nothing
 from coa.distill.teaching.team import Team
-from coa.distill.teaching.worker import Broken, Done, Ready, nothing, serve
 from coa.distill.team_run import LeftOut
 from coa.errors import RecordingError, StoreError
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
@@ -75,7 +75,7 @@ def teach(
     Ctrl-C ends the workers and is raised; what was finished is in its files, and the rest is run the next time.
     """
     folder = Path(out)
-    _prepare(folder, team)
+    note = _prepare(folder, team)
     waiting: deque[Task] = deque()
     progress = Progress(total=0)
     for task in tasks:
@@ -86,12 +86,14 @@ def teach(
         else:
             progress.resumed += 1
     if waiting:
-        pool = _Pool(team, folder, min(max(1, jobs), len(waiting)), time_limit_s)
+        pool = _Pool(team, folder, min(max(1, jobs), len(waiting)), time_limit_s, note)
         try:
             pool.run(waiting, progress, show)
         finally:
             pool.close()
             progress.running = 0
+    else:
+        note()
     show(progress)
     return progress
 
@@ -106,8 +108,9 @@ class _Worker:
 
 
 class _Pool:
-    def __init__(self, team: Team, out: Path, size: int, time_limit_s: float) -> None:
+    def __init__(self, team: Team, out: Path, size: int, time_limit_s: float, note: Callable[[], None]) -> None:
         self._team, self._out, self._limit = team, out, time_limit_s
+        self._note = note
         # Forked from a process that has smolagents loaded and no threads: quick, and nothing of ours is shared.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["coa.distill.teaching.worker"])
@@ -142,7 +145,7 @@ class _Pool:
         here, there = self._context.Pipe()
         log = self._out / ".log" / f"worker-{self._started}.log"
         process = self._context.Process(
-            target=serve,
+            target=_serve,
             args=(there, self._team, self._out, self._limit, log),
             daemon=True,
             name=f"team-{self._started}",
@@ -168,6 +171,8 @@ class _Pool:
             message = None
         match message:
             case Ready():
+                if not self._ever_ready:
+                    self._note()
                 worker.ready = self._ever_ready = True
             case Broken(error):
                 raise error
@@ -214,8 +219,18 @@ class _Pool:
         worker.connection.close()
 
 
-def _prepare(folder: Path, team: Team) -> None:
-    """The folder, and a note of whose runs are in it: two teams' runs in one folder could not be told apart."""
+def _serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Path) -> None:
+    """In the child, which alone loads smolagents."""
+    from coa.distill.teaching.worker import serve
+
+    serve(connection, team, out, time_limit_s, log)
+
+
+def _prepare(folder: Path, team: Team) -> Callable[[], None]:
+    """The folder, checked. What it gives notes whose runs are in it, to be called once the team is known to exist.
+
+    Two teams' runs in one folder could not be told apart.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for part in folder.glob(f".*{ENDING}.*.part"):
@@ -241,4 +256,4 @@ def _prepare(folder: Path, team: Team) -> None:
                     f"{folder} holds runs of the {name} {before[name]!r}, not {config[name]!r}",
                     cure="give another --out",
                 )
-    write_atomic(path, orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return lambda: write_atomic(path, orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

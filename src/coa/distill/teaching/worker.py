@@ -11,48 +11,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smolagents.agent_types import handle_agent_output_types
-
 from coa.distill.recorder import Recorder
 from coa.distill.teaching.files import trace_path, write_trace
+from coa.distill.teaching.messages import Broken, Done, Ready, nothing
 from coa.distill.teaching.team import Team, build, load_factory, server_model
-from coa.distill.team_run import AgentRun, Format, LeftOut, Source, TeamRun
+from coa.distill.team_run import LeftOut, TeamRun
 from coa.errors import CoaError, RecordingError
-from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The team's factory was loaded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """No task can be run: the factory or the model cannot be had."""
-
-    error: CoaError
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A task came to its end, whatever that was; its file is written."""
-
-    task_id: str
-    stop: Stop
-    usage: Usage
-    problem: str | None = None
-    refused: bool = False
-    cut: bool = False
-    """The time was up and the team is still running: the process has to go."""
-
-
-# smolagents imports torch, where it is installed, at the first answer that is no string; once here saves every worker
-# the seconds, because they are forked from a process that has loaded this module.
-handle_agent_output_types(0)
+from coa.trajectory.types import Failure, FailureSite, Stop, Task
 
 
 def serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Path) -> None:
@@ -136,12 +104,6 @@ def refused(task: Task, error: RecordingError, recorder: Recorder | None) -> Tea
     left = LeftOut(what="the whole run", reason=str(error), usage=recorder.spent() if recorder is not None else None)
     failure = Failure(site=FailureSite.RUNTIME, message=error.message)
     return nothing(task, Stop.FAILED, failure).model_copy(update={"left_out": (left,)})
-
-
-def nothing(task: Task, stop: Stop, failure: Failure | None = None) -> TeamRun:
-    """A run of which nothing is known but how it ended."""
-    root = AgentRun(id="manager-1", agent="manager", request=task.question)
-    return TeamRun(task=task, root=root, source=Source(format=Format.RECORDED), stop=stop, failure=failure)
 
 
 def _log_to(path: Path) -> None:
