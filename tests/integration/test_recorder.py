@@ -159,6 +159,20 @@ def test_when_one_of_several_calls_fails_the_others_are_kept_as_unseen() -> None
     assert (bad.ok, bad.call_ids) == (False, ("b",))
 
 
+def test_call_ids_that_a_server_uses_again_are_told_apart() -> None:
+    model = ScriptedTeamModel(
+        "m",
+        [
+            ("One.", [("0", "web_search", {"query": "x"})]),
+            ("Two.", [("0", "web_search", {"query": "y"})]),
+            ("Done.", [("0", "final_answer", {"answer": "z"})]),
+        ],
+    )
+    run = kept_on_disk(record(searcher(model), TASK))
+    assert [call.id for made in run.root.model_calls for call in made.calls] == ["0", "0#2"]
+    assert [e.call_ids for e in run.root.events if isinstance(e, ToolResult)] == [("0",), ("0#2",)]
+
+
 def test_tools_that_code_calls_are_recorded_inside_it() -> None:
     code = "<code>\nhits = web_search('tower')\npage = visit_page(url='http://ex.org/a')\nprint(len(hits))\n</code>"
     model = ScriptedTeamModel("m", [f"Thought: look.\n{code}", "<code>\nfinal_answer('330 m')\n</code>"])

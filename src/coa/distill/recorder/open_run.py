@@ -80,6 +80,7 @@ class OpenRun:
     closed: bool = False
     _read: set[ChatMessage] = field(default_factory=set)
     _longest: int = 0
+    _ids: dict[str, int] = field(default_factory=dict)
 
     def step(self, step: Any) -> None:
         """Turn what was seen since the last step into events, with the step's own account of it."""
@@ -146,9 +147,18 @@ class OpenRun:
         tags = getattr(self.agent, "code_block_tags", None)
         usage, details = (main.usage, self._details(main)) if main is not None else (None, {})
         call = action_call(row, tuple(self.agent.managed_agents), tags, usage, **details)
-        if call is None or main is None or not main.thought:
-            return call
-        return call.model_copy(update={"thought": main.thought})
+        if call is None:
+            return None
+        thought = main.thought if main is not None and main.thought else call.thought
+        return call.model_copy(update={"thought": thought, "calls": self._with_own_ids(call.calls)})
+
+    def _with_own_ids(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+        """Some servers number the calls of each message anew; within a run an id is used once."""
+        named = []
+        for call in calls:
+            number = self._ids[call.id] = self._ids.get(call.id, 0) + 1
+            named.append(call if number == 1 else call.model_copy(update={"id": f"{call.id}#{number}"}))
+        return tuple(named)
 
     def _call_results(
         self, step: Any, row: dict[str, Any], calls: Sequence[ToolCall], seen: list[SeenModel | SeenTool]
