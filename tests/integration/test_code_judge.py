@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
+from coa.errors import ScoringError
 from coa.scoring import scorer_for
 from coa.scoring.code import Case, Judgement, Problem, judge
 from coa.scoring.code.scorer import CodeScorer, program_in
@@ -139,6 +142,78 @@ assert searched > 1 << 20
     with_judge(body)
 
 
+def test_integers_of_any_size_are_exact() -> None:
+    problem = Problem(function="f", cases=(Case(arguments=(2**100,), expected=2**100 + 1),))
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        assert (await judged(problem, "def f(n): return n + 1")).verdict is Verdict.AC
+        assert (await judged(problem, "def f(n): return n + 2")).verdict is Verdict.WA
+        assert (await judged(problem, "def f(n): return float(n)")).verdict is Verdict.WA
+
+    with_judge(body)
+
+
+def test_arguments_keep_their_python_types() -> None:
+    cases = (Case(arguments=(), literal="[(1, 2)]", expected=[1, 2, 3]),)
+    problem = Problem(function="f", cases=cases, bool_is_int=True)
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        assert (await judged(problem, "def f(t): return t + (3,)")).verdict is Verdict.AC
+        assert (await judged(problem, "def f(t): return sorted({t: 3}) and [True, 2, 3]")).verdict is Verdict.AC
+
+    with_judge(body)
+
+
+def test_solutions_may_use_what_the_platforms_give_them() -> None:
+    """Names and modules, both; classes of their own in dataclasses and pickles; output in files they never close."""
+    solutions = [
+        "print(bisect.bisect_left([1, 2], 2) + len(copy.deepcopy([1])))",
+        "print(deque([2])[0])",
+        "print(int(stdin.readline()) * 2)",
+        "print(int(mean([2, 2])))",
+        "print(pow(2, 1, 5))",
+        "out = open(1, 'w')\nout.write('2')",
+        "import sys, io, atexit\nsys.stdout = io.StringIO()\n"
+        "atexit.register(lambda: sys.__stdout__.write(sys.stdout.getvalue()))\nprint(2)",
+        "print(len(str(10**5000)) - 4999)",
+        "print(int(open('/dev/stdin').read()) * 2)",
+    ]
+    problem = Problem(cases=(Case(stdin="1\n", expected="2\n"),))
+    called = Problem(function="f", cases=(Case(arguments=(1,), expected=2),))
+    dataclass = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nimport pickle\n"
+        "@dataclass\nclass A:\n    x: int\ndef f(n): return pickle.loads(pickle.dumps(A(n + 1))).x"
+    )
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        for code in solutions:
+            judgement = await judged(problem, code)
+            assert judgement.verdict is Verdict.AC, f"{code}: {judgement}"
+        assert (await judged(called, dataclass)).verdict is Verdict.AC
+        wrapped = called.model_copy(update={"cases": (Case(arguments=(1,), expected=[2]),), "wrapped": True})
+        assert (await judged(wrapped, "def f(n): return n + 1")).verdict is Verdict.AC
+
+    with_judge(body)
+
+
+def test_a_program_too_hard_to_compile_is_not_the_sandboxes_fault() -> None:
+    bomb = "".join(f"{' ' * n}try:\n{' ' * n} pass\n{' ' * n}finally:\n" for n in range(19)) + " " * 19 + "pass\n"
+    problem = DOUBLE.model_copy(update={"memory_mb": 64, "wall_s": 3.0})
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        assert (await judged(problem, bomb)).verdict in (Verdict.CE, Verdict.MLE, Verdict.TLE)
+
+    with_judge(body)
+
+
+def test_without_tests_nothing_is_accepted() -> None:
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        with pytest.raises(ScoringError, match="no tests"):
+            await judged(Problem(), "print(1)")
+
+    with_judge(body)
+
+
 def test_free_assertions_must_all_be_reached() -> None:
     problem = Problem(assertions="for n in range(5):\n    assert abs(f(n) - n * n) < 1e-9", wall_s=4, cpu_s=1)
 
@@ -150,6 +225,7 @@ def test_free_assertions_must_all_be_reached() -> None:
             ("import sys\ndef f(n): sys.exit(0)", Verdict.RE),
             ("def f(n): raise KeyError", Verdict.RE),
             ("def f(", Verdict.CE),
+            ("class Solution:\n    def f(self, n): return n * n", Verdict.RE),
         ):
             judgement = await judged(problem, code)
             assert judgement.verdict is verdict, f"{code}: {judgement}"
@@ -168,6 +244,7 @@ def check(stdin, output, expected):
     async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
         assert (await judged(problem, "n = int(input())\nprint(1, n - 1)")).verdict is Verdict.AC
         assert (await judged(problem, "n = int(input())\nprint(1, n)")).verdict is Verdict.WA
+        assert (await judged(problem, "print('no number', 1)")).verdict is Verdict.WA  # the checker cannot read it
         broken = problem.model_copy(update={"checker": "def check(a, b, c): return 1 / 0"})
         assert (await judged(broken, "print(5, 5)")).verdict is Verdict.SANDBOX_ERROR
 

@@ -269,6 +269,94 @@ def test_a_program_that_does_not_compile_says_so_for_every_test() -> None:
     with_sandbox(body)
 
 
+def test_too_much_output_in_one_test_is_never_charged_to_the_next() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        program = await sandbox.program("print('x' * int(input()))", limits=Limits(output_bytes=1000))
+        for _ in range(15):
+            loud = await program.run("5000\n")
+            assert loud.verdict is Verdict.OLE, loud
+            quiet = await program.run("3\n")
+            assert quiet.text == "xxx\n", quiet
+        for _ in range(15):
+            assert (await sandbox.run("print('x' * 5000)", limits=Limits(output_bytes=1000))).verdict is Verdict.OLE
+        await program.close()
+
+    with_sandbox(body)
+
+
+def test_nothing_of_one_test_is_there_for_the_next() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        code = (
+            "import os, resource\nprint(sorted(os.listdir('/work') + os.listdir('/tmp') + os.listdir('/dev/shm')), "
+            "'left' in open('/work/main.py').read())\n"
+            "os.makedirs('/tmp/closed/inner'); os.chmod('/tmp/closed', 0)\n"
+            "open('/work/main.py', 'a').write('# le' + 'ft')\n"
+            "try: resource.prlimit(os.getppid(), resource.RLIMIT_NPROC, (0, 0)); print('changed the runner')\n"
+            "except OSError: pass"
+        )
+        program = await sandbox.program(code.replace("'left'", "'le' 'ft'"))
+        for _ in range(3):
+            result = await program.run()
+            assert result.text == "['main.py'] False\n", result
+        await program.close()
+
+    with_sandbox(body)
+
+
+def test_memory_cannot_be_hidden_outside_of_processes() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        for code in (
+            "import os\nos.memfd_create('x')",
+            "import ctypes\nlibc = ctypes.CDLL(None)\nif libc.shmget(0, 1 << 20, 0o1600) < 0: raise OSError",
+        ):
+            assert (await sandbox.run(code)).verdict is Verdict.RE
+        children = (
+            "import subprocess, sys, time\n"
+            "code = 'x = bytearray(b\"1\") * (60 << 20); import time; time.sleep(20)'\n"
+            "for _ in range(9): subprocess.Popen([sys.executable, '-S', '-c', code])\ntime.sleep(20)"
+        )
+        for head in ("", "import numpy\n"):
+            limits = Limits(wall_s=15, cpu_s=15, memory_mb=200)
+            assert (await sandbox.run(head + children, limits=limits)).verdict is Verdict.MLE
+
+    with_sandbox(body)
+
+
+def test_the_time_of_children_counts() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        code = (
+            "import os, time\n"
+            "for _ in range(40):\n"
+            "    pid = os.fork()\n"
+            "    if pid == 0:\n"
+            "        end = time.process_time() + 0.1\n"
+            "        while time.process_time() < end: pass\n"
+            "        os._exit(0)\n"
+            "    os.waitpid(pid, 0)\nprint('all')"
+        )
+        result = await sandbox.run(code, limits=Limits(wall_s=60, cpu_s=1))
+        assert (result.verdict, result.text) == (Verdict.TLE, ""), result
+
+    with_sandbox(body)
+
+
+def test_a_closed_sandbox_stays_closed_and_one_of_another_loop_says_so() -> None:
+    async def closed() -> None:
+        sandbox = await open_sandbox("zygote", workers=1)
+        runs = [asyncio.ensure_future(sandbox.run("import time; time.sleep(0.5)")) for _ in range(3)]
+        await asyncio.sleep(0.2)
+        await sandbox.close()
+        for run in runs:
+            assert (await run).verdict is Verdict.SANDBOX_ERROR
+        assert isinstance(sandbox, WarmSandbox) and sandbox._plain._process is None
+
+    asyncio.run(closed())
+    sandbox = asyncio.run(open_sandbox("zygote"))
+    result = asyncio.run(sandbox.run("print(1)"))
+    assert result.verdict is Verdict.SANDBOX_ERROR and "another event loop" in result.note
+    asyncio.run(sandbox.close())
+
+
 def test_a_thousand_queued_runs_stay_within_few_descriptors() -> None:
     async def body(sandbox: Sandbox) -> None:
         most = 0

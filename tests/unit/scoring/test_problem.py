@@ -86,6 +86,23 @@ def test_plain_assertions_become_cases(text: str, function: str, cases: tuple[Ca
     assert (problem.function, problem.cases, problem.assertions) == (function, cases, None)
 
 
+def test_arguments_that_json_cannot_say_stay_python() -> None:
+    problem = problem_of(Task(id="t", question="q", tests=CodeTests(functional="assert f((1, 2), {3}) == [1, 2]")))
+    assert problem is not None
+    assert problem.cases == (Case(arguments=(), literal="[(1, 2), {3}]", expected=[1, 2]),)
+
+
+def test_tests_that_test_nothing_are_none() -> None:
+    for tests in (CodeTests(), CodeTests(functional="# nothing"), CodeTests(functional="f(1)")):
+        assert problem_of(Task(id="t", question="q", tests=tests)) is None
+
+
+def test_large_integers_of_a_file_stay_integers(tmp_path: Path) -> None:
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps({"inputs": [[2**70]], "outputs": [2**70 + 1], "fn_name": "f"}))
+    assert read_problem(path).cases == (Case(arguments=(2**70,), expected=2**70 + 1),)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -96,7 +113,7 @@ def test_plain_assertions_become_cases(text: str, function: str, cases: tuple[Ca
         "assert Solution(1).f(1) == 2",
         "result = f(1)\nother = f(2)\nassert result == other",
         "assert f(a=1) == 2",
-        "assert f({1, 2}) == 3",
+        "assert f(1) == {2, 3}",
     ],
 )
 def test_other_assertions_stay_as_they_are(text: str) -> None:

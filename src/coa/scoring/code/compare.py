@@ -24,6 +24,8 @@ class Comparison:
     absolute: float = 1e-12
     """Small, because problems with answers near 1e-10 exist; a problem that allows 1e-6 says so."""
     ignore_case: bool = False
+    bool_is_int: bool = False
+    """As Python's own `==` has it; for expectations that were written as assertions."""
 
 
 STRICT: Final = Comparison()
@@ -55,7 +57,7 @@ def _same_token(given: str, wanted: str, how: Comparison) -> bool:
         return True  # 1.0 for 1, exactly, however many digits
     # An integer that is off by a little is wrong: only what was written with a fraction has a tolerance.
     fractional = any(mark in wanted for mark in ".eE")
-    return fractional and _near(float(other), float(number), how)
+    return fractional and _near(other, number, how)
 
 
 def _number(token: str) -> Decimal | None:
@@ -68,8 +70,12 @@ def _number(token: str) -> Decimal | None:
     return number if number.is_finite() else None
 
 
-def _near(given: float, wanted: float, how: Comparison) -> bool:
-    return math.isclose(given, wanted, rel_tol=how.relative, abs_tol=how.absolute)
+def _near(given: float | Decimal, wanted: float | Decimal, how: Comparison) -> bool:
+    try:
+        one, other = float(given), float(wanted)
+    except OverflowError:
+        return False
+    return math.isfinite(other) and math.isclose(one, other, rel_tol=how.relative, abs_tol=how.absolute)
 
 
 def same_value(given: JsonValue, expected: JsonValue, how: Comparison = STRICT) -> bool:
@@ -77,14 +83,14 @@ def same_value(given: JsonValue, expected: JsonValue, how: Comparison = STRICT) 
 
     Tuples are lists. A bool is not a number. Sets equal only sets, dictionaries are compared by the JSON form of keys.
     """
-    if isinstance(given, bool) or isinstance(expected, bool):
+    if (isinstance(given, bool) or isinstance(expected, bool)) and not how.bool_is_int:
         return given is expected
     if isinstance(given, int) and isinstance(expected, int):
         return given == expected
     if isinstance(given, int | float) and isinstance(expected, int | float):
         if isinstance(expected, int):
             return given == expected
-        return math.isfinite(expected) and _near(float(given), expected, how)
+        return _near(given, expected, how)
     if isinstance(given, str) and isinstance(expected, str):
         return given == expected or (how.ignore_case and given.casefold() == expected.casefold())
     if isinstance(given, list) and isinstance(expected, list):

@@ -6,34 +6,43 @@ failed is tried once more and otherwise counts for nothing.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import JsonValue
+
+from coa.errors import ScoringError
 from coa.scoring.code.compare import Comparison, same_output, same_value
 from coa.scoring.code.problem import Case, Problem
 from coa.tools.sandbox import Limits, Program, Result, Sandbox, Verdict
 
 PRELUDE: Final = """
-import sys
-sys.setrecursionlimit(50000)
-import array, ast, bisect, cmath, collections, copy, datetime, decimal, fractions, functools, heapq, io, itertools, json
-import math, operator, os, random, re, statistics, string, time, typing
-from bisect import *
-from collections import *
-from copy import *
-from functools import *
-from heapq import *
-from itertools import *
-from math import *
-from operator import *
-from random import *
-from re import *
 from string import *
-from typing import *
+from re import *
+from datetime import *
+from collections import *
+from heapq import *
+from bisect import *
+from copy import *
+from math import *
+from random import *
+from statistics import *
+from itertools import *
+from functools import *
+from operator import *
+from io import *
+from sys import *
+from json import *
 from builtins import *
+from typing import *
+import array, ast, bisect, cmath, collections, copy, datetime, decimal, fractions, functools, heapq, io, itertools, json
+import math, operator, os, random, re, statistics, string, sys, time, typing
+sys.setrecursionlimit(50000)
+sys.set_int_max_str_digits(50000)
 """
-"""What solutions on the common platforms may use without importing it. The last line gives back `pow` and its like."""
+"""What solutions on the common platforms may use without importing it: names first, then the modules over them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,8 @@ async def judge_tests(
     problem: Problem, code: str, sandbox: Sandbox, *, stop_at_first: bool = False
 ) -> AsyncIterator[TestResult]:
     """Test by test, as they are done."""
+    if not problem.cases and problem.assertions is None:
+        raise ScoringError(f"{problem.id} has no tests, so nothing can be said of a solution")
     if problem.assertions is not None:
         yield await _judge_assertions(problem, code, sandbox)
         return
@@ -102,18 +113,21 @@ async def judge_tests(
 
 async def _judge_case(problem: Problem, case: Case, program: Program, checker: Program | None) -> TestResult:
     if case.arguments is not None:
-        result = await program.call(problem.function or "main", case.arguments)
+        arguments = case.arguments if case.literal is None else ast.literal_eval(case.literal)
+        result = await program.call(problem.function or "main", arguments)
     else:
         result = await program.run(case.stdin)
     if not result.ok:
         return TestResult(result.verdict, result, _last_line(result) or result.note)
+    if case.arguments is not None and not result.returned:
+        return TestResult(Verdict.RE, result, "it ended without returning")
     if checker is not None:
         return await _ask_checker(checker, case, result)
-    how = Comparison(problem.relative, problem.absolute, problem.ignore_case)
+    how = Comparison(problem.relative, problem.absolute, problem.ignore_case, problem.bool_is_int)
     if case.arguments is not None:
-        if not result.returned:
-            return TestResult(Verdict.RE, result, "it ended without returning")
         right = same_value(result.value, case.expected, how)
+        if not right and problem.wrapped and isinstance(case.expected, list) and len(case.expected) == 1:
+            right = same_value(result.value, case.expected[0], how)
         return TestResult(Verdict.AC if right else Verdict.WA, result, "" if right else "another value was expected")
     right = same_output(result.text, str(case.expected), how)
     return TestResult(Verdict.AC if right else Verdict.WA, result, "" if right else "another output was expected")
@@ -121,9 +135,14 @@ async def _judge_case(problem: Problem, case: Case, program: Program, checker: P
 
 async def _ask_checker(checker: Program, case: Case, result: Result) -> TestResult:
     """The problem's own judge runs in a sandbox of its own: it is somebody's code too."""
-    output = result.value if case.arguments is not None else result.text
+    output = _untagged(result.value) if case.arguments is not None else result.text
     given = list(case.arguments) if case.arguments is not None else case.stdin
     said = await checker.call("check", [given, output, case.expected])
+    if said.verdict is Verdict.RE:
+        # Does it break on this output only? Then the output is at fault, as one that is no number is.
+        proof = await checker.call("check", [given, case.expected, case.expected])
+        if proof.ok and proof.value is True:
+            return TestResult(Verdict.WA, result, f"the checker cannot read it: {_last_line(said)}")
     if not said.ok or not isinstance(said.value, bool):
         return TestResult(
             Verdict.SANDBOX_ERROR, said, f"the checker failed: {_last_line(said) or said.note or said.value}"
@@ -133,13 +152,11 @@ async def _ask_checker(checker: Program, case: Case, result: Result) -> TestResu
 
 async def _judge_assertions(problem: Problem, code: str, sandbox: Sandbox) -> TestResult:
     """Assertions too free to be read as cases run behind the solution; what counts is that they were all reached."""
-    body = "\n".join(f"    {line}" for line in (problem.assertions or "").splitlines())
-    checked = f"{code}\n\n\ndef _coa_assertions():\n{body}\n    return True\n"
-    program = await sandbox.program(checked, prelude=PRELUDE, limits=problem.limits)
+    program = await sandbox.program(code, prelude=PRELUDE, limits=problem.limits)
     try:
-        result = await program.call("_coa_assertions", [])
+        result = await program.holds(problem.assertions or "")
         if result.verdict is Verdict.SANDBOX_ERROR:
-            result = await program.call("_coa_assertions", [])
+            result = await program.holds(problem.assertions or "")
     finally:
         await program.close()
     if result.ok:
@@ -149,6 +166,24 @@ async def _judge_assertions(problem: Problem, code: str, sandbox: Sandbox) -> Te
         )
     failed = _last_line(result).startswith("AssertionError")
     return TestResult(Verdict.WA if failed else result.verdict, result, _last_line(result) or result.note)
+
+
+def _untagged(value: JsonValue) -> object:
+    """What the sandbox reports of dictionaries and sets, as Python has them."""
+    if isinstance(value, list):
+        return [_untagged(item) for item in value]
+    if isinstance(value, dict):
+        pairs, items = value.get("dict"), value.get("set")
+        if isinstance(pairs, list):
+            return {_key(_untagged(pair[0])): _untagged(pair[1]) for pair in pairs if isinstance(pair, list)}
+        if isinstance(items, list):
+            return {_key(_untagged(item)) for item in items}
+        return float(str(value.get("float")))
+    return value
+
+
+def _key(value: object) -> object:
+    return tuple(map(_key, value)) if isinstance(value, list) else value
 
 
 def _last_line(result: Result) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import base64
 import io
+import json
 import pickle
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 from pydantic import Field, JsonValue, ValidationError
 
 from coa.errors import ScoringError
@@ -30,6 +30,8 @@ class Case(Frozen):
     stdin: str = ""
     arguments: tuple[JsonValue, ...] | None = None
     """For a test that calls a function; the expectation is then a value."""
+    literal: str | None = None
+    """The arguments as a Python literal, where JSON cannot say them: tuples, sets, keys that are no strings."""
     expected: JsonValue = ""
 
 
@@ -48,6 +50,9 @@ class Problem(Frozen):
     relative: float = Field(1e-9, ge=0)
     absolute: float = Field(1e-12, ge=0)
     ignore_case: bool = False
+    bool_is_int: bool = False
+    wrapped: bool = False
+    """Whether an expected list of one item may stand for the item, as some collections have it."""
 
     @property
     def limits(self) -> Limits:
@@ -57,8 +62,8 @@ class Problem(Frozen):
 def read_problem(path: str | Path) -> Problem:
     """From a JSON file with one problem in any of the known shapes."""
     try:
-        row = orjson.loads(Path(path).read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
+        row = json.loads(Path(path).read_bytes())  # not orjson, which makes floats of large integers
+    except (OSError, ValueError) as error:
         raise ScoringError(f"{path} cannot be read as a problem: {error}") from error
     if not isinstance(row, dict):
         raise ScoringError(
@@ -72,7 +77,10 @@ def problem_of(task: Task) -> Problem | None:
     if task.tests is None:
         return None
     if task.tests.functional is not None:
-        return _from_assertions(task.id, task.tests.functional)
+        problem = _from_assertions(task.id, task.tests.functional)
+        return problem if problem.cases or "assert" in (problem.assertions or "") else None
+    if not task.tests.cases:
+        return None
     return Problem(id=task.id, cases=tuple(Case(stdin=case.stdin, expected=case.expected) for case in task.tests.cases))
 
 
@@ -120,8 +128,8 @@ def _from_livecodebench(identity: str, row: Mapping[str, Any]) -> Problem:
     cases = []
     for test in tests:
         if test.get("testtype") == "functional":
-            arguments = tuple(orjson.loads(line) for line in test["input"].split("\n") if line.strip())
-            cases.append(Case(arguments=arguments, expected=orjson.loads(test["output"])))
+            arguments = tuple(json.loads(line) for line in test["input"].split("\n") if line.strip())
+            cases.append(Case(arguments=arguments, expected=json.loads(test["output"])))
         else:
             cases.append(Case(stdin=test["input"], expected=test["output"]))
     return Problem(id=identity, cases=tuple(cases), function=function)
@@ -133,10 +141,10 @@ def _tests(field: Any) -> list[dict[str, Any]]:
         return []
     if isinstance(field, str):
         try:
-            field = orjson.loads(field)
-        except orjson.JSONDecodeError:
+            field = json.loads(field)
+        except ValueError:
             packed = zlib.decompress(base64.b64decode(field))
-            field = orjson.loads(_TextOnly(io.BytesIO(packed)).load())
+            field = json.loads(_TextOnly(io.BytesIO(packed)).load())
     return list(field)
 
 
@@ -168,7 +176,7 @@ def _from_pairs(identity: str, row: Mapping[str, Any]) -> Problem:
     if len(inputs) != len(outputs):
         raise ValueError(f"{len(inputs)} inputs but {len(outputs)} outputs")
     cases = [Case(arguments=tuple(i), expected=o) for i, o in zip(inputs, outputs, strict=True)]
-    return Problem(id=identity, cases=tuple(cases), function=function)
+    return Problem(id=identity, cases=tuple(cases), function=function, wrapped=True)
 
 
 def _cases(inputs: Any, outputs: Any) -> list[Case]:
@@ -184,7 +192,7 @@ def _text(side: Any) -> str:
 
 
 def _parsed(field: Any) -> dict[str, Any]:
-    parsed = orjson.loads(field) if isinstance(field, str) else field
+    parsed = json.loads(field) if isinstance(field, str) else field
     return parsed if isinstance(parsed, dict) else {}
 
 
@@ -198,7 +206,7 @@ def _from_assertions(identity: str, text: str) -> Problem:
     if read is None:
         return Problem(id=identity, assertions=text)
     function, cases = read
-    return Problem(id=identity, cases=tuple(cases), function=function)
+    return Problem(id=identity, cases=tuple(cases), function=function, bool_is_int=True)
 
 
 def _read_assertions(body: Iterable[ast.stmt]) -> tuple[str, list[Case]] | None:
@@ -228,12 +236,16 @@ def _read_assertions(body: Iterable[ast.stmt]) -> tuple[str, list[Case]] | None:
         expected = _literal(test.comparators[0])
         if found is None or expected is _NO_LITERAL or (function is not None and found[0] != function):
             return None
-        function = found[0]
-        cases.append(Case(arguments=found[1], expected=expected))
+        function, arguments = found
+        plain = _as_json(arguments)
+        if plain == arguments and plain is not _NO_LITERAL:
+            cases.append(Case(arguments=tuple(plain), expected=expected))
+        else:
+            cases.append(Case(arguments=(), literal=repr(arguments), expected=expected))
     return (function, cases) if function is not None and pending is None else None
 
 
-def _call(node: ast.expr | None) -> tuple[str, tuple[Any, ...]] | None:
+def _call(node: ast.expr | None) -> tuple[str, list[Any]] | None:
     """`Solution().f(literals)` or `f(literals)`."""
     if not isinstance(node, ast.Call) or node.keywords:
         return None
@@ -249,8 +261,10 @@ def _call(node: ast.expr | None) -> tuple[str, tuple[Any, ...]] | None:
         name = function.id
     else:
         return None
-    arguments = [_literal(argument) for argument in node.args]
-    return None if any(argument is _NO_LITERAL for argument in arguments) else (name, tuple(arguments))
+    try:
+        return name, [ast.literal_eval(argument) for argument in node.args]
+    except (ValueError, TypeError, SyntaxError, RecursionError):
+        return None
 
 
 _NO_LITERAL: Final[Any] = object()
@@ -259,7 +273,13 @@ _NO_LITERAL: Final[Any] = object()
 def _literal(node: ast.expr) -> Any:
     """A value that JSON can hold, or the mark that it is none."""
     try:
-        value = ast.literal_eval(node)
-        return orjson.loads(orjson.dumps(value))
-    except (ValueError, TypeError, orjson.JSONEncodeError, RecursionError):
+        return _as_json(ast.literal_eval(node))
+    except (ValueError, TypeError, SyntaxError, RecursionError):
+        return _NO_LITERAL
+
+
+def _as_json(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (ValueError, TypeError, RecursionError):
         return _NO_LITERAL

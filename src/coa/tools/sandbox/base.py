@@ -106,8 +106,18 @@ class Program(Protocol):
 
     async def run(self, stdin: bytes | str = b"") -> Result: ...
 
-    async def call(self, function: str, arguments: Sequence[JsonValue]) -> Result:
-        """Call a function of it, or a method of its class `Solution`, and get what it returned as plain data."""
+    async def call(self, function: str, arguments: Sequence[object]) -> Result:
+        """Call a function of it, or a method of its class `Solution`, and get what it returned as plain data.
+
+        The arguments are what JSON or a Python literal can say.
+        """
+
+    async def holds(self, assertions: str) -> Result:
+        """Run assertions behind the program; `returned` if all of them were reached.
+
+        They share a process with the program, so a program made to deceive them can. What a program is to be judged by
+        should be values that are compared outside, wherever it can be put that way.
+        """
 
     async def close(self) -> None: ...
 

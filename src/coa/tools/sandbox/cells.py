@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ import orjson
 from coa.tools.sandbox.base import MB, Limits, Result, SandboxError, Verdict
 from coa.tools.sandbox.streams import Capture, memory_file
 from coa.tools.sandbox.zygote import Zygote
+from coa.trajectory.types import clean_text
 
 GRACE_S: Final = 5.0
 """How much later than the limit an end may be told before the warm interpreter is taken for stuck."""
@@ -113,6 +115,7 @@ def job_of(
     lines: bool = False,
     prelude: str = "",
     function: str | None = None,
+    assertions: str | None = None,
     nonce: str = "",
 ) -> bytes:
     """What the run's process reads. `lines`: write each line at once, so that a run cut short shows how far it got."""
@@ -121,17 +124,18 @@ def job_of(
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or not path.parts:
             raise SandboxError(f"the file name {name!r} does not stay in the working folder")
-        placed[str(path)] = {"text": content} if isinstance(content, str) else {"hex": content.hex()}
+        placed[str(path)] = {"text": clean_text(content)} if isinstance(content, str) else {"hex": content.hex()}
     return orjson.dumps(
         {
             "kind": kind,
-            "code": code.encode("utf-8", "replace").decode(),
-            "arguments": list(arguments),
+            "code": clean_text(code),
+            "arguments": [clean_text(argument) for argument in arguments],
             "files": placed,
             "collect": collect,
             "lines": lines,
             "prelude": prelude,
             "function": function,
+            "assertions": assertions,
             "nonce": nonce,
         }
     )
@@ -148,7 +152,7 @@ def result_of(
 ) -> Result:
     """`end`: the wait status and the reason of a kill, as the warm interpreter told them."""
     code = os.waitstatus_to_exitcode(end["status"])
-    verdict, note = _judge(code, end, limits, bytes(err.data[-400:]), compiled)
+    verdict, note = _judge(code, end, limits, bytes(err.data[-400:]), compiled, out.full or err.full)
     return Result(
         verdict,
         bytes(out.data),
@@ -165,7 +169,9 @@ def result_of(
     )
 
 
-def _judge(code: int, end: Mapping[str, Any], limits: Limits, last: bytes, compiled: bool) -> tuple[Verdict, str]:
+def _judge(
+    code: int, end: Mapping[str, Any], limits: Limits, last: bytes, compiled: bool, full: bool
+) -> tuple[Verdict, str]:
     reason = end["reason"]
     if reason == "wall":
         return Verdict.TLE, f"ended after {limits.wall_s:g} seconds"
@@ -173,7 +179,7 @@ def _judge(code: int, end: Mapping[str, Any], limits: Limits, last: bytes, compi
         return Verdict.TLE, f"ended after {limits.cpu_s:g} seconds of CPU time"
     if reason == "memory":
         return Verdict.MLE, f"ended above {limits.memory_mb} MB of memory"
-    if reason == "output":
+    if reason == "output" or full:
         return Verdict.OLE, f"ended after {limits.output_bytes} bytes of output"
     if reason == "processes":
         return Verdict.RE, f"ended above {limits.processes} processes"
@@ -193,9 +199,28 @@ def with_value(result: Result, reported: bytes, nonce: str) -> Result:
     if not reported.startswith(nonce.encode()):
         return result
     try:
-        return replace(result, value=orjson.loads(reported[len(nonce) :]), returned=True)
-    except orjson.JSONDecodeError:
+        # Not orjson, which makes floats of large integers.
+        return replace(result, value=json.loads(reported[len(nonce) :]), returned=True)
+    except ValueError:
         return result
+
+
+def written_arguments(arguments: Sequence[object]) -> bytes:
+    """As `inside.cell.read_arguments` reads them."""
+    try:
+        if _is_json(list(arguments)):
+            return b"j" + json.dumps(list(arguments)).encode()
+        return b"p" + repr(list(arguments)).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SandboxError(f"the arguments cannot be written: {error}") from error
+
+
+def _is_json(value: object) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def collect_files(folder: int, names: Sequence[str], most_bytes: int) -> dict[str, bytes]:
@@ -207,8 +232,8 @@ def collect_files(folder: int, names: Sequence[str], most_bytes: int) -> dict[st
             raise SandboxError(f"the file name {name!r} does not stay in the working folder")
         try:
             data = _read_below(folder, path.parts, most_bytes - sum(map(len, found.values())))
-        except OSError:
-            continue  # not there, or not a plain file
+        except (OSError, ValueError):
+            continue  # not there, not a plain file, or no name at all
         found[name] = data
     return found
 

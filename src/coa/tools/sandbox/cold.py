@@ -21,9 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import orjson
-from pydantic import JsonValue
-
 from coa.tools.sandbox.base import MB, Limits, Result, SandboxError, Verdict
 from coa.tools.sandbox.cells import (
     GRACE_S,
@@ -34,12 +31,16 @@ from coa.tools.sandbox.cells import (
     limits_on_the_wire,
     result_of,
     with_value,
+    written_arguments,
 )
 from coa.tools.sandbox.inside.usage import memory_of, usage
 from coa.tools.sandbox.interpreter import HOME, WORK, Interpreter, find_interpreter
 from coa.tools.sandbox.streams import Capture, memory_file, to_bytes
 
 LOOK_S: Final = 0.05
+_DEADLY: Final = frozenset(
+    (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGXCPU)
+)
 
 
 @dataclass(frozen=True)
@@ -225,10 +226,15 @@ class ColdProgram:
     async def run(self, stdin: bytes | str = b"") -> Result:
         return await self._test(job_of("script", self._code, prelude=self._prelude), to_bytes(stdin), None)
 
-    async def call(self, function: str, arguments: Sequence[JsonValue]) -> Result:
+    async def call(self, function: str, arguments: Sequence[object]) -> Result:
         nonce = secrets.token_hex(8)
         job = job_of("script", self._code, prelude=self._prelude, function=function, nonce=nonce)
-        return await self._test(job, orjson.dumps(list(arguments)), nonce)
+        return await self._test(job, written_arguments(arguments), nonce)
+
+    async def holds(self, assertions: str) -> Result:
+        nonce = secrets.token_hex(8)
+        job = job_of("script", self._code, prelude=self._prelude, assertions=assertions, nonce=nonce)
+        return await self._test(job, b"", nonce)
 
     async def _test(self, job: bytes, stdin: bytes, nonce: str | None) -> Result:
         if self._broken is not None:
@@ -296,7 +302,7 @@ def _kill(pid: int) -> None:
 
 
 def _status(code: int, reason: str) -> int:
-    """As a wait status. bwrap exits with 128 + n where what it started died of signal n."""
-    if code > 128 and not reason:
+    """As a wait status. bwrap exits with 128 + n where what it started died of signal n; programs rarely do."""
+    if code - 128 in _DEADLY and not reason:
         code = 128 - code
     return -code if code < 0 else code << 8

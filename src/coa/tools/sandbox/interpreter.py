@@ -88,6 +88,8 @@ def find_interpreter(python: str | None = None) -> Interpreter:
     base = {os.path.realpath(facts["base"]), os.path.realpath(facts["exec"])}
     binds: list[tuple[str, str]] = [(str(Path(__file__).parent / "inside"), f"{HOME}/inside")]
     symlinks: list[tuple[str, str]] = []
+    symlinks += [("/proc/self/fd", "/dev/fd")]
+    symlinks += [(f"/proc/self/fd/{n}", f"/dev/{name}") for n, name in enumerate(("stdin", "stdout", "stderr"))]
     for path in _SYSTEM:
         if os.path.islink(path):
             symlinks.append((os.readlink(path), path))

@@ -9,11 +9,13 @@ from typing import Final
 
 import aiohttp
 import orjson
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
-from coa.tools.sandbox.base import Limits, Result, Verdict
+from coa.tools.sandbox.base import Limits, Result, SandboxError, Verdict
+from coa.tools.sandbox.cells import written_arguments
 from coa.tools.sandbox.streams import to_bytes
 from coa.tools.sandbox.wire import RunAnswer, RunRequest, WireLimits
+from coa.trajectory.types import clean_text
 
 REST_S: Final = 10.0
 """How long a server that failed is left alone."""
@@ -51,18 +53,18 @@ class RemoteSandbox:
     ) -> Result:
         return await self.ask(
             RunRequest(
-                code=code,
+                code=clean_text(code),
                 stdin=to_bytes(stdin),
-                arguments=tuple(arguments),
+                arguments=tuple(map(clean_text, arguments)),
                 files={name: to_bytes(content) for name, content in (files or {}).items()},
                 collect=tuple(collect),
-                limits=WireLimits(**asdict(limits or self.limits)),
+                limits=_on_the_wire(limits or self.limits),
             )
         )
 
     async def program(self, code: str, *, prelude: str = "", limits: Limits | None = None) -> RemoteProgram:
-        wire = WireLimits(**asdict(limits or self.limits))
-        return RemoteProgram(self, RunRequest(code=code, prelude=prelude, limits=wire, test=True))
+        wire = _on_the_wire(limits or self.limits)
+        return RemoteProgram(self, RunRequest(code=clean_text(code), prelude=prelude, limits=wire, test=True))
 
     async def close(self) -> None:
         if self._session is not None:
@@ -71,9 +73,11 @@ class RemoteSandbox:
     async def ask(self, request: RunRequest) -> Result:
         """One answer from the least busy server; each server is tried once."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(headers=self._headers, trust_env=False)
+            # No limit of ours: a run that waited for a connection would look like a server that is gone.
+            connector = aiohttp.TCPConnector(limit=0)
+            self._session = aiohttp.ClientSession(headers=self._headers, trust_env=False, connector=connector)
         body = request.model_dump_json().encode()
-        timeout = aiohttp.ClientTimeout(total=request.limits.wall_s + WAIT_S, connect=10)
+        timeout = aiohttp.ClientTimeout(total=request.limits.wall_s + WAIT_S, sock_connect=10)
         reasons = []
         for server in self._in_order():
             server.busy += 1
@@ -117,9 +121,12 @@ class RemoteProgram:
     async def run(self, stdin: bytes | str = b"") -> Result:
         return await self._test(self._request.model_copy(update={"stdin": to_bytes(stdin)}))
 
-    async def call(self, function: str, arguments: Sequence[JsonValue]) -> Result:
-        stdin = orjson.dumps(list(arguments))
+    async def call(self, function: str, arguments: Sequence[object]) -> Result:
+        stdin = written_arguments(arguments)
         return await self._test(self._request.model_copy(update={"stdin": stdin, "function": function}))
+
+    async def holds(self, assertions: str) -> Result:
+        return await self._test(self._request.model_copy(update={"assertions": clean_text(assertions)}))
 
     async def _test(self, request: RunRequest) -> Result:
         if self._broken is None:
@@ -131,6 +138,14 @@ class RemoteProgram:
 
     async def close(self) -> None:
         """Nothing is held here; the server forgets the programs it has not seen for longest."""
+
+
+def _on_the_wire(limits: Limits) -> WireLimits:
+    try:
+        return WireLimits(**asdict(limits))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SandboxError(f"sandbox servers do not take the limit {first['loc'][0]}: {first['msg']}") from error
 
 
 def _reason(data: bytes) -> str:

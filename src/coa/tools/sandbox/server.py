@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import orjson
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from coa.tools.sandbox.base import Limits, Program, Result, Sandbox, SandboxError
+from coa.tools.sandbox.inside.cell import read_arguments
 from coa.tools.sandbox.wire import FusionAnswer, FusionRequest, RunAnswer, RunRequest
 
 MOST_BODY_BYTES: Final = 64 << 20
@@ -44,11 +44,14 @@ class _Server:
         self.waiting = 0
         self.done = 0
         self.programs: OrderedDict[str, Program] = OrderedDict()
+        self.in_use: Counter[str] = Counter()
 
     @web.middleware
     async def guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         given = request.headers.get("Authorization", "")
-        if self.token is not None and not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
+        if self.token is not None and not hmac.compare_digest(
+            given.encode("utf-8", "replace"), f"Bearer {self.token}".encode()
+        ):
             return _problem(401, "the bearer token is missing or wrong")
         if self.waiting >= self.most_waiting:
             return _problem(503, f"{self.waiting} runs are waiting already")
@@ -73,7 +76,7 @@ class _Server:
 
     async def _result(self, asked: RunRequest) -> Result:
         limits = asked.limits.limits()
-        if not asked.test:
+        if not asked.test and asked.function is None and asked.assertions is None:
             return await self.sandbox.run(
                 asked.code,
                 stdin=asked.stdin,
@@ -82,30 +85,32 @@ class _Server:
                 collect=asked.collect,
                 limits=limits,
             )
-        program = await self._program(asked, limits)
-        if asked.function is None:
-            return await program.run(asked.stdin)
-        try:
-            arguments = orjson.loads(asked.stdin)
-        except orjson.JSONDecodeError as error:
-            raise SandboxError(f"the arguments of {asked.function} are not JSON: {error}") from error
-        return await program.call(asked.function, arguments)
-
-    async def _program(self, asked: RunRequest, limits: Limits) -> Program:
         key = hashlib.sha256(repr((asked.code, asked.prelude, limits)).encode()).hexdigest()
         program = self.programs.pop(key, None)
         if program is None:
             program = await self.sandbox.program(asked.code, prelude=asked.prelude, limits=limits)
         self.programs[key] = program
-        if len(self.programs) > KEPT_PROGRAMS:
-            _, oldest = self.programs.popitem(last=False)
-            await oldest.close()
-        return program
+        self.in_use[key] += 1
+        try:
+            if asked.assertions is not None:
+                return await program.holds(asked.assertions)
+            if asked.function is None:
+                return await program.run(asked.stdin)
+            return await program.call(asked.function, _arguments(asked))
+        finally:
+            self.in_use[key] -= 1
+            await self._forget_the_oldest()
+
+    async def _forget_the_oldest(self) -> None:
+        idle = [key for key in self.programs if not self.in_use[key]]
+        for key in idle[: max(len(self.programs) - KEPT_PROGRAMS, 0)]:
+            del self.in_use[key]
+            await self.programs.pop(key).close()
 
     async def run_code(self, request: web.Request) -> web.Response:
         try:
             asked = FusionRequest.model_validate_json(await request.read())
-            if asked.language not in ("python", "pytest"):
+            if asked.language != "python":
                 return _problem(422, f"only Python runs here, not {asked.language}")
             files = RunRequest(code="", files={k: v for k, v in asked.files.items() if v is not None}).files
             limits = Limits(wall_s=asked.run_timeout, cpu_s=asked.run_timeout)
@@ -124,6 +129,13 @@ class _Server:
         await self.sandbox.close()
 
 
+def _arguments(asked: RunRequest) -> list[object]:
+    try:
+        return read_arguments(asked.stdin)
+    except (ValueError, SyntaxError, RecursionError) as error:
+        raise SandboxError(f"the arguments of {asked.function} cannot be read: {error}") from error
+
+
 def _json(message: BaseModel) -> web.Response:
     return web.Response(text=message.model_dump_json(), content_type="application/json")
 
@@ -134,7 +146,8 @@ def _problem(status: int, message: str) -> web.Response:
 
 async def serve(sandbox: Sandbox, host: str, port: int, token: str | None, ready: Callable[[int], None]) -> None:
     """Until it is cancelled. `ready` is told the port, which matters if 0 was asked for."""
-    runner = web.AppRunner(make_app(sandbox, token=token), access_log=None)
+    # Whoever leaves does not want the result: the run is ended.
+    runner = web.AppRunner(make_app(sandbox, token=token), access_log=None, handler_cancellation=True)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)

@@ -12,10 +12,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
-from pydantic import JsonValue
 
 from coa.tools.sandbox.base import MB, Limits, Result, SandboxError, Verdict
-from coa.tools.sandbox.cells import GRACE_S, Cell, collect_files, first_words, job_of, last_line, result_of, with_value
+from coa.tools.sandbox.cells import (
+    GRACE_S,
+    Cell,
+    collect_files,
+    first_words,
+    job_of,
+    last_line,
+    result_of,
+    with_value,
+    written_arguments,
+)
 from coa.tools.sandbox.interpreter import Interpreter, find_interpreter
 from coa.tools.sandbox.streams import Capture, memory_file, to_bytes
 from coa.tools.sandbox.zygote import Zygote
@@ -112,44 +121,57 @@ class WarmProgram:
         return self._broken
 
     async def run(self, stdin: bytes | str = b"") -> Result:
-        return await self._test(to_bytes(stdin), function=None)
+        return await self._test(to_bytes(stdin), {})
 
-    async def call(self, function: str, arguments: Sequence[JsonValue]) -> Result:
-        return await self._test(orjson.dumps(list(arguments)), function=function)
+    async def call(self, function: str, arguments: Sequence[object]) -> Result:
+        return await self._test(written_arguments(arguments), {"function": function})
+
+    async def holds(self, assertions: str) -> Result:
+        return await self._test(b"", {"assertions": assertions})
 
     async def close(self) -> None:
+        async with self._one_at_a_time:  # a test that runs comes to its end first
+            await self._shut()
+
+    async def _shut(self) -> None:
         cell, self._cell = self._cell, None
         if cell is not None:
             await cell.__aexit__()
 
-    async def _test(self, stdin: bytes, function: str | None) -> Result:
+    async def _test(self, stdin: bytes, what: Mapping[str, str]) -> Result:
         async with self._one_at_a_time, self._turns:
             try:
                 cell = await self._open()
-                return self._broken if cell is None and self._broken else await self._test_in(cell, stdin, function)
+                if cell is None:
+                    return self._broken or Result(Verdict.SANDBOX_ERROR, note="the program has no cell")
+                return await self._test_in(cell, stdin, what)
             except (SandboxError, OSError) as error:
-                await self.close()
+                await self._shut()
                 return Result(Verdict.SANDBOX_ERROR, note=str(error))
             except BaseException:  # cancelled in mid-test: the cell is in no known state
-                await self.close()
+                await self._shut()
                 raise
 
     async def _open(self) -> Cell | None:
-        """None if the program does not compile."""
+        """None if the program cannot be compiled, or not within the limits; `_broken` tells."""
         if self._cell is not None or self._broken is not None:
             return self._cell
         self._cell = cell = await Cell(self._zygote, self._job, b"", self._limits, timed=False).__aenter__()
-        said = await self._hear(cell, self._limits.wall_s + GRACE_S)
+        try:
+            said = await self._hear(cell, self._limits.wall_s + GRACE_S)
+        except TimeoutError:
+            cell.kill("wall")
+            said = None
         if said is not None and said["event"] == "ready":
             return cell
         end = await cell.ended(GRACE_S)
-        if said is None or said["event"] != "compile_error" or "error" in end:
-            await cell.err.finish(GRACE_S)
+        await cell.err.finish(GRACE_S)
+        compiling = said is None and (end.get("reason") or os.WIFSIGNALED(end.get("status", 0)))
+        if "error" in end or not (compiling or (said is not None and said["event"] == "compile_error")):
             why = end.get("error") or (said or {}).get("reason") or last_line(cell.err)
             raise SandboxError(f"a program could not be walled in: {why}")
-        await cell.err.finish(GRACE_S)
         self._broken = result_of(end, self._limits, cell.out, cell.err, compiled=False)
-        await self.close()
+        await self._shut()
         return None
 
     async def _hear(self, cell: Cell, timeout_s: float) -> dict[str, Any] | None:
@@ -158,38 +180,50 @@ class WarmProgram:
             data = await asyncio.get_running_loop().sock_recv(cell.control, 1 << 16)
         return orjson.loads(data) if data else None
 
-    async def _test_in(self, cell: Cell | None, stdin: bytes, function: str | None) -> Result:
-        assert cell is not None
+    async def _test_in(self, cell: Cell, stdin: bytes, what: Mapping[str, str]) -> Result:
         limits = self._limits
-        out, err, value = (Capture(limits.output_bytes, lambda: cell.kill("output")) for _ in range(3))
+        streams = [Capture(limits.output_bytes, lambda: cell.kill("output")) for _ in range(3)]
+        out, err, value = streams
         nonce = secrets.token_hex(8)
-        order = {"cpu_s": limits.cpu_s, "function": function, "nonce": nonce}
         given = memory_file(stdin)
+        asked = memory_file(orjson.dumps({"function": None, "assertions": None, "nonce": nonce, **what}))
         began = time.monotonic()
         try:
-            writers = [out.writer, err.writer] + ([value.writer] if function else [])
-            socket.send_fds(cell.control, [orjson.dumps(order)], [given, *writers])
-            for stream in (out, err, value):
+            writers = [out.writer, err.writer] + ([value.writer] if what else [])
+            order = orjson.dumps({"cpu_s": limits.cpu_s})
+            socket.send_fds(cell.control, [order], [asked, given, *writers])
+            for stream in streams:
                 stream.close_writer()
             try:
                 end = await self._hear(cell, limits.wall_s)
             except TimeoutError:
                 cell.kill("wall")
                 end = None
-            if end is None:  # the whole cell ended, or has to
-                end = await cell.ended(GRACE_S)
-                if "error" in end:
-                    raise SandboxError(str(end["error"]))
-                end = {**end, "wall_s": time.monotonic() - began}
-                await self.close()
-            else:
-                peak = end["peak_bytes"] - self._zygote.facts["resident_bytes"]
-                late = end["cpu_s"] > limits.cpu_s
-                end = {**end, "wall_s": time.monotonic() - began, "reason": "cpu" if late else "", "peak_bytes": peak}
-            for stream in (out, err, value):
+            for stream in streams if end is not None else ():
                 await stream.finish(GRACE_S)
+            if end is None or any(stream.full for stream in streams):  # the whole cell ended, or has to
+                end = await self._end_of(cell)
+            else:
+                late = end["cpu_s"] > limits.cpu_s
+                peak = end["peak_bytes"] - self._zygote.facts["resident_bytes"]
+                if not end["clean"]:
+                    await self._shut()
+                end = {**end, "reason": "cpu" if late else "", "peak_bytes": peak}
+            for stream in streams:
+                await stream.finish(GRACE_S)
+            end["wall_s"] = time.monotonic() - began
             return with_value(result_of(end, limits, out, err), bytes(value.data), nonce)
         finally:
             os.close(given)
-            for stream in (out, err, value):
+            os.close(asked)
+            for stream in streams:
                 stream.close()
+
+    async def _end_of(self, cell: Cell) -> dict[str, Any]:
+        """Of a cell that was told to end, or did."""
+        cell.kill("output")  # where nothing else was the reason
+        end = await cell.ended(GRACE_S)
+        await self._shut()
+        if "error" in end:
+            raise SandboxError(str(end["error"]))
+        return dict(end)

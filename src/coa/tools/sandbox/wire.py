@@ -52,9 +52,11 @@ class RunRequest(_Message):
     limits: WireLimits = WireLimits()
     prelude: str = ""
     function: str | None = None
-    """Call this function of the program with the JSON list in `stdin`, instead of running it as a script."""
+    """Call this function of the program with the arguments in `stdin`, instead of running it as a script."""
+    assertions: str | None = None
+    """Run these behind the program."""
     test: bool = False
-    """A test of a program, which is kept compiled for the next one."""
+    """A test of a program, which is kept compiled for the next one. A call or an assertion always is."""
 
 
 class RunAnswer(_Message):

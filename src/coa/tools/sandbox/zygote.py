@@ -34,9 +34,15 @@ class Zygote:
     _ended: dict[int, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
     _next: int = 0
     _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _loop: asyncio.AbstractEventLoop | None = None
+    _closed: bool = False
 
     async def start(self) -> None:
         """Once; a second call returns at once while it lives."""
+        if self._closed:
+            raise SandboxError("the sandbox was closed")
+        if self._channel is not None and self._loop is not asyncio.get_running_loop():
+            raise SandboxError("the sandbox was opened in another event loop", cure="open one in each loop")
         async with self._starting:
             if self._channel is None:
                 await self._launch()
@@ -74,16 +80,18 @@ class Zygote:
                 ours.send(json.dumps(message).encode())
             async with asyncio.timeout(START_TIMEOUT_S):
                 answer = await loop.sock_recv(ours, 1 << 16)
-        except (OSError, TimeoutError) as error:
+        except BaseException as error:
             ours.close()
             self._reap()
+            if not isinstance(error, OSError):  # which a time-out is too
+                raise
             raise SandboxError(f"the sandbox did not start: {error or 'no answer'}") from error
         facts = json.loads(answer) if answer else {"event": "failed", "reason": self._last_words()}
         if facts["event"] != "ready":
             ours.close()
             self._reap()
             raise SandboxError(f"the sandbox did not start: {facts['reason']}")
-        self.facts, self._channel = facts, ours
+        self.facts, self._channel, self._loop = facts, ours, loop
         loop.add_reader(ours.fileno(), self._hear)
 
     async def run(self, limits: dict[str, Any], handles: Sequence[int]) -> int:
@@ -106,7 +114,8 @@ class Zygote:
 
     async def ended(self, number: int) -> dict[str, Any]:
         """How the run ended. Waits for it; who waits must set a limit."""
-        return await asyncio.shield(self._ended[number])
+        future = self._ended.get(number)
+        return await asyncio.shield(future) if future is not None else {"error": "the run was given up"}
 
     def has_ended(self, number: int) -> bool:
         future = self._ended.get(number)
@@ -143,7 +152,8 @@ class Zygote:
     def _lost(self, why: str) -> None:
         """It died, or has to: every run in it ends as the sandbox's fault; the next one starts a new interpreter."""
         if self._channel is not None:
-            asyncio.get_running_loop().remove_reader(self._channel.fileno())
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(self._channel.fileno())
             self._channel.close()
             self._channel = None
         self._reap()
@@ -174,6 +184,7 @@ class Zygote:
             process.stderr.close()
 
     def close(self) -> None:
+        self._closed = True
         self._lost("it was closed")
 
 

@@ -20,7 +20,7 @@ from .tiny_init import write_init
 ROOT = "/tmp"  # only the place where the new root is put together, in a mount namespace that nobody else sees
 NOBODY = 65534
 DEVICES = ("null", "zero", "full", "random", "urandom")
-STACK_BYTES = 256 << 20
+STACK_BYTES = 64 << 20
 """Room for deep recursion; the layout of a process leaves it free only if it is asked for before exec."""
 
 _APART = (

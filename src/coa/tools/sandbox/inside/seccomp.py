@@ -62,6 +62,11 @@ _REFUSED: Final[dict[str, tuple[int, int | None]]] = {
     "kexec_file_load": (320, 294),
     "bpf": (321, 280),
     "userfaultfd": (323, 282),
+    # Memory that belongs to no process, so that nobody could count it.
+    "memfd_create": (319, 279),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "semget": (64, 190),
     "uselib": (134, None),
     "ustat": (136, None),
     "sysfs": (139, None),
@@ -93,12 +98,14 @@ class Machine(NamedTuple):
     audit: int
     seccomp: int
     socket: int
+    socketpair: int
     clone: int
+    prlimit: int
 
 
 _MACHINES: Final = {
-    "x86_64": Machine(_X86_64, audit=0xC000003E, seccomp=317, socket=41, clone=56),
-    "aarch64": Machine(_AARCH64, audit=0xC00000B7, seccomp=277, socket=198, clone=220),
+    "x86_64": Machine(_X86_64, audit=0xC000003E, seccomp=317, socket=41, socketpair=53, clone=56, prlimit=302),
+    "aarch64": Machine(_AARCH64, audit=0xC00000B7, seccomp=277, socket=198, socketpair=199, clone=220, prlimit=261),
 }
 _CLONE3: Final = 435
 _NEWEST: Final = 462
@@ -143,16 +150,23 @@ def program() -> bytes:
         (_ANY_BIT, 0, 1, _NEW_NAMESPACES),
         fail(errno.EPERM),
         (_RETURN, 0, 0, _ALLOW),
-        (_EQUAL, 0, 4, machine.socket),
-        (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_EQUAL, 1, 0, _AF_UNIX),
-        fail(errno.ENETUNREACH),
-        (_RETURN, 0, 0, _ALLOW),
     ]
+    for number, only, refusal in (
+        (machine.socket, _AF_UNIX, errno.ENETUNREACH),
+        (machine.socketpair, _AF_UNIX, errno.ENETUNREACH),
+        (machine.prlimit, 0, errno.EPERM),  # its own limits, not those of the process that runs the tests
+    ):
+        lines += [
+            (_EQUAL, 0, 4, number),
+            (_LOAD, 0, 0, _FIRST_ARGUMENT),
+            (_EQUAL, 1, 0, only),
+            fail(refusal),
+            (_RETURN, 0, 0, _ALLOW),
+        ]
     for numbers in _REFUSED.values():
-        number = numbers[machine.column]
-        if number is not None:
-            lines += [(_EQUAL, 0, 1, number), fail(errno.EPERM)]
+        refused = numbers[machine.column]
+        if refused is not None:
+            lines += [(_EQUAL, 0, 1, refused), fail(errno.EPERM)]
     lines.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("HBBI", *line) for line in lines)
 

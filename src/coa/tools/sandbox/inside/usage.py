@@ -32,7 +32,8 @@ def usage(roots: Mapping[int, int]) -> dict[int, Used]:
             continue  # it ended in between
         pid = int(name)
         parents[pid] = int(fields[1])
-        cpu[pid] = (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+        # Its own time, and that of children it has waited for.
+        cpu[pid] = sum(map(int, fields[11:15])) / CLOCK_TICKS
         resident[pid] = int(fields[21]) * PAGE
     used = {number: Used() for number in roots.values()}
     for pid in parents:
@@ -47,11 +48,12 @@ def usage(roots: Mapping[int, int]) -> dict[int, Used]:
 
 
 def memory_of(used: Used, limit: int, shared: int = 0) -> int:
-    """Bytes of memory; `shared` is what each process has in common with the one it was forked from.
+    """Bytes of memory; `shared` is what the first process had in common with the one it was forked from.
 
-    The quick sum may count a page twice. Only where it passes the limit is the exact one read, which takes longer.
+    The quick sum counts shared pages in every process. Only where it passes the limit is the exact one read, which
+    takes longer.
     """
-    quick = sum(max(resident - shared, 0) for resident in used.resident.values())
+    quick = max(sum(used.resident.values()) - shared, 0)
     return quick if quick <= limit else sum(map(_proportional, used.resident))
 
 
