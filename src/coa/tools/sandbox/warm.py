@@ -201,7 +201,10 @@ class WarmProgram:
                 end = None
             for stream in streams if end is not None else ():
                 await stream.finish(GRACE_S)
-            if end is None or any(stream.full for stream in streams):  # the whole cell ended, or has to
+            full = any(stream.full for stream in streams)
+            if full:
+                cell.kill("output")
+            if end is None or full:  # the whole cell ended, or has to
                 end = await self._end_of(cell)
             else:
                 late = end["cpu_s"] > limits.cpu_s
@@ -221,7 +224,6 @@ class WarmProgram:
 
     async def _end_of(self, cell: Cell) -> dict[str, Any]:
         """Of a cell that was told to end, or did."""
-        cell.kill("output")  # where nothing else was the reason
         end = await cell.ended(GRACE_S)
         await self._shut()
         if "error" in end:
