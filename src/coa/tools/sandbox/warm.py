@@ -228,4 +228,4 @@ class WarmProgram:
         await self._shut()
         if "error" in end:
             raise SandboxError(str(end["error"]))
-        return dict(end)
+        return {**end, "cpu_s": 0.0}  # what is known is the time of all tests together
