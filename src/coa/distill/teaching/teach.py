@@ -204,12 +204,12 @@ class _Pool:
         self._end(worker)
         path = trace_path(self._out, task.id)
         written = stop_of(path)
-        told = written is not None and written not in (Stop.FAILED, Stop.TIME)
-        if not told:  # not the file of an earlier attempt either
+        if written is not None and written not in (Stop.FAILED, Stop.TIME):
+            stop = Stop(written)  # it wrote its file and could only not say so
+        else:
             unknown = LeftOut(what="what the team did and spent", reason="its process ended before it could be told")
             write_trace(path, nothing(task, stop, failure).model_copy(update={"left_out": (unknown,)}))
-        message = failure.message if failure else None
-        progress.add(Done(task.id, Stop(written) if told else stop, Usage(), message))
+        progress.add(Done(task.id, stop, Usage(), failure.message if failure else None))
 
     def _end(self, worker: _Worker) -> None:
         if worker in self._workers:
