@@ -27,8 +27,7 @@ lint: setup  ## ruff, mypy --strict, import contracts
 demo: setup  ## set up and show on example runs what coa does so far
 	scripts/demo
 
-bench: setup  ## measure codec, ledger, runtime, local engine, sandbox and tools beside what they are compared with
-bench: setup  ## measure codec, ledger, runtime, distillation, local engine and tools beside what they are compared with
+bench: setup  ## measure every part beside what it is compared with
 	$(BIN)/python -m benchmarks.codec
 	$(BIN)/python -m benchmarks.ledger
 	$(BIN)/python -m benchmarks.runtime
