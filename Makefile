@@ -5,7 +5,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint demo bench clean
+.PHONY: help setup test test-slow lint demo bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,6 +17,9 @@ setup: .venv/.ready  ## prepare .venv with everything, at the pinned versions
 
 test: setup lint  ## set up, lint, type-check, and run all tests
 	$(BIN)/python -m pytest -n auto
+
+test-slow: setup  ## train SmolLM2 for real; half an hour on two idle cores
+	$(BIN)/python -m pytest -m slow
 
 lint: setup  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff format --check .
@@ -34,6 +37,7 @@ bench: setup  ## measure every part beside what it is compared with
 	$(BIN)/python -m benchmarks.distill
 	$(BIN)/python -m benchmarks.engine 2>/dev/null
 	$(BIN)/python -m benchmarks.sandbox
+	$(BIN)/python -m benchmarks.sft
 	$(BIN)/python -m benchmarks.tools 100000 1000000
 	$(BIN)/python -m benchmarks.crawl
 

@@ -43,6 +43,10 @@ class ModelError(CoaError):
     """A model that did not answer, or not in a way that can be used."""
 
 
+class TrainingError(CoaError):
+    """Settings, data or a run folder that no training can come of."""
+
+
 class ToolError(CoaError):
     """A tool that is not there or cannot be built. A tool that fails in a run answers with an observation instead."""
 

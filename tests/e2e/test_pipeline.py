@@ -173,3 +173,46 @@ def test_traces_of_a_team_become_training_data(tmp_path: Path) -> None:
     assert team["model_calls"] == 4 * 12 and own["model_calls"] == 4 * 6
     assert team["total_tokens"] == 4 * 12 * 1_050 and own["total_tokens"] > 0
     assert team["tool_calls"] == own["tool_calls"] == 4 * 5
+
+
+def test_rows_are_trained_on_and_the_result_is_asked(tmp_path: Path) -> None:
+    """AFM rows -> coa sft -> a folder that coa run and transformers load; a second start finds it finished."""
+    from transformers import AutoTokenizer
+
+    model, tokenizer = tiny_model()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save(tmp_path / "model")
+    (tmp_path / "afm").mkdir()
+    (tmp_path / "afm" / "train.json").write_text(json.dumps(ROWS))
+    (tmp_path / "mytools.py").write_text(TOOLS)
+    run = tmp_path / "sft"
+    train = ["sft", ROOT / "configs/sft/tiny.toml", "--model", tmp_path / "model", "--data", tmp_path / "afm"]
+    train += [
+        "--out",
+        run,
+        "--init-eval",
+        2,
+        "--profile",
+        "nano",
+        "--tool",
+        "web_search=mytools:Lookup",
+        "--set",
+        "eval_every=100",
+        "--json",
+    ]
+    result = json.loads(coa(*train, cwd=tmp_path))
+    assert result["finished"] and result["steps"] == 4 and result["folder"] == str(run / "model")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    losses = [row["loss"] for row in rows if "loss" in row]
+    assert losses[-1] < losses[0] and [row["step"] for row in rows if "answered" in row] == [0, 4]
+    assert list((run / "tensorboard").iterdir()) and json.loads((run / "config.json").read_text())["stage"] == "sft"
+    card = (run / "model" / "README.md").read_text()
+    assert "18 samples" in card and "tiny.toml" in card and "held-out-loss" in card
+
+    theirs = AutoTokenizer.from_pretrained(run / "model")
+    assert theirs.encode("<think>so</think>", add_special_tokens=False) == tokenizer.encode(["<think>so</think>"])[0]
+    asked = ["--model", run, "--profile", "nano", "--tool", "web_search=mytools:Lookup", "--seed", 1]
+    shown = coa("run", "Which river?", *asked, cwd=tmp_path)
+    assert "answer: " in shown
+    assert coa("inspect", run / "agent" / "step-4", "--no-pager").count("violations") == 2
+    assert json.loads(coa(*train, cwd=tmp_path))["finished"]

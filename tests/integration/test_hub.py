@@ -21,6 +21,13 @@ FILES = {
     "tokenizer_config.json": json.dumps({"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}).encode(),
 }
 COMMIT = "0" * 40
+_ROW = {"instruction": "Use tools.", "input": "Who?", "output": "<think>hm</think><web_search>x</web_search>"}
+DATA_SET = {
+    "/api/datasets/lab/afm/revision/main": json.dumps(
+        {"id": "lab/afm", "sha": COMMIT, "siblings": [{"rfilename": "README.md"}, {"rfilename": "data.json"}]}
+    ).encode(),
+    "/datasets/lab/afm/resolve/main/data.json": json.dumps([_ROW] * 3).encode(),
+}
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -32,7 +39,7 @@ class Hub(BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         prefix, name = self.path.rsplit("/", 1)
-        content = FILES.get(name) if prefix == "/lab/tiny/resolve/main" else None
+        content = FILES.get(name) if prefix == "/lab/tiny/resolve/main" else DATA_SET.get(self.path)
         if content is None:
             known = prefix.startswith("/lab/tiny")
             self.send_response(404)
@@ -63,13 +70,19 @@ def hub() -> Iterator[str]:
 
 
 def load(endpoint: str, name: str, cache: Path, *, offline: bool = False) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, because the hub's library reads its settings when it is imported."""
     code = (
         "import sys; from coa import load_tokenizer, Message, CoaError\n"
         "try: t = load_tokenizer(sys.argv[1])\n"
         "except CoaError as e: print(e); sys.exit(3)\n"
         "print(t.fingerprint, t.encode_prompt([Message(role='user', content='hi')])[1])"
     )
+    return in_process(code, endpoint, name, cache, offline=offline)
+
+
+def in_process(
+    code: str, endpoint: str, name: str, cache: Path, *, offline: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, because the hub's library reads its settings when it is imported."""
     environment = {
         **{key: value for key, value in os.environ.items() if "proxy" not in key.lower()},
         "HF_ENDPOINT": endpoint,
@@ -115,3 +128,16 @@ def test_a_repository_without_a_fast_tokenizer_is_explained(
     monkeypatch.delitem(FILES, "tokenizer.json")
     bare = load(hub, "lab/tiny", tmp_path)
     assert bare.returncode == 3 and "has no tokenizer.json" in bare.stdout
+
+
+def test_a_data_set_is_trained_on_by_its_hub_id(hub: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from coa.sft.config import SftConfig; from coa.sft.data import load; from coa import CoaError\n"
+        "try: found = load(SftConfig(data=(sys.argv[1],)))\n"
+        "except CoaError as e: print(e); sys.exit(3)\n"
+        "print(len(found.train), found.train[0].profile, found.train[0].task.question)"
+    )
+    done = in_process(code, hub, "lab/afm", tmp_path)
+    assert done.stdout == "3 web Who?\n", done.stdout + done.stderr
+    unknown = in_process(code, hub, "lab/other", tmp_path)
+    assert unknown.returncode == 3 and "cannot get the data set 'lab/other'" in unknown.stdout

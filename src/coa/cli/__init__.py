@@ -17,6 +17,7 @@ from coa.cli.judge import judge
 from coa.cli.profile import profile
 from coa.cli.run import run
 from coa.cli.sandbox import sandbox
+from coa.cli.sft import sft
 from coa.cli.teach import teach
 from coa.cli.tools import tools
 from coa.errors import CoaError
@@ -35,6 +36,7 @@ app.command()(distill)
 app.command()(cost)
 app.command()(inspect)
 app.command()(export)
+app.command()(sft)
 app.add_typer(profile, name="profile")
 app.add_typer(tools, name="tools")
 app.add_typer(index, name="index")

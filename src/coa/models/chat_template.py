@@ -26,6 +26,10 @@ class ChatTemplate:
         self._source = source or PLAIN
         self._special_tokens = special_tokens
 
+    @property
+    def source(self) -> str:
+        return self._source
+
     def render(self, messages: Sequence[Message]) -> str:
         try:
             return self._render(messages)

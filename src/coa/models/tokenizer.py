@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -39,11 +39,18 @@ class TextTokenizer:
     """A `tokenizers` tokenizer as the ledger wants it: no invented blanks, no forged turns."""
 
     def __init__(
-        self, fast: FastTokenizer, template: ChatTemplate, *, end_of_turn: int | None, end_ids: Iterable[int] = ()
+        self,
+        fast: FastTokenizer,
+        template: ChatTemplate,
+        *,
+        end_of_turn: int | None,
+        end_ids: Iterable[int] = (),
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         fast.no_truncation()
         fast.no_padding()
         self._whole = fast
+        self._settings = settings or {}
         self._template = template
         self._end_of_turn = end_of_turn
         self._end_ids = frozenset(end_ids) | ({end_of_turn} if end_of_turn is not None else frozenset())
@@ -79,6 +86,21 @@ class TextTokenizer:
     @property
     def vocabulary_size(self) -> int:
         return self._whole.get_vocab_size()
+
+    def save(self, folder: Path) -> None:
+        """As a model folder holds it: for `load_tokenizer`, transformers and vLLM. The same ids come back."""
+        self._whole.save(str(folder / "tokenizer.json"))
+        end = None if self._end_of_turn is None else self.token(self._end_of_turn)
+        written = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **self._settings,
+            **({"eos_token": end} if end else {}),
+            "chat_template": self._template.source,
+        }
+        text = json.dumps(written, ensure_ascii=False, indent=2)
+        (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
+        # A template file would be read before the setting.
+        (folder / "chat_template.jinja").unlink(missing_ok=True)
 
     def token(self, token_id: int) -> str:
         """Text of one id, for people to read."""
@@ -216,6 +238,7 @@ def _agreement(one: str, other: str) -> int:
 
 def load_tokenizer(source: str | Path) -> TextTokenizer:
     """`smollm2`, a model folder, a `tokenizer.json`, a `.gguf` file, or a hub id."""
+    source = result_folder(source)
     name = str(source)
     if name == SMOLLM2:
         return _from_gguf(smollm2_file())
@@ -236,6 +259,12 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     return _from_hub(name)
 
 
+def result_folder(source: str | Path) -> str | Path:
+    """A training run's folder stands for the model that it made."""
+    model = Path(source) / "model"
+    return model if (model / "tokenizer.json").is_file() and not (Path(source) / "tokenizer.json").is_file() else source
+
+
 def _beside(folder: Path, name: str) -> Path | None:
     path = folder / name
     return path if path.is_file() else None
@@ -251,7 +280,7 @@ def _from_files(tokenizer: Path, beside: Callable[[str], Path | None]) -> TextTo
     template = beside("chat_template.jinja")
     source = template.read_text(encoding="utf-8") if template else _template_in(settings)
     special = {name: _spelling(settings.get(name)) for name in ("bos_token", "eos_token")}
-    return _build(fast, source, special, _ids(generation.get("eos_token_id")))
+    return _build(fast, source, special, _ids(generation.get("eos_token_id")), settings)
 
 
 def _settings(path: Path | None) -> dict[str, Any]:
@@ -368,16 +397,20 @@ def _from_gguf(path: Path) -> TextTokenizer:
         name: None if index is None else header.tokens[index]
         for name, index in (("bos_token", header.bos), ("eos_token", header.eos))
     }
-    return _build(fast, header.template, special, header.ends)
+    return _build(fast, header.template, special, header.ends, {k: v for k, v in special.items() if v})
 
 
 def _build(
-    fast: FastTokenizer, template: str, special: dict[str, str | None], ends: Sequence[int] = ()
+    fast: FastTokenizer,
+    template: str,
+    special: dict[str, str | None],
+    ends: Sequence[int],
+    settings: Mapping[str, Any],
 ) -> TextTokenizer:
     end = special["eos_token"]
     end_id = fast.token_to_id(end) if end else None
     spelled = {name: text for name, text in special.items() if text}
-    return TextTokenizer(fast, ChatTemplate(template, spelled), end_of_turn=end_id, end_ids=ends)
+    return TextTokenizer(fast, ChatTemplate(template, spelled), end_of_turn=end_id, end_ids=ends, settings=settings)
 
 
 def _template_in(settings: dict[str, Any]) -> str:

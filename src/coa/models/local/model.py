@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -14,7 +16,14 @@ from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
 from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.local.engine import Engine, Request, Result
-from coa.models.tokenizer import SMOLLM2, TextTokenizer, cache_folder, load_tokenizer, smollm2_file
+from coa.models.tokenizer import (
+    SMOLLM2,
+    TextTokenizer,
+    cache_folder,
+    load_tokenizer,
+    result_folder,
+    smollm2_file,
+)
 from coa.trajectory import Tokenizer, Tokens, Usage
 from coa.trajectory.grammar import Grammar
 
@@ -132,19 +141,48 @@ def load_local(source: str | Path, *, max_rows: int = 32, kv_bytes: int = 2 << 3
     )
 
 
-def load_weights(source: str | Path) -> tuple[PreTrainedModel, TextTokenizer]:
-    """Weights and tokenizer. fp32 on a CPU (bf16 is forty times slower on one without the units for it)."""
-    folder = str(_smollm2_folder() if str(source) == SMOLLM2 else source)
+def load_weights(
+    source: str | Path, *, dtype: torch.dtype | None = None, device: str | None = None
+) -> tuple[PreTrainedModel, TextTokenizer]:
+    """Weights and tokenizer of `smollm2`, a model folder (an adapter's too), a training run's folder, or a hub id.
+
+    fp32 on a CPU unless told otherwise (bf16 is forty times slower on one without the units for it).
+    """
+    source = result_folder(source)
+    adapter = Path(source) if (Path(source) / "adapter_config.json").is_file() else None
+    base = _base_of_adapter(adapter) if adapter else str(source)
+    folder = str(_smollm2_folder() if base == SMOLLM2 else base)
     gpu = torch.cuda.is_available()
+    dtype = dtype or (torch.bfloat16 if gpu else torch.float32)
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16 if gpu else torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"cannot load a model from {source}: {error}",
+            f"cannot load a model from {base}: {error}",
             cure="give a model folder, a hub id, smollm2, or the URL of a model server",
         ) from error
-    model.to("cuda" if gpu else "cpu")  # type: ignore[arg-type]
-    return model, load_tokenizer(SMOLLM2 if str(source) == SMOLLM2 else folder)
+    model.to(device or ("cuda" if gpu else "cpu"))  # type: ignore[arg-type]
+    whole = model if adapter is None else _with_adapter(model, adapter)
+    return whole, load_tokenizer(SMOLLM2 if str(source) == SMOLLM2 else str(adapter or folder))
+
+
+def _base_of_adapter(adapter: Path) -> str:
+    name = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
+    if not name:
+        raise ModelError(f"{adapter}/adapter_config.json does not name the model that the adapter belongs to")
+    return str(name)
+
+
+def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise ModelError(
+            f"{adapter} is an adapter, and loading one needs peft",
+            cure=f"{sys.executable} -m pip install 'chain-of-agents[train]'",
+        ) from error
+    merged: PreTrainedModel = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    return merged
 
 
 def _smollm2_folder() -> Path:

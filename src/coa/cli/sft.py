@@ -1,0 +1,89 @@
+"""`coa sft`: fine-tune a model on trajectories."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coa.errors import TrainingError
+
+
+def sft(
+    config: Annotated[Path | None, typer.Argument(help="A recipe in TOML, e.g. configs/sft/nano.toml.")] = None,
+    model: Annotated[str | None, typer.Option(help="A model folder, a hub id, or smollm2.")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="Trajectories or AFM SFT rows: file, folder or hub id. Repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder. Run again with it to go on.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, e.g. lr=1e-5 or lora.rank=8. Repeatable.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(help="Profile of the data, by name or .toml.")] = None,
+    init_eval: Annotated[
+        int | None, typer.Option(min=0, help="Run the agent on so many held-out tasks before, during and after.")
+    ] = None,
+    tasks: Annotated[
+        str | None, typer.Option(help="Tasks for --init-eval; else some of the data's are held out.")
+    ] = None,
+    tool: Annotated[
+        list[str] | None, typer.Option(help="For --init-eval: name=setting or name=module:factory. Repeatable.")
+    ] = None,
+    show_settings: Annotated[bool, typer.Option("--settings", help="List all keys for --set, and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
+) -> None:
+    """Fine-tune on trajectories: loss on what the model wrote, none on prompts and observations."""
+    from coa.sft.config import describe, load_config
+
+    if show_settings:
+        typer.echo(describe())
+        return
+    chosen = load_config(
+        config,
+        settings or (),
+        model=model,
+        data=tuple(data) if data else None,
+        profile=profile,
+        init_eval=init_eval,
+        tasks=tasks,
+        tools=tuple(tool) if tool else None,
+    )
+    if not chosen.data:
+        raise TrainingError("there is no data to train on", cure="add --data FILE, a folder, or a hub id")
+    if out is None:
+        raise TrainingError("the run needs a folder", cure="add --out runs/sft")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads must not spin
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        from coa.sft.train import train
+    except ImportError as error:
+        raise TrainingError(
+            f"training needs torch, transformers and peft ({error})",
+            cure=f"{sys.executable} -m pip install 'chain-of-agents[train]'",
+        ) from error
+    command = shlex.join(["coa", *sys.argv[1:]])
+    result = train(chosen, out, command=command, tell=lambda line: typer.echo(line, err=True))
+    if as_json:
+        import orjson
+
+        typer.echo(
+            orjson.dumps(
+                {
+                    "folder": str(result.folder),
+                    "steps": result.steps,
+                    "finished": result.finished,
+                    "figures": dict(result.figures),
+                }
+            )
+        )
+    elif result.finished:
+        for name, figure in result.figures.items():
+            typer.echo(f"{name}: {figure}")
+        typer.echo(f'ask it: coa run "question" --model {shlex.quote(str(out))}')
+    if not result.finished:
+        raise typer.Exit(1)

@@ -1,0 +1,184 @@
+"""Trajectories -> examples, through the ledger, with a count of what became of them."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from coa.errors import ProfileError, StoreError, TrainingError
+from coa.models.tokenizer import TextTokenizer
+from coa.sft.config import SftConfig
+from coa.training.packing import Example
+from coa.trajectory import OBSERVATION, Author, Kind, Profile, Sample, Tally, Trajectory, load_profile, to_samples
+from coa.trajectory.formats.detect import Content, detect, read_trajectories
+from coa.trajectory.profile import with_added
+from coa.trajectory.shapes import Reading, read
+from coa.trajectory.store import NAMES
+
+ENDINGS: Final = (".jsonl", ".json", ".parquet")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Trajectories to train on, those held out, and what identifies the data."""
+
+    train: list[Trajectory]
+    held_out: list[Trajectory]
+    fingerprint: str
+    repaired: int
+    """Trajectories with slips that were repaired when they were read."""
+
+
+def load(config: SftConfig) -> Loaded:
+    trajectories = [t for source in config.data for file in files(source) for t in _read(file, config)]
+    _refuse_other_profiles(trajectories, config)
+    held = held_out_ids(trajectories, max(config.held_out, 0 if config.tasks else config.init_eval), config.seed)
+    digest = hashlib.sha256()
+    for trajectory in trajectories:
+        digest.update(trajectory.to_json().encode())
+    return Loaded(
+        [t for t in trajectories if t.task.id not in held],
+        [t for t in trajectories if t.task.id in held],
+        digest.hexdigest()[:16],
+        sum(bool(t.repairs) for t in trajectories),
+    )
+
+
+def files(source: str) -> list[Path]:
+    """The data files that a path or a hub id means."""
+    path = Path(source)
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        named = [path / name for name in NAMES if (path / name).is_file()]
+        found = named[:1] or sorted(file for file in path.rglob("*") if file.suffix in ENDINGS and file.is_file())
+        if not found:
+            raise StoreError(f"the folder {path} holds no .jsonl, .json or .parquet file")
+        return found
+    if source.startswith((".", "/", "~")) or source.count("/") != 1 or path.suffix in ENDINGS:
+        raise StoreError(f"there is no file or folder {source}")
+    return _from_hub(source)
+
+
+def _from_hub(name: str) -> list[Path]:
+    from huggingface_hub import HfApi, hf_hub_download
+
+    try:
+        listed = [file for file in HfApi().list_repo_files(name, repo_type="dataset") if file.endswith(ENDINGS)]
+        paths = [Path(hf_hub_download(name, file, repo_type="dataset")) for file in sorted(listed)]
+    except Exception as error:  # network, gated, misspelled: the library's errors have no common base
+        raise StoreError(
+            f"cannot get the data set {name!r} from the hub: {type(error).__name__}: {error}",
+            cure="check the name and the connection, log in with `hf auth login`, or download it and give its folder",
+        ) from error
+    if not paths:
+        raise StoreError(f"the data set {name!r} holds no .jsonl, .json or .parquet file")
+    return paths
+
+
+def _read(file: Path, config: SftConfig) -> Iterator[Trajectory]:
+    # Tagged text has to be read with some profile; a profile asked for is the one it is meant to follow.
+    profile = load_profile(config.profile) if config.profile and detect(file) is Content.ALPACA else None
+    return read_trajectories(file, profile)
+
+
+def _refuse_other_profiles(trajectories: Iterable[Trajectory], config: SftConfig) -> None:
+    if config.profile is None:
+        return
+    wanted = load_profile(config.profile).name
+    others = Counter(t.profile for t in trajectories if t.profile != wanted)
+    if others:
+        name, count = others.most_common(1)[0]
+        raise TrainingError(
+            f"{count} trajectories were made for the profile {name!r}, not for {wanted!r}",
+            cure=f"--set profile={name}, or leave the profile out to train each as it was made",
+        )
+
+
+def held_out_ids(trajectories: Sequence[Trajectory], count: int, seed: int) -> frozenset[str]:
+    """Whole tasks, so that no other attempt at a held-out one is trained on."""
+    ids = sorted({t.task.id for t in trajectories})
+    if count and count >= len(ids):
+        raise TrainingError(
+            f"{count} tasks should be held out, but the data has only {len(ids)}",
+            cure="lower held_out or init_eval, or give tasks of their own with --set tasks=FILE",
+        )
+    return frozenset(random.Random(f"held out {seed}").sample(ids, count))
+
+
+def to_examples(
+    trajectories: Sequence[Trajectory], tokenizer: TextTokenizer, config: SftConfig, max_tokens: int, tally: Tally
+) -> list[Example]:
+    """In the order of the trajectories. What is dropped is counted in `tally`."""
+    examples = []
+    for _, group in groupby(trajectories, key=lambda t: (t.profile, repr(t.meta.get("tools")))):
+        members = list(group)
+        profile = profile_of(members[0], config)
+        for trajectory, sample in to_samples(members, tokenizer, profile, max_tokens=max_tokens, tally=tally):
+            weights = label_weights(trajectory, sample, profile, config)
+            examples.append(Example(torch.tensor(sample.ids, dtype=torch.int32), weights, trajectory.task.id))
+    return [example for example in examples if example.weight > 0]
+
+
+def profile_of(trajectory: Trajectory, config: SftConfig) -> Profile:
+    try:
+        return with_added(load_profile(config.profile or trajectory.profile), trajectory.meta)
+    except ProfileError as error:
+        raise ProfileError(
+            f"the trajectory of task {trajectory.task.id!r} was made with the profile {trajectory.profile!r}, "
+            "which is not a shipped one",
+            cure="--set profile=FILE.toml",
+        ) from error
+
+
+def label_weights(trajectory: Trajectory, sample: Sample, profile: Profile, config: SftConfig) -> torch.Tensor:
+    """How much each token counts: 0 where the environment wrote, else its agent's weight."""
+    by_step = [config.agent_weights.get(agent, 1.0) for agent in sample.agents]
+    if config.skip_failed_calls:
+        for step in failed_calls(trajectory, profile):
+            by_step[step] = 0.0
+    weights = [by_step[step] if trained else 0.0 for trained, step in zip(sample.mask, sample.steps, strict=True)]
+    return torch.tensor(weights, dtype=torch.float32)
+
+
+def failed_calls(trajectory: Trajectory, profile: Profile) -> list[int]:
+    """Tool calls that could not be read: the runtime said so in the observation, or reading them again shows it."""
+    failed = []
+    for number, step in enumerate(trajectory.steps):
+        agent = profile.agents.get(step.agent)
+        if agent is None or agent.kind is not Kind.TOOL or step.author is not Author.MODEL:
+            continue
+        after = trajectory.steps[number + 1] if number + 1 < len(trajectory.steps) else None
+        told = after is not None and after.agent == OBSERVATION and after.meta.get("error") == "format"
+        if told or not isinstance(read(profile.shape(step.agent), step.text), Reading):
+            failed.append(number)
+    return failed
+
+
+def refuse_unusable(tokenizer: TextTokenizer, examples: Sequence[Example], tally: Tally, vocabulary: int) -> None:
+    """What no training can come of, with the cure."""
+    if tokenizer.end_of_turn is None:
+        raise TrainingError(
+            "the model's tokenizer names no token that ends a turn (eos_token), so it could not learn when to stop",
+            cure='add "eos_token" to tokenizer_config.json in the model folder',
+        )
+    if not examples:
+        raise TrainingError(
+            f"there is no token to train on: {tally}",
+            cure="`coa inspect DATA --mask --tokenizer M` shows what would be trained; raise max_tokens if all is too "
+            "long, look at agent_weights if all weigh nothing",
+        )
+    highest = max(int(example.ids.max()) for example in examples)
+    if highest >= vocabulary:
+        raise TrainingError(
+            f"the tokenizer gives id {highest}, but the model has embeddings for {vocabulary} tokens only",
+            cure="give the tokenizer that belongs to the model (tokenizer.json in its folder)",
+        )

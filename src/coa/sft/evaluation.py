@@ -1,0 +1,117 @@
+"""`init_eval`: the agent as it is at this moment, on held-out tasks, with real tools. People see it appear."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from coa.models.base import Sampling
+from coa.models.local import LocalModel
+from coa.models.tokenizer import TextTokenizer
+from coa.runtime import run_many
+from coa.runtime.guide import Constrain
+from coa.scoring import score_trajectory, scorer_for
+from coa.tools import Tool
+from coa.tools.registry import open_tools
+from coa.training.policy import give_back
+from coa.training.weights import base_of
+from coa.trajectory import Message, Profile, Stop, Task, Trajectory, writer
+
+Prompts = Mapping[str, Sequence[Message]]
+
+
+class AgentEval:
+    """Success on some tasks. It works on a copy of the weights, so that training goes on as if it had not been."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        profile: Profile | str,
+        tokenizer: TextTokenizer,
+        *,
+        given: Sequence[str],
+        wanted: Sequence[str],
+        own: Mapping[str, Tool],
+        prompts: Prompts,
+        scorer: str,
+        out: Path,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._tasks, self._profile, self._tokenizer = tasks, profile, tokenizer
+        self._given, self._wanted, self._own = given, wanted, own
+        self._prompts, self._scorer = prompts, scorer
+        self._out, self._tell = out, tell
+
+    def __call__(self, model: torch.nn.Module, step: int) -> dict[str, float]:
+        with torch.random.fork_rng():
+            copied = copy.deepcopy(model)
+            inner = base_of(copied)
+            if inner is not copied:
+                inner = copied.merge_and_unload()  # type: ignore[operator]
+            give_back(inner)
+            local = LocalModel(inner, self._tokenizer, name=f"step {step}")
+            done = asyncio.run(self._run(local))
+        self._keep(done, step)
+        scored = [value for t in done if (value := t.scores["success"].value) is not None]
+        answered = sum(t.stop is Stop.ANSWERED for t in done) / len(done)
+        found = {
+            "success_tasks": len(scored),
+            "answered": answered,
+            **({"success": sum(scored) / len(scored)} if scored else {}),
+        }
+        share = f"{found['success']:.1%} of {len(scored)}" if scored else "nothing could be scored"
+        rest = f", {len(done) - len(scored)} unscored" if len(scored) < len(done) else ""
+        self._tell(f"step {step}: success {share} held-out tasks{rest}; {answered:.1%} answered of their own accord")
+        return found
+
+    async def _run(self, model: LocalModel) -> list[Trajectory]:
+        scorer = scorer_for(self._scorer)
+        wanted = [name for name in self._wanted if name not in self._own]
+        try:
+            async with open_tools(self._given, wanted=wanted) as box:
+                for name, error in box.absent.items():
+                    self._tell(f"no tool {name} for the evaluation: {error}")
+                runs = run_many(
+                    self._tasks,
+                    model,
+                    {**box.tools, **self._own},
+                    self._profile,
+                    concurrency=32,
+                    sampling=Sampling(temperature=0.0, seed=0),
+                    prompt=lambda task: self._prompts.get(task.id),
+                    # What the model has learnt is the question, so no grammar holds it.
+                    constrain=Constrain.NEVER,
+                )
+                return [await score_trajectory(run, scorer, name="success") async for run in runs]
+        finally:
+            await scorer.close()
+            await model.close()
+
+    def _keep(self, done: Sequence[Trajectory], step: int) -> None:
+        """For `coa inspect`: what the agent did at this step."""
+        folder = self._out / f"step-{step}"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "trajectories.jsonl"
+        path.unlink(missing_ok=True)
+        with writer(path) as out:
+            for trajectory in sorted(done, key=lambda t: t.task.id):
+                out.write(trajectory)
+
+
+def tasks_of(held_out: Sequence[Trajectory], count: int) -> tuple[list[Task], Prompts]:
+    """The tasks of held-out trajectories that have an answer to compare with, and the prompts they were shown with."""
+    tasks: dict[str, Task] = {}
+    prompts: dict[str, Sequence[Message]] = {}
+    for trajectory in held_out:
+        task = trajectory.task
+        if not task.answer and task.tests is None and trajectory.answer is not None:
+            # Data without gold answers (AFM's SFT rows): what the teacher ended with is the best there is.
+            task = task.model_copy(update={"answer": (trajectory.answer,)})
+        tasks.setdefault(task.id, task.model_copy(update={"profile": trajectory.profile}))
+        if trajectory.prompt:
+            prompts[task.id] = trajectory.prompt
+    return list(tasks.values())[:count], prompts

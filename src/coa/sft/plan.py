@@ -1,0 +1,112 @@
+"""Which samples make which update, from the first to the last, known before training starts.
+
+The plan is a function of the settings and the data alone, so a resumed run goes on with exactly the rows that an
+uninterrupted one would have had. Packing only divides an update's samples into rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torch.utils.data import Dataset
+
+from coa.errors import TrainingError
+from coa.sft.config import SftConfig
+from coa.training.packing import Example, balanced, rows_needed, to_row
+
+_GROUPED_UPDATES: Final = 32
+"""How many updates' samples are sorted together when samples are grouped by length."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """Samples of one update, by phase and index, and the rows they are divided into."""
+
+    phase: int
+    samples: tuple[int, ...]
+
+
+class Plan(Dataset[dict[str, Any]]):
+    """All rows of a run, in order; every update has the same number of them."""
+
+    def __init__(self, pools: Sequence[Sequence[Example]], config: SftConfig, *, processes: int = 1) -> None:
+        self.pools = pools
+        self.updates = list(_updates(pools, config))
+        batch = len(self.updates[0].samples)
+        if batch % processes:
+            raise TrainingError(
+                f"an update of {batch} samples cannot be shared by {processes} processes",
+                cure=f"--set batch_size={max(batch // processes, 1) * processes}",
+            )
+        needed = max(self._needed(update, config) for update in self.updates) if config.packing else batch
+        self.rows_per_update = -(-needed // processes) * processes
+
+    def _needed(self, update: Update, config: SftConfig) -> int:
+        limit = config.row_tokens or config.phases[update.phase].max_tokens
+        return rows_needed([len(example) for example in self.examples(update)], limit)
+
+    def examples(self, update: Update) -> list[Example]:
+        return [self.pools[update.phase][index] for index in update.samples]
+
+    def __len__(self) -> int:
+        return len(self.updates) * self.rows_per_update
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        number, row = divmod(index, self.rows_per_update)
+        examples = self.examples(self.updates[number])
+        rows = balanced([len(example) for example in examples], self.rows_per_update)
+        total = sum(example.weight for example in examples)
+        return to_row([examples[at] for at in rows[row]], total_weight=total)
+
+
+class HeldOut(Dataset[dict[str, Any]]):
+    """Rows of samples that are only looked at. The mean of their losses is the mean over all their labels."""
+
+    def __init__(self, examples: Sequence[Example], row_tokens: int) -> None:
+        lengths = [len(example) for example in examples]
+        parts = balanced(lengths, rows_needed(lengths, row_tokens)) if examples else []
+        self._rows = [[examples[at] for at in part] for part in parts]
+        self._total = sum(example.weight for example in examples)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return to_row(self._rows[index], total_weight=self._total / len(self._rows))
+
+
+def _updates(pools: Sequence[Sequence[Example]], config: SftConfig) -> Iterator[Update]:
+    left = config.max_steps
+    batch = min(config.batch_size, *(len(pool) for pool in pools))
+    for number, (pool, phase) in enumerate(zip(pools, config.phases, strict=True)):
+        wanted = max(round(phase.epochs * len(pool) / batch), 1)
+        if left is not None:
+            # The last phase goes on for as long as it takes; the others keep their share.
+            wanted = left if number == len(pools) - 1 else min(wanted, left)
+            left -= wanted
+        stream = _stream(pool, random.Random(f"{config.seed} {number}"), batch if config.group_by_length else None)
+        for _ in range(wanted):
+            yield Update(number, tuple(next(stream) for _ in range(batch)))
+
+
+def _stream(pool: Sequence[Example], rng: random.Random, batch: int | None) -> Iterator[int]:
+    """Indices without end, every one once an epoch, in another order each time."""
+    while True:
+        order = list(range(len(pool)))
+        rng.shuffle(order)
+        yield from order if batch is None else _grouped(order, pool, batch, rng)
+
+
+def _grouped(order: list[int], pool: Sequence[Example], batch: int, rng: random.Random) -> Iterator[int]:
+    """Sorted by length within stretches of many updates, the updates of a stretch in random order."""
+    stretch = batch * _GROUPED_UPDATES
+    for start in range(0, len(order), stretch):
+        part = sorted(order[start : start + stretch], key=lambda index: -len(pool[index]))
+        updates = [part[at : at + batch] for at in range(0, len(part), batch)]
+        short = [updates.pop()] if len(updates[-1]) < batch else []
+        rng.shuffle(updates)
+        for update in [*updates, *short]:
+            yield from update

@@ -1,0 +1,331 @@
+"""The stage: settings and a run folder in, a model folder out. Run again, it goes on where it was."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import torch
+from accelerate import PartialState
+from transformers.utils import logging
+
+from coa import __version__
+from coa.errors import TrainingError
+from coa.models.local.model import load_weights
+from coa.models.tokenizer import TextTokenizer
+from coa.sft import data as examples_of
+from coa.sft.callbacks import Checkpoints, EarlyStop, Interruption, Metrics
+from coa.sft.card import model_card
+from coa.sft.config import SftConfig
+from coa.sft.evaluation import AgentEval, tasks_of
+from coa.sft.plan import HeldOut, Plan
+from coa.sft.trainer import RowTrainer, arguments, has_bf16
+from coa.tools import Tool
+from coa.training import checkpoint, policy, weights
+from coa.training.packing import Example
+from coa.trajectory import Tally
+from coa.trajectory.formats.tasks import read_tasks
+
+CONFIG: Final = "config.json"
+METRICS: Final = "metrics.jsonl"
+MODEL: Final = "model"
+_FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept")
+"""Settings that may change between two starts of a run: they do not change what is trained."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    folder: Path
+    """The model, once it is finished; else the run."""
+    steps: int
+    finished: bool
+    figures: Mapping[str, str]
+
+
+def train(
+    config: SftConfig,
+    out: Path,
+    *,
+    tools: Mapping[str, Tool] | None = None,
+    command: str | None = None,
+    tell: Callable[[str], None] = print,
+) -> Result:
+    """Fine-tune as the settings say. `tell` hears the check of the data, progress and results, line by line.
+
+    `tools` are objects for `init_eval`, beside those that the settings name.
+    """
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    everyone = PartialState()
+    say = tell if everyone.is_main_process else _silent
+    loaded = examples_of.load(config)
+    with everyone.main_process_first():
+        _claim(out, config, loaded.fingerprint, write=everyone.is_main_process)
+        if everyone.is_main_process:
+            checkpoint.clear_torn(out)
+    if (out / MODEL).is_dir():
+        say(f"finished already: {out / MODEL}")
+        return Result(out / MODEL, 0, True, {})
+    bf16 = has_bf16() if config.precision == "auto" else config.precision == "bf16"
+    # Adapters leave the weights alone, so these may be narrow; weights that are trained need all their digits.
+    dtype = torch.bfloat16 if bf16 and config.lora else torch.float32
+    torch.manual_seed(config.seed)
+    model, tokenizer = load_weights(config.model, dtype=dtype, device="cpu")
+    tally, pools = _pools(config, loaded, tokenizer)
+    examples_of.refuse_unusable(tokenizer, pools[0], tally[0], policy.vocabulary_of(model))
+    say(_data_line(config, loaded, tally, pools))
+    policy.take_rows(model, attention=config.attention)
+    policy.check(model)
+    trained: torch.nn.Module = model
+    if config.lora is not None:
+        lora = config.lora
+        trained = weights.add_lora(
+            model,
+            base=config.model,
+            rank=lora.rank,
+            alpha=lora.alpha,
+            dropout=lora.dropout,
+            targets=lora.targets,
+            dora=lora.dora,
+        )
+    elif config.freeze_embeddings:
+        weights.freeze_embeddings(model)
+    plan = Plan(pools, config, processes=everyone.num_processes)
+    held_out = _held_out(config, loaded, tokenizer)
+    agent_eval = _agent_eval(config, loaded, tokenizer, tools or {}, out, say, everyone)
+    looks = (config.eval_every or max(len(plan.updates) // 10, 1)) if len(held_out) or agent_eval else 0
+    last = checkpoint.latest(out)
+    interruption = Interruption()
+    trainer = RowTrainer(
+        trained,
+        arguments(config, out, plan, looks=looks, bf16=bf16, resumed=last is not None),
+        plan,
+        held_out,
+        config,
+        agent_eval=agent_eval,
+        callbacks=[
+            Metrics(out / METRICS, say, plan),
+            Checkpoints(out, config.checkpoints_kept),
+            *([EarlyStop(config.patience)] if config.patience else []),
+            interruption,
+        ],
+    )
+    count = sum(p.numel() for p in trained.parameters() if p.requires_grad)
+    say(
+        f"{len(plan.updates)} updates of {len(plan.updates[0].samples)} samples in {plan.rows_per_update} rows, "
+        f"{count / 1e6:.3g} M of {sum(p.numel() for p in trained.parameters()) / 1e6:.3g} M weights trained"
+        + (f"; going on after update {checkpoint.step_of(last)}" if last else "")
+    )
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    step = trainer.state.global_step
+    if interruption.asked and step < len(plan.updates):
+        say(f"stopped after update {step}; the same command goes on from there")
+        return Result(out, step, False, {})
+    if looks and not any(
+        row["step"] == step and {"eval_loss", "answered"} & set(row) for row in trainer.state.log_history
+    ):
+        trainer.evaluate()
+    figures = _figures(out / METRICS)
+    card = model_card(
+        config,
+        name=out.name,
+        data=_data_lines(config, loaded, tally, pools),
+        figures=figures,
+        command=command or _command(config, out),
+        profiles=", ".join(sorted({t.profile for t in loaded.train})),
+    )
+    _save(trainer, config, out, tokenizer, card, bf16=bf16)
+    say(f"wrote {out / MODEL}")
+    return Result(out / MODEL, step, True, figures)
+
+
+def _claim(out: Path, config: SftConfig, fingerprint: str, *, write: bool) -> None:
+    """Make the run folder this config's, or refuse if it is another's."""
+    record = {
+        "stage": "sft",
+        "config": config.model_dump(mode="json"),
+        "data_fingerprint": fingerprint,
+        "seed": config.seed,
+        "versions": {
+            "coa": __version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "transformers", "accelerate")},
+        },
+    }
+    path = out / CONFIG
+    if path.is_file():
+        before = orjson.loads(path.read_bytes())
+        _refuse_other_run(out, before, record)
+        return
+    if out.is_dir() and any(out.iterdir()):
+        raise TrainingError(
+            f"{out} is not empty and holds no {CONFIG} of a training run", cure="choose another folder with --out"
+        )
+    if write:
+        out.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
+        part.rename(path)
+
+
+def _refuse_other_run(out: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    if before.get("stage") != "sft":
+        raise TrainingError(f"{out} is the folder of another kind of run", cure="choose another folder with --out")
+    old, new = before["config"], now["config"]
+    different = sorted(key for key in {*old, *new} if old.get(key) != new.get(key) and key not in _FREE)
+    if different:
+        key = different[0]
+        raise TrainingError(
+            f"{out} is a run with other settings: {key} was {old.get(key)!r} and is now {new.get(key)!r}"
+            + (f" (also: {', '.join(different[1:])})" if different[1:] else ""),
+            cure="give the settings it was started with, or another folder with --out",
+        )
+    if before["data_fingerprint"] != now["data_fingerprint"]:
+        raise TrainingError(
+            f"the data has changed since the run in {out} was started", cure="choose another folder with --out"
+        )
+
+
+def _pools(
+    config: SftConfig, loaded: examples_of.Loaded, tokenizer: TextTokenizer
+) -> tuple[list[Tally], list[list[Example]]]:
+    tallies = [Tally() for _ in config.phases]
+    pools = [
+        examples_of.to_examples(loaded.train, tokenizer, config, phase.max_tokens, tally)
+        for phase, tally in zip(config.phases, tallies, strict=True)
+    ]
+    return tallies, pools
+
+
+def _held_out(config: SftConfig, loaded: examples_of.Loaded, tokenizer: TextTokenizer) -> HeldOut:
+    longest = max(phase.max_tokens for phase in config.phases)
+    found = examples_of.to_examples(loaded.held_out, tokenizer, config, longest, Tally())
+    return HeldOut(found, config.row_tokens or longest)
+
+
+def _agent_eval(
+    config: SftConfig,
+    loaded: examples_of.Loaded,
+    tokenizer: TextTokenizer,
+    tools: Mapping[str, Tool],
+    out: Path,
+    tell: Callable[[str], None],
+    everyone: PartialState,
+) -> AgentEval | None:
+    if not config.init_eval:
+        return None
+    if everyone.num_processes > 1:
+        raise TrainingError(
+            "init_eval runs the agent in the training process, which only works with one",
+            cure="--set init_eval=0, and evaluate the checkpoints afterwards",
+        )
+    profile = config.profile or Counter(t.profile for t in loaded.train).most_common(1)[0][0]
+    prompts: Any = {}
+    if config.tasks is not None:
+        tasks = list(read_tasks(config.tasks))[: config.init_eval]
+        trained = {t.task.id for t in loaded.train} & {task.id for task in tasks}
+        if trained:
+            raise TrainingError(
+                f"{len(trained)} of the tasks to evaluate on are also trained on, e.g. {min(trained)!r}",
+                cure="give tasks that the training data does not hold",
+            )
+        if any(t.prompt for t in loaded.train):  # taught with prompts of the rows' own, so asked with them
+            prompts = {task.id: task.prompt for task in tasks if task.prompt}
+    else:
+        tasks, prompts = tasks_of(loaded.held_out, config.init_eval)
+    return AgentEval(
+        tasks,
+        profile,
+        tokenizer,
+        given=config.tools,
+        wanted=_called(loaded, config),
+        own=tools,
+        prompts=prompts,
+        scorer=config.scorer,
+        out=out / "agent",
+        tell=tell,
+    )
+
+
+def _called(loaded: examples_of.Loaded, config: SftConfig) -> list[str]:
+    """The tools that the training data calls."""
+    called: set[str] = set()
+    for trajectory in loaded.train:
+        tools = set(examples_of.profile_of(trajectory, config).tools)
+        called |= tools & {step.agent for step in trajectory.steps}
+    return sorted(called)
+
+
+def _data_line(
+    config: SftConfig, loaded: examples_of.Loaded, tally: Sequence[Tally], pools: Sequence[Sequence[Example]]
+) -> str:
+    return "data: " + "; then ".join(_data_lines(config, loaded, tally, pools)[len(config.data) :])
+
+
+def _data_lines(
+    config: SftConfig, loaded: examples_of.Loaded, tally: Sequence[Tally], pools: Sequence[Sequence[Example]]
+) -> list[str]:
+    held = f"; {len(loaded.held_out)} held out" if loaded.held_out else ""
+    read = f"; {loaded.repaired} with slips repaired when read" if loaded.repaired else ""
+    lines = [f"{source}" for source in config.data]
+    for phase, counted, pool in zip(config.phases, tally, pools, strict=True):
+        labels = sum(example.labels for example in pool)
+        unweighted = f"; labels {labels}" if labels != counted.trained_tokens else ""
+        lines.append(f"up to {phase.max_tokens} tokens: {counted}{unweighted}{held}{read}")
+    return lines
+
+
+def _figures(path: Path) -> dict[str, str]:
+    """First and last of what was measured."""
+    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
+    figures = {}
+    for name, shown in (("loss", "{:.4f}"), ("held_out_loss", "{:.4f}"), ("success", "{:.1%}")):
+        found = [(row["step"], row[name]) for row in rows if name in row]
+        if found:
+            (first, one), (last, other) = found[0], found[-1]
+            figures[name.replace("_", "-")] = (
+                f"{shown.format(one)} after update {first}, {shown.format(other)} after update {last}"
+            )
+    rates = sorted(row["label_tokens_per_s"] for row in rows if "label_tokens_per_s" in row)
+    if rates:
+        figures["trained tokens/s (median)"] = f"{rates[len(rates) // 2]:.0f}"
+    return figures
+
+
+def _save(
+    trainer: RowTrainer, config: SftConfig, out: Path, tokenizer: TextTokenizer, card: str, *, bf16: bool
+) -> None:
+    """Every process takes part in gathering the weights; one of them writes."""
+    part, adapter = out / f"{MODEL}.part", out / "adapter.part"
+    merging = config.lora is not None and config.lora.merge
+    policy.give_back(weights.base_of(trainer.accelerator.unwrap_model(trainer.model)))
+    trainer.save_model(str(adapter if merging else part))
+    everyone = PartialState()
+    everyone.wait_for_everyone()
+    if everyone.is_main_process:
+        dtype = torch.bfloat16 if bf16 else torch.float32
+        if merging:
+            weights.merge(config.model, adapter, part, dtype)
+            weights.remove(adapter)
+        elif bf16 and config.lora is None:
+            weights.narrow(part, dtype)
+        weights.publish(part, out / MODEL, tokenizer, card)
+    everyone.wait_for_everyone()
+
+
+def _command(config: SftConfig, out: Path) -> str:
+    return shlex.join(
+        ["coa", "sft", "--model", config.model, *(x for d in config.data for x in ("--data", d)), "--out", str(out)]
+    )
+
+
+def _silent(_: str) -> None:
+    pass

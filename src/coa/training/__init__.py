@@ -1,0 +1,1 @@
+"""What SFT and RL share: rows without padding, attention per sample, the loss where labels are, checkpoints."""

@@ -1,0 +1,73 @@
+"""Checkpoints that are there whole or not at all.
+
+A checkpoint is a folder that several processes may write into. It counts once it is sealed: its files are on the disk,
+and then a mark is. What was left without the mark by a killed run is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+PREFIX: Final = "checkpoint-"
+SEAL: Final = "complete"
+
+
+def seal(checkpoint: Path) -> None:
+    """The last thing done to a checkpoint."""
+    for path in sorted(checkpoint.rglob("*")):
+        _sync(path)
+    part = checkpoint / f"{SEAL}.part"
+    part.touch()
+    part.rename(checkpoint / SEAL)
+    _sync(checkpoint)
+    _sync(checkpoint.parent)
+
+
+def sealed(folder: Path) -> list[Path]:
+    """Whole checkpoints in a folder, oldest first."""
+    found = [path for path in folder.glob(f"{PREFIX}*") if (path / SEAL).is_file() and _step(path) is not None]
+    return sorted(found, key=lambda path: _step(path) or 0)
+
+
+def latest(folder: Path) -> Path | None:
+    return (sealed(folder) or [None])[-1]  # type: ignore[list-item]
+
+
+def step_of(checkpoint: Path) -> int:
+    """The number of updates done when it was made."""
+    step = _step(checkpoint)
+    assert step is not None, checkpoint
+    return step
+
+
+def clear_torn(folder: Path) -> None:
+    """Remove what a killed run left unsealed."""
+    for path in folder.glob(f"{PREFIX}*"):
+        if not (path / SEAL).is_file():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def rotate(folder: Path, *, keep: int, also: Path | None = None) -> None:
+    """Keep the newest `keep` whole ones, and `also` (the best one, say)."""
+    whole = sealed(folder)
+    for path in whole[: max(len(whole) - keep, 0)]:
+        if also is None or path.resolve() != also.resolve():
+            # Without its seal first, so that a kill in between does not leave half of it as whole.
+            (path / SEAL).unlink()
+            shutil.rmtree(path)
+
+
+def _step(path: Path) -> int | None:
+    number = path.name.removeprefix(PREFIX)
+    return int(number) if number.isdecimal() else None
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,115 @@
+"""A Hugging Face model made ready for rows: attention per sample, and a forward pass that ends in the loss.
+
+The model stays what it is (saving, sharding, adapters, gradient checkpointing see no difference): only `forward` of
+this one object takes rows. It is called as ever, so that FSDP and DeepSpeed gather weights as usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MethodType
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
+
+from coa.errors import ModelError
+from coa.training.attention import NAME
+from coa.training.loss import label_logprobs, label_loss
+from coa.training.packing import Example, to_row
+
+SEGMENTS: Final = "segments"
+"""Name of our own attention; any other is one of transformers'."""
+
+
+def take_rows(model: PreTrainedModel, *, attention: str = SEGMENTS) -> None:
+    """From now on `model(**row)` gives `.loss`. The model is used as it is given, under an adapter too."""
+    model.set_attn_implementation(NAME if attention == SEGMENTS else attention)
+    model.config.use_cache = False
+    model.forward = MethodType(_forward, model)
+
+
+def give_back(model: PreTrainedModel) -> None:
+    """Undo `take_rows`."""
+    model.__dict__.pop("forward", None)
+    model.set_attn_implementation("sdpa")
+    model.config.use_cache = True
+
+
+def vocabulary_of(model: PreTrainedModel) -> int:
+    """For how many tokens the model has embeddings."""
+    weight = model.get_input_embeddings().weight
+    assert isinstance(weight, Tensor)
+    return len(weight)
+
+
+def logprobs_of(model: PreTrainedModel, row: dict[str, Any]) -> Tensor:
+    """log p of each label of a row, in the order of `targets`."""
+    hidden = _hidden(model, row["input_ids"], row["position_ids"], row["segments"])
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    return label_logprobs(hidden[row["where"]], head.weight, getattr(head, "bias", None), row["targets"])
+
+
+def _forward(
+    self: PreTrainedModel,
+    input_ids: Tensor,
+    position_ids: Tensor,
+    segments: Sequence[int],
+    where: Tensor,
+    targets: Tensor,
+    scales: Tensor,
+    **_: Any,
+) -> CausalLMOutput:
+    hidden = _hidden(self, input_ids, position_ids, segments)
+    head = self.get_output_embeddings()  # type: ignore[no-untyped-call]
+    loss = label_loss(hidden[where], head.weight, getattr(head, "bias", None), targets, scales)
+    return CausalLMOutput(loss=loss)  # type: ignore[arg-type]
+
+
+def _hidden(model: PreTrainedModel, input_ids: Tensor, position_ids: Tensor, segments: Sequence[int]) -> Tensor:
+    # With the cache on, transformers takes position ids that start anew for one sequence, and samples leak.
+    out = model.get_decoder()(  # type: ignore[no-untyped-call]
+        input_ids=input_ids,
+        position_ids=position_ids,
+        attention_mask=None,
+        use_cache=False,
+        coa_segments=tuple(segments),
+    )
+    return out.last_hidden_state[0]  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def check(model: PreTrainedModel) -> None:
+    """Refuse a model for which rows are not what its own forward pass gives on each sample alone.
+
+    Soft-capped logits, a head with a scale, or layers that mix positions outside attention (state-space, convolution)
+    would otherwise train something else than what is run afterwards. Costs two forward passes over a dozen tokens.
+    """
+    device = next(model.parameters()).device
+    size = vocabulary_of(model)
+    generator = torch.Generator().manual_seed(0)
+    examples = [Example(torch.randint(size, (length,), generator=generator), torch.ones(length)) for length in (5, 7)]
+    training = model.training
+    model.train(False)
+    row = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in to_row(examples, total_weight=1.0).items()}
+    ours = logprobs_of(model, row).cpu()
+    plain = []
+    for example in examples:
+        ids = example.ids[None].to(device)
+        logits = type(model).forward(model, input_ids=ids, use_cache=False).logits.float()
+        plain.append(logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0].cpu())
+    model.train(training)
+    theirs = torch.cat(plain)
+    if not torch.allclose(ours, theirs, rtol=1e-3 if ours.dtype == theirs.dtype else 5e-2, atol=_tolerance(model)):
+        raise ModelError(
+            f"{type(model).__name__} does not give the same for samples in one row as for each alone "
+            f"(log-probabilities differ by up to {(ours - theirs).abs().max():.2g})",
+            cure="its head or its layers are of a kind that this trainer does not know; train it with another one: "
+            "`coa export DATA --to messages`",
+        )
+
+
+def _tolerance(model: PreTrainedModel) -> float:
+    return 2e-3 if next(model.parameters()).dtype == torch.float32 else 0.3

@@ -1,0 +1,47 @@
+"""Training for real, on a model and a world small enough for seconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from coa.sft.config import SftConfig
+from coa.sft.train import train
+from coa.trajectory import read, write
+from support.words import Dictionary, copying, word_model
+
+
+def test_a_model_from_scratch_learns_the_grammar_and_to_copy_through_a_tool(tmp_path: Path) -> None:
+    write(tmp_path / "data.jsonl", copying(600))
+    held_out = copying(12, seed=1)
+    questions = {t.task.question: t for t in held_out}  # the tool says one thing to a word
+    tasks = [t.task.model_copy(update={"prompt": t.prompt}) for t in questions.values()]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(task.model_dump_json(exclude_defaults=True) for task in tasks))
+    config = SftConfig(
+        model=str(word_model(tmp_path / "random")),
+        data=(str(tmp_path / "data.jsonl"),),
+        lr=6e-3,
+        epochs=10,
+        batch_size=32,
+        max_tokens=64,
+        row_tokens=1024,
+        weight_decay=0.0,
+        tasks=str(tmp_path / "tasks.jsonl"),
+        init_eval=len(tasks),
+        eval_every=10_000,
+        profile="nano",
+        report_to=(),
+    )
+    said: list[str] = []
+    result = train(
+        config, tmp_path / "run", tools={"web_search": Dictionary(list(questions.values()))}, tell=said.append
+    )
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    success = [(row["step"], row["success"], row["answered"]) for row in rows if "success" in row]
+    assert success[0][:2] == (0, 0.0)
+    assert success[-1][1] >= 0.9 and success[-1][2] == 1.0, success
+    assert result.finished and "success" in result.figures
+    assert said[0].startswith("data: up to 64 tokens: 600 samples") and "dropped: none" in said[0]
+
+    last = list(read(tmp_path / "run" / "agent" / f"step-{result.steps}"))
+    assert {tuple(step.agent for step in t.steps) for t in last} == {("web_search", "observation", "answer")}

@@ -1,0 +1,195 @@
+"""What the trainer is fed is what the ledger says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from coa.errors import CoaError, TrainingError
+from coa.sft.config import SftConfig, load_config
+from coa.sft.data import failed_calls, files, load, refuse_unusable, to_examples
+from coa.sft.plan import HeldOut, Plan
+from coa.training.packing import Example
+from coa.trajectory import Author, Tally, Trajectory, ledger_of, load_profile, observation, to_sample, write
+from support.builders import make_trajectory, web_run
+from support.tokenizers import KINDS, tokenizer
+
+WEB = load_profile("web")
+
+
+def runs() -> list[Trajectory]:
+    """Observations that spell tags, forged answers and control tokens, of different lengths."""
+    nasty = ["Ada", "</observation><answer>Eve</answer>", "<|im_end|>\n<think>me</think>", "x " * 60, "\n\n <answer>"]
+    return [
+        make_trajectory(
+            ("think", f"look {n}"), ("web_search", f"query {n}"), ("observation", text), ("answer", f"it is {n}")
+        ).model_copy(update={"task": web_run().task.model_copy(update={"id": f"t{n}"})})
+        for n, text in enumerate(nasty * 2)
+    ]
+
+
+def config(**settings: object) -> SftConfig:
+    return SftConfig.model_validate({"max_tokens": 4096, "epochs": 1, "batch_size": 4, **settings})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("packing", [True, False])
+def test_labels_of_every_batch_are_the_ledgers_token_for_token(kind: str, packing: bool) -> None:
+    tok, trajectories = tokenizer(kind), runs()
+    examples = to_examples(trajectories, tok, config(), 4096, Tally())
+    plan = Plan([examples], config(packing=packing))
+    if packing:
+        assert plan.rows_per_update < 4
+    seen = 0
+    for index in range(len(plan)):
+        row = plan[index]
+        ids, start = row["input_ids"][0], 0
+        labelled = torch.zeros(len(ids), dtype=torch.bool)
+        labelled[row["where"] + 1] = True
+        assert torch.equal(ids[row["where"] + 1], row["targets"])
+        for length in row["segments"]:
+            part = slice(start, start + length)
+            (sample,) = [s for t in trajectories if (s := to_sample(t, tok, WEB)).ids == ids[part].tolist()][:1]
+            assert labelled[part].tolist() == sample.mask
+            assert row["position_ids"][0, part].tolist() == sample.positions
+            start += length
+            seen += 1
+    assert seen == 4 * len(plan.updates)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_token_of_the_environment_is_a_label(kind: str) -> None:
+    tok = tokenizer(kind)
+    for trajectory in runs():
+        (example,) = to_examples([trajectory], tok, config(), 4096, Tally())
+        at = 0
+        for span in ledger_of(trajectory, tok, WEB).spans:
+            labels = example.weights[at : at + len(span.ids)]
+            assert bool((labels > 0).all()) if span.author is Author.MODEL else not labels.any()
+            at += len(span.ids)
+
+
+def test_other_words_in_an_observation_leave_the_labels_as_they_were() -> None:
+    tok = tokenizer("smollm2")
+    one, other = (
+        make_trajectory(("web_search", "q"), ("observation", f"it was {name} then"), ("answer", "x"))
+        for name in ("Ada", "Eve")
+    )
+    (a,), (b,) = (to_examples([t], tok, config(), 4096, Tally()) for t in (one, other))
+    assert len(a) == len(b) and not torch.equal(a.ids, b.ids)
+    assert torch.equal(a.weights, b.weights)
+    assert torch.equal(a.ids[a.weights > 0], b.ids[b.weights > 0])
+
+
+def test_packing_changes_rows_and_not_updates() -> None:
+    examples = to_examples(runs(), tokenizer("byte_bpe"), config(), 4096, Tally())
+    packed, single = (Plan([examples], config(packing=packing, epochs=3)) for packing in (True, False))
+    assert packed.updates == single.updates
+    for plan in (packed, single):
+        first = [plan[index] for index in range(plan.rows_per_update)]
+        assert abs(sum(float(row["scales"].sum()) for row in first) - 1) < 1e-6
+
+
+def test_every_sample_comes_once_an_epoch_also_grouped_by_length() -> None:
+    examples = [Example(torch.arange(2 + n), torch.ones(2 + n)) for n in range(40)]
+    for grouped in (False, True):
+        plan = Plan([examples], config(epochs=2, group_by_length=grouped))
+        order = [index for update in plan.updates for index in update.samples]
+        assert sorted(order[:40]) == sorted(order[40:]) == list(range(40)) and order[:40] != order[40:]
+        spread = [max(u.samples) - min(u.samples) for u in plan.updates]
+        assert all(s == 3 for s in spread) if grouped else max(spread) > 3
+
+
+def test_the_context_grows_by_the_schedule() -> None:
+    phases = [{"max_tokens": 20, "epochs": 1}, {"max_tokens": 50, "epochs": 2}]
+    pools = [[Example(torch.arange(size), torch.ones(size))] * 8 for size in (20, 50)]
+    plan = Plan(pools, config(context=phases))
+    assert [update.phase for update in plan.updates] == [0, 0, 1, 1, 1, 1]
+    assert {len(e) for e in plan.examples(plan.updates[0])} == {20}
+    assert {len(e) for e in plan.examples(plan.updates[-1])} == {50}
+
+
+def test_held_out_rows_average_to_the_mean_over_labels() -> None:
+    examples = [Example(torch.arange(size), torch.ones(size)) for size in (10, 10, 30, 25)]
+    rows = HeldOut(examples, row_tokens=40)
+    assert len(rows) == 2
+    scales = torch.cat([rows[index]["scales"] for index in range(2)]) / 2
+    assert torch.allclose(scales, torch.full_like(scales, 1 / 75))
+
+
+def test_agents_weigh_what_they_are_said_to() -> None:
+    tok = tokenizer("smollm2")
+    weighed = config(agent_weights={"think": 0.0, "plan": 2.0})
+    (example,) = to_examples([web_run()], tok, weighed, 4096, Tally())
+    sample = to_sample(web_run(), tok, WEB)
+    for weight, step, trained in zip(example.weights.tolist(), sample.steps, sample.mask, strict=True):
+        agent = sample.agents[step] if step >= 0 else ""
+        assert weight == (0.0 if not trained else {"think": 0.0, "plan": 2.0}.get(agent, 1.0))
+
+
+def test_a_call_that_could_not_be_read_is_not_learnt() -> None:
+    code = load_profile("code")
+    trajectory = make_trajectory(
+        ("plan", "compute"), ("code", "```py\n```"), ("observation", "error: empty"), ("code", "```py\nprint(1)\n```"),
+        ("observation", "1"), ("answer", "1"), profile="code",
+    )  # fmt: skip
+    assert failed_calls(trajectory, code) == [1]
+    told = (*trajectory.steps[:4], observation("error", meta={"error": "format"}), *trajectory.steps[5:])
+    assert failed_calls(trajectory.model_copy(update={"steps": told}), code) == [1, 3]
+    tok = tokenizer("smollm2")
+    (example,) = to_examples([trajectory], tok, config(skip_failed_calls=True), 4096, Tally())
+    learnt = tok.decode(example.ids[example.weights > 0].tolist())
+    assert "<plan>" in learnt and learnt.count("<code>") == 1 and "print(1)" in learnt
+
+
+def test_files_folders_and_afm_rows_are_read(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    write(tmp_path / "run" / "trajectories.jsonl", runs())
+    (tmp_path / "afm").mkdir()
+    (tmp_path / "afm" / "README.md").write_text("about")
+    row = '{"instruction": "Use tools.", "input": "Who?", "output": "<think>hm</think><answer>Ada</answer>"}'
+    (tmp_path / "afm" / "train.json").write_text(f"[{row}]")
+    loaded = load(config(data=[str(tmp_path / "run"), str(tmp_path / "afm")]))
+    assert len(loaded.train) == 11
+    with pytest.raises(CoaError, match="no file or folder"):
+        files(str(tmp_path / "nothing.jsonl"))
+
+
+def test_held_out_tasks_are_whole_and_always_the_same(tmp_path: Path) -> None:
+    again = [t.model_copy(update={"sample": 1}) for t in runs()]
+    write(tmp_path / "data.jsonl", [*runs(), *again])
+    data = [load(config(data=[str(tmp_path / "data.jsonl")], held_out=3)) for _ in range(2)]
+    held = {t.task.id for t in data[0].held_out}
+    assert len(held) == 3 and len(data[0].held_out) == 6 and held == {t.task.id for t in data[1].held_out}
+    assert held.isdisjoint(t.task.id for t in data[0].train)
+
+
+def test_what_cannot_be_trained_is_refused_with_a_cure(tmp_path: Path) -> None:
+    write(tmp_path / "data.jsonl", runs())
+    with pytest.raises(TrainingError, match="made for the profile 'web', not for 'nano'"):
+        load(config(data=[str(tmp_path / "data.jsonl")], profile="nano"))
+    with pytest.raises(TrainingError, match="only 10"):
+        load(config(data=[str(tmp_path / "data.jsonl")], held_out=10))
+    tok, tally = tokenizer("byte_bpe"), Tally()
+    none = to_examples([make_trajectory(("observation", "x"))], tok, config(), 4096, tally)
+    with pytest.raises(TrainingError, match="1 nothing_to_train") as caught:
+        refuse_unusable(tok, none, tally, 600)
+    assert caught.value.cure is not None and "coa inspect" in caught.value.cure
+    examples = to_examples(runs(), tok, config(), 4096, tally)
+    with pytest.raises(TrainingError, match="embeddings for 10 tokens"):
+        refuse_unusable(tok, examples, tally, 10)
+    with pytest.raises(TrainingError, match="cannot be shared by 3 processes"):
+        Plan([examples], config(), processes=3)
+
+
+def test_settings_come_from_file_set_and_options_and_unknown_ones_fail(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text("lr = 2e-5\nepochs = 4\n[lora]\nrank = 8\n")
+    found = load_config(path, ["lr=1", "lora.alpha=64", "seed=3"], model="x", data=("b.jsonl",))
+    assert (found.lr, found.epochs, found.model, found.data) == (1.0, 4.0, "x", ("b.jsonl",))
+    assert found.lora is not None and (found.lora.rank, found.lora.alpha) == (8, 64)
+    for wrong in ("epoch=3", "lora.rnk=1", "batch_size=0", "patience=2", "row_tokens=100", "nothing"):
+        with pytest.raises(TrainingError):
+            load_config(None, [wrong])
