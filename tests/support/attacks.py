@@ -227,7 +227,8 @@ ATTACKS = (
         "page = mmap.mmap(-1, 4096, prot=7)\n"
         "page.write(b'\\xb8\\x14\\x00\\x00\\x00\\xcd\\x80\\xc3')  # getpid by the old gate\n"
         "function = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))\n"
-        "print('ESCAPED', function())",
+        "got = function()\n"
+        "if got != -38: print('ESCAPED', got)  # ENOSYS: there is no such gate",
         only_x86_64=True,
     ),
     Attack(

@@ -35,7 +35,8 @@ def as_nobody(*arguments: str, timeout_s: float = 300) -> subprocess.CompletedPr
     command = " ".join(map(shlex.quote, (sys.executable, "-B", *arguments)))
     lines.append(
         "exec setpriv --reuid 65534 --regid 65534 --clear-groups "
-        f"env -i PATH=/usr/bin:/bin HOME=/nonexistent PYTHONPATH={ROOT}/src:{ROOT}/tests {command}"
+        f"env -i PATH={shlex.quote(os.environ['PATH'])} HOME=/nonexistent "
+        f"PYTHONPATH={ROOT}/src:{ROOT}/tests {command}"
     )
     return subprocess.run(
         ["unshare", "--mount", "--propagation", "private", "sh", "-ec", "\n".join(lines)],

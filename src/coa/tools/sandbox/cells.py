@@ -227,15 +227,38 @@ def collect_files(folder: int, names: Sequence[str], most_bytes: int) -> dict[st
     """Plain files of the run's folder, by name. Links are not followed: they would be followed on our side."""
     found: dict[str, bytes] = {}
     for name in names:
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts:
-            raise SandboxError(f"the file name {name!r} does not stay in the working folder")
+        path = _inner_path(name)
         try:
             data = _read_below(folder, path.parts, most_bytes - sum(map(len, found.values())))
         except (OSError, ValueError):
             continue  # not there, not a plain file, or no name at all
         found[name] = data
     return found
+
+
+def files_in(sent: bytes, names: Sequence[str]) -> dict[str, bytes]:
+    """As `collect_files`, of what came out through a pipe: for each file a line with its name and size, then itself."""
+    for name in names:
+        _inner_path(name)
+    found: dict[str, bytes] = {}
+    while sent:
+        line, _, rest = sent.partition(b"\n")
+        try:
+            head = orjson.loads(line)
+            name, size = str(head["name"]), int(head["size"])
+        except (ValueError, TypeError, KeyError):
+            break  # not what our side of the sandbox writes
+        if name in names and 0 <= size <= len(rest):
+            found[name] = rest[:size]
+        sent = rest[max(size, 0) :]
+    return found
+
+
+def _inner_path(name: str) -> PurePosixPath:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise SandboxError(f"the file name {name!r} does not stay in the working folder")
+    return path
 
 
 def _read_below(folder: int, parts: Sequence[str], most_bytes: int) -> bytes:

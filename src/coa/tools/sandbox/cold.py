@@ -1,7 +1,8 @@
 """Sandboxes that start a fresh interpreter for each run behind the walls of another program, or behind none.
 
 Slower than warm interpreters, and the answer where those are not possible: bubblewrap may be allowed what a plain
-program is not. The locks that need no namespace (limits, Landlock, seccomp) are ours in every case.
+program is not. The locks that need no namespace (limits, Landlock, seccomp) are ours in every case, as far as the
+kernel inside has them.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from coa.tools.sandbox.base import MB, Limits, Result, SandboxError, Verdict
 from coa.tools.sandbox.cells import (
     GRACE_S,
     collect_files,
+    files_in,
     first_words,
     job_of,
     last_line,
@@ -34,64 +35,14 @@ from coa.tools.sandbox.cells import (
     written_arguments,
 )
 from coa.tools.sandbox.inside.usage import memory_of, usage
-from coa.tools.sandbox.interpreter import HOME, WORK, Interpreter, find_interpreter
+from coa.tools.sandbox.interpreter import Interpreter, find_interpreter
 from coa.tools.sandbox.streams import Capture, memory_file, to_bytes
+from coa.tools.sandbox.walls import COMMANDS, CURES, KEEP_FOLDERS, Start, Toll, Walls
 
 LOOK_S: Final = 0.05
 _DEADLY: Final = frozenset(
     (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGXCPU)
 )
-
-
-@dataclass(frozen=True)
-class Walls:
-    """How to start an interpreter behind them, and how things are called there."""
-
-    command: Sequence[str]
-    home: str
-    work: str
-    site: Sequence[str]
-    writable: Sequence[str]
-    environment: Mapping[str, str]
-
-
-def bwrap(interpreter: Interpreter, folder: Path, limits: Limits) -> Walls:
-    """Bubblewrap. Its environment could be read inside through /proc, whatever it is told to clear, so it gets none."""
-    command = ["bwrap", "--unshare-user", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    command += ["--uid", "1000", "--gid", "1000", "--hostname", "sandbox"]
-    for source, target in interpreter.binds:
-        command += ["--ro-bind", source, target]
-    for target, path in interpreter.symlinks:
-        command += ["--symlink", target, path]
-    for path, text in interpreter.files.items():
-        (folder / Path(path).name).write_text(text)
-        command += ["--ro-bind", str(folder / Path(path).name), path]
-    for path in interpreter.hidden:
-        command += ["--tmpfs", path]
-    command += ["--proc", "/proc", "--dev", "/dev"]
-    for path in interpreter.writable:
-        share = limits.disk_mb * MB // len(interpreter.writable)  # each is a file system of its own
-        command += ["--size", str(share), "--tmpfs", path]
-    command += ["--remount-ro", "/"]
-    for name, value in interpreter.environment.items():
-        command += ["--setenv", name, value]
-    command += [interpreter.python]
-    return Walls(command, HOME, WORK, interpreter.site, interpreter.writable, {})
-
-
-def unsafe(interpreter: Interpreter, folder: Path, limits: Limits) -> Walls:
-    """None: this machine's files can be read. For machines that are thrown away afterwards, and only when asked for."""
-    environment = {**interpreter.environment, "HOME": str(folder), "TMPDIR": str(folder)}
-    targets = {target: source for source, target in interpreter.binds}
-    site = [targets.get(path, path) for path in interpreter.site]
-    return Walls([interpreter.python], str(Path(__file__).parent), str(folder), site, [str(folder)], environment)
-
-
-COMMANDS: Final[Mapping[str, Callable[[Interpreter, Path, Limits], Walls]]] = {"bwrap": bwrap, "unsafe": unsafe}
-
-
-def found_commands() -> list[str]:
-    return [name for name in COMMANDS if name != "unsafe" and shutil.which(name)]
 
 
 class ColdSandbox:
@@ -117,7 +68,7 @@ class ColdSandbox:
     async def start(self) -> None:
         """Try it once."""
         if self.kind != "unsafe" and shutil.which(self.kind) is None:
-            raise SandboxError(f"{self.kind} is not on PATH", cure="sudo apt-get install bubblewrap")
+            raise SandboxError(f"{self.kind} is not on PATH", cure=CURES[self.kind])
         result = await self.run("print(6 * 7)")
         if result.text != "42\n":
             raise SandboxError(result.note or result.error_text)
@@ -132,7 +83,8 @@ class ColdSandbox:
         collect: Sequence[str] = (),
         limits: Limits | None = None,
     ) -> Result:
-        job = job_of("script", code, arguments=arguments, files=files, collect=bool(collect), lines=True)
+        sent = bool(collect) and self.kind not in KEEP_FOLDERS
+        job = job_of("script", code, arguments=arguments, files=files, collect=sent, lines=True)
         return await self.do(job, to_bytes(stdin), limits or self.limits, collect)
 
     async def program(self, code: str, *, prelude: str = "", limits: Limits | None = None) -> ColdProgram:
@@ -155,31 +107,33 @@ class ColdSandbox:
         self, stack: ExitStack, job: bytes, stdin: bytes, limits: Limits, collect: Sequence[str], nonce: str | None
     ) -> Result:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coa-", ignore_cleanup_errors=True)))
-        walls = COMMANDS[self.kind](self.interpreter, folder, limits)
-        setup = {
-            "site": walls.site,
-            "work": walls.work,
-            "writable": walls.writable,
-            "limits": limits_on_the_wire(limits),
-        }
         watch = _Watch(limits)
-        streams = [Capture(limits.output_bytes, lambda: watch.kill("output")) for _ in range(3)]
-        out, err, value = streams
+        out, err = (Capture(limits.output_bytes, lambda: watch.kill("output")) for _ in range(2))
+        value = Capture((limits.disk_mb + 1) * MB if collect else limits.output_bytes, lambda: watch.kill("output"))
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control.setblocking(False)
-        files = [memory_file(json.dumps(setup).encode()), memory_file(job), memory_file(stdin)]
+        streams = (out, err, value)
+        files = [memory_file(content) for content in (b"", job, stdin)]
         for closing in (*(stream.close for stream in streams), control.close, theirs.close):
             stack.callback(closing)
         for handle in files:
             stack.callback(os.close, handle)
         passed = (files[0], files[1], theirs.fileno(), value.writer)
-        start = f"import sys; sys.path[0] = {walls.home!r}; from inside.cold import main; main{passed}"
+        walls = COMMANDS[self.kind](Start(self.interpreter, folder, limits, passed))
+        setup = {
+            "site": walls.site,
+            "work": walls.work,
+            "writable": walls.writable,
+            "limits": limits_on_the_wire(limits),
+            "collect": list(collect) if self.kind in KEEP_FOLDERS else [],
+        }
+        os.pwrite(files[0], json.dumps(setup).encode(), 0)
         program = shutil.which(walls.command[0])
         if program is None:
             raise SandboxError(f"{walls.command[0]} is not there")
         began = time.monotonic()
         process = await asyncio.create_subprocess_exec(
-            *(program, *walls.command[1:], "-S", "-c", start),
+            *(program, *walls.command[1:]),
             stdin=files[2],
             stdout=out.writer,
             stderr=err.writer,
@@ -191,7 +145,7 @@ class ColdSandbox:
         for stream in streams:
             stream.close_writer()
         theirs.close()
-        reason = await watch.until_end(process)
+        reason = await watch.until_end(process, walls.toll)
         wall_s = time.monotonic() - began
         said, place = first_words(control)
         if place is not None:
@@ -199,7 +153,7 @@ class ColdSandbox:
         for stream in streams:
             await stream.finish(GRACE_S)
         if said.get("event") not in ("started", "compile_error") and not reason:
-            raise SandboxError(f"a run could not be walled in: {said.get('reason') or last_line(err)}")
+            raise SandboxError(f"a run could not be walled in: {said.get('reason') or _complaint(walls, err)}")
         end = {
             "status": _status(process.returncode or 0, reason),
             "reason": reason,
@@ -207,7 +161,10 @@ class ColdSandbox:
             "cpu_s": watch.cpu_s,
             "peak_bytes": watch.peak_bytes,
         }
-        found = {} if place is None else collect_files(place, collect, limits.disk_mb * MB)
+        if place is not None:
+            found = collect_files(place, collect, limits.disk_mb * MB)
+        else:
+            found = files_in(bytes(value.data), collect)
         result = result_of(end, limits, out, err, compiled=said.get("event") != "compile_error", files=found)
         return with_value(result, bytes(value.data), nonce) if nonce else result
 
@@ -268,10 +225,11 @@ class _Watch:
                     _kill(pid)
             _kill(self._process.pid)
 
-    async def until_end(self, process: asyncio.subprocess.Process) -> str:
+    async def until_end(self, process: asyncio.subprocess.Process, toll: Toll) -> str:
         self._process = process
         limits = self.limits
-        deadline = time.monotonic() + limits.wall_s
+        deadline = time.monotonic() + limits.wall_s + toll.seconds
+        most_bytes = (limits.memory_mb + toll.memory_mb) * MB
         try:
             while True:
                 try:
@@ -280,13 +238,13 @@ class _Watch:
                     return self._reason
                 except TimeoutError:
                     used = usage({process.pid: 0})[0]
-                memory = memory_of(used, limits.memory_mb * MB)
+                memory = memory_of(used, most_bytes)
                 self.cpu_s, self.peak_bytes = max(self.cpu_s, used.cpu_s), max(self.peak_bytes, memory)
-                if memory > limits.memory_mb * MB:
+                if memory > most_bytes:
                     self.kill("memory")
-                elif len(used.resident) > limits.processes + 4:  # the walls' own processes
+                elif len(used.resident) > limits.processes + toll.processes:
                     self.kill("processes")
-                elif self.cpu_s > limits.cpu_s:
+                elif self.cpu_s > limits.cpu_s + toll.seconds:
                     self.kill("cpu")
                 elif time.monotonic() > deadline:
                     self.kill("wall")
@@ -296,13 +254,20 @@ class _Watch:
                 await process.wait()
 
 
+def _complaint(walls: Walls, err: Capture) -> str:
+    """What the walls' program said last."""
+    if walls.log is not None and walls.log.exists() and (text := walls.log.read_text(errors="replace").strip()):
+        return text.rpartition("\n")[2]
+    return last_line(err)
+
+
 def _kill(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
 
 def _status(code: int, reason: str) -> int:
-    """As a wait status. bwrap exits with 128 + n where what it started died of signal n; programs rarely do."""
+    """As a wait status. Walls exit with 128 + n where what they started died of signal n; programs rarely do."""
     if code - 128 in _DEADLY and not reason:
         code = 128 - code
     return -code if code < 0 else code << 8

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from coa.tools.sandbox.base import Limits, Sandbox, SandboxError
-from coa.tools.sandbox.cold import COMMANDS, ColdSandbox, found_commands
+from coa.tools.sandbox.cold import ColdSandbox
 from coa.tools.sandbox.interpreter import find_interpreter
 from coa.tools.sandbox.remote import RemoteSandbox
+from coa.tools.sandbox.walls import COMMANDS, found_commands
 from coa.tools.sandbox.warm import WarmSandbox
 
 log = logging.getLogger(__name__)

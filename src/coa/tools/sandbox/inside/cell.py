@@ -130,6 +130,10 @@ def lock(limits: dict[str, Any], locks: Locks) -> None:
         seccomp.install(locks.seccomp)
 
 
+_OFTEN_ABSENT = (resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
+"""Limits on what a kernel in user space may not have, and then has no limit for."""
+
+
 def _limit(limits: dict[str, Any], locks: Locks) -> None:
     for kind, value in (
         (resource.RLIMIT_AS, locks.own_bytes + limits["memory_bytes"] + SLACK_BYTES),
@@ -142,7 +146,11 @@ def _limit(limits: dict[str, Any], locks: Locks) -> None:
     ):
         _, hard = resource.getrlimit(kind)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (value, value))
+        try:
+            resource.setrlimit(kind, (value, value))
+        except (OSError, ValueError):
+            if kind not in _OFTEN_ABSENT:
+                raise
     if limits["cpu_s"]:
         _limit_cpu(limits["cpu_s"])
 
