@@ -13,7 +13,8 @@ sandbox = typer.Typer(
 )
 
 Kind = Annotated[
-    str | None, typer.Option(help="auto, zygote, bwrap, unsafe, or addresses of sandbox servers, with commas.")
+    str | None,
+    typer.Option(help="auto, zygote, nsjail, bwrap, runsc, unsafe, or addresses of sandbox servers, with commas."),
 ]
 Unsafe = Annotated[bool, typer.Option("--unsafe", help="Run code WITHOUT isolation where none is possible.")]
 

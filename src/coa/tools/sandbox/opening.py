@@ -47,6 +47,7 @@ async def open_sandbox(
         )
     interpreter = find_interpreter(python)
     reasons: list[str] = []
+    cure = None
     candidates: Sequence[str] = ("zygote", *found_commands()) if kind == "auto" else (kind,)
     for candidate in candidates:
         sandbox: WarmSandbox | ColdSandbox
@@ -60,11 +61,12 @@ async def open_sandbox(
         except SandboxError as error:
             await sandbox.close()
             reasons.append(f"{candidate}: {error.message}")
+            cure = error.cure if kind == candidate else None  # of one that was asked for by name
             log.debug("no sandbox of kind %s: %s", candidate, error)
     if unsafe and kind == "auto":
         log.warning("running code WITHOUT isolation, because --unsafe was given (%s)", "; ".join(reasons))
         return ColdSandbox("unsafe", interpreter, workers=workers, limits=limits)
-    raise SandboxError(f"no isolation for code works here ({'; '.join(reasons)})", cure=_cure())
+    raise SandboxError(f"no isolation for code works here ({'; '.join(reasons)})", cure=cure or _cure())
 
 
 def _cure() -> str:
