@@ -71,7 +71,8 @@ class ColdSandbox:
             raise SandboxError(f"{self.kind} is not on PATH", cure=CURES[self.kind])
         result = await self.run("print(6 * 7)")
         if result.text != "42\n":
-            raise SandboxError(result.note or result.error_text)
+            why = result.note or result.error_text
+            raise SandboxError(why, cure=CURES.get(self.kind) if "too old" in why else None)
 
     async def run(
         self,
@@ -255,9 +256,12 @@ class _Watch:
 
 
 def _complaint(walls: Walls, err: Capture) -> str:
-    """What the walls' program said last."""
+    """What the walls' program said last; of one that does not know an option, the line before its long help."""
     if walls.log is not None and walls.log.exists() and (text := walls.log.read_text(errors="replace").strip()):
         return text.rpartition("\n")[2]
+    first = bytes(err.data).partition(b"\n")[0].decode("utf-8", "replace")
+    if first.startswith("flag provided but not defined"):
+        return f"{walls.command[0]} is too old: {first}"
     return last_line(err)
 
 

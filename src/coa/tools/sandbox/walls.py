@@ -186,7 +186,7 @@ def unsafe(start: Start) -> Walls:
 
 
 COMMANDS: Final[Mapping[str, Callable[[Start], Walls]]] = {
-    # In the order in which they are tried: gVisor has the thickest walls and takes ten times as long.
+    # In the order in which they are tried: gVisor has the thickest walls and takes four times as long.
     "nsjail": nsjail,
     "bwrap": bwrap,
     "runsc": runsc,
