@@ -105,10 +105,8 @@ def test_nothing_outlives_a_killed_supervisor(kind: str, tmp_path: Path) -> None
             from coa.tools.sandbox import Limits, open_sandbox
             async def main():
                 sandbox = await open_sandbox({kind!r}, limits=Limits(wall_s=600, cpu_s=600))
-                run = asyncio.ensure_future(sandbox.run("import os, time\\nos.fork()\\ntime.sleep(600)"))
-                await asyncio.sleep(5)
-                print("loaded", flush=True)
-                await run
+                print("opened", flush=True)
+                await sandbox.run("import os, time\\nos.fork()\\ntime.sleep(600)")
             asyncio.run(main())
             """
         )
@@ -116,15 +114,24 @@ def test_nothing_outlives_a_killed_supervisor(kind: str, tmp_path: Path) -> None
     supervisor = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
     assert supervisor.stdout is not None
     supervisor.stdout.readline()
-    family = [pid for pid in usage({supervisor.pid: 0})[0].resident if pid != supervisor.pid]
-    assert len(family) >= 3  # the walls' program, process 1 and the run
+    family: list[int] = []
+
+    def running() -> bool:
+        family[:] = [pid for pid in usage({supervisor.pid: 0})[0].resident if pid != supervisor.pid]
+        return len(family) >= 4  # the walls' program, process 1, the run and its child
+
+    assert _comes_true(running)
     supervisor.send_signal(signal.SIGKILL)
     supervisor.wait()
     supervisor.stdout.close()
-    deadline = time.monotonic() + 30
-    while any(_alive(pid) for pid in family) and time.monotonic() < deadline:
+    assert _comes_true(lambda: not any(_alive(pid) for pid in family))
+
+
+def _comes_true(claim: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 60
+    while not (held := claim()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not [pid for pid in family if _alive(pid)]
+    return held
 
 
 def _alive(pid: int) -> bool:
