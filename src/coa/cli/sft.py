@@ -68,6 +68,8 @@ def sft(
         ) from error
     command = shlex.join(["coa", *sys.argv[1:]])
     result = train(chosen, out, command=command, tell=lambda line: typer.echo(line, err=True))
+    if not result.main:
+        return
     if as_json:
         import orjson
 

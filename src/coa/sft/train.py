@@ -49,6 +49,8 @@ class Result:
     steps: int
     finished: bool
     figures: Mapping[str, str]
+    main: bool = True
+    """Whether this is the process that speaks for all of them."""
 
 
 def train(
@@ -64,7 +66,8 @@ def train(
     `tools` are objects for `init_eval`, beside those that the settings name.
     """
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    everyone = PartialState()
+    # On a machine without accelerator several processes only find each other when told that it is one.
+    everyone = PartialState(cpu=not torch.accelerator.is_available())
     say = tell if everyone.is_main_process else _silent
     loaded = examples_of.load(config)
     with everyone.main_process_first():
@@ -73,7 +76,7 @@ def train(
             checkpoint.clear_torn(out)
     if (out / MODEL).is_dir():
         say(f"finished already: {out / MODEL}")
-        return Result(out / MODEL, 0, True, {})
+        return Result(out / MODEL, 0, True, {}, everyone.is_main_process)
     bf16 = has_bf16() if config.precision == "auto" else config.precision == "bf16"
     # Adapters leave the weights alone, so these may be narrow; weights that are trained need all their digits.
     dtype = torch.bfloat16 if bf16 and config.lora else torch.float32
@@ -106,7 +109,9 @@ def train(
     interruption = Interruption()
     trainer = RowTrainer(
         trained,
-        arguments(config, out, plan, looks=looks, bf16=bf16, resumed=last is not None),
+        arguments(
+            config, out, plan, processes=everyone.num_processes, looks=looks, bf16=bf16, resumed=last is not None
+        ),
         plan,
         held_out,
         config,
@@ -128,7 +133,7 @@ def train(
     step = trainer.state.global_step
     if interruption.asked and step < len(plan.updates):
         say(f"stopped after update {step}; the same command goes on from there")
-        return Result(out, step, False, {})
+        return Result(out, step, False, {}, everyone.is_main_process)
     if looks and not any(
         row["step"] == step and {"eval_loss", "answered"} & set(row) for row in trainer.state.log_history
     ):
@@ -144,7 +149,7 @@ def train(
     )
     _save(trainer, config, out, tokenizer, card, bf16=bf16)
     say(f"wrote {out / MODEL}")
-    return Result(out / MODEL, step, True, figures)
+    return Result(out / MODEL, step, True, figures, everyone.is_main_process)
 
 
 def _claim(out: Path, config: SftConfig, fingerprint: str, *, write: bool) -> None:

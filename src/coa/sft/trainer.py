@@ -127,14 +127,16 @@ def _only_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def arguments(config: SftConfig, out: Path, plan: Plan, *, looks: int, bf16: bool, resumed: bool) -> TrainingArguments:
+def arguments(
+    config: SftConfig, out: Path, plan: Plan, *, looks: int, bf16: bool, resumed: bool, processes: int = 1
+) -> TrainingArguments:
     """The settings as transformers names them."""
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
     steps = len(plan.updates)
-    processes = max(int(os.environ.get("WORLD_SIZE", "1")), 1)
     save_every = looks if config.patience else config.checkpoint_every or max(-(-steps // 10), 20)
     return TrainingArguments(
         output_dir=str(out),
+        use_cpu=not torch.accelerator.is_available(),
         max_steps=steps,
         per_device_train_batch_size=1,
         per_device_eval_batch_size=1,
