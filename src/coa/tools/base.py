@@ -48,7 +48,8 @@ class Tool(Protocol):
 
     Optional besides: `async close()`, for what the tool holds open; and for the cache of answers `settings`, what of
     its set-up decides them (no keys: it is written to disk), and `uses`, the parts of the context it reads. Of a tool
-    that says nothing, all of the context is taken to matter.
+    that says nothing, all of the context is taken to matter. `async fingerprint(arguments, context)` stands for what a
+    call reads besides, such as the content of a file.
     """
 
     @property
@@ -72,6 +73,12 @@ async def close_tool(tool: Tool) -> None:
 def settings_of(tool: Tool) -> JsonValue:
     told: JsonValue = getattr(tool, "settings", None)
     return told if told is not None else f"{type(tool).__module__}.{type(tool).__qualname__}"
+
+
+async def fingerprint_of(tool: Tool, arguments: Mapping[str, JsonValue], context: ToolContext) -> str:
+    """Of what the call reads besides its arguments and its context; empty where the tool names nothing."""
+    fingerprint = getattr(tool, "fingerprint", None)
+    return str(await fingerprint(arguments, context)) if fingerprint is not None else ""
 
 
 def uses_of(tool: Tool) -> tuple[Part, ...]:

@@ -64,14 +64,22 @@ class Keys:
     """A good answer is found by the call alone; a failure only by the run it happened in.
 
     So an outage is replayed where it happened, and does not stand in for the answer that another run got.
+    What was read from a file is found by the file's content while recording, and in a replay, which has no files, by
+    the task.
     """
 
     answer: bytes
     failure: bytes
+    task: bytes
 
 
 def keys_of(
-    name: str, settings: JsonValue, uses: tuple[Part, ...], arguments: Mapping[str, JsonValue], context: ToolContext
+    name: str,
+    settings: JsonValue,
+    uses: tuple[Part, ...],
+    arguments: Mapping[str, JsonValue],
+    context: ToolContext,
+    fingerprint: str = "",
 ) -> Keys:
     task = context.task
     parts: dict[Part, JsonValue] = {
@@ -79,7 +87,8 @@ def keys_of(
     }  # fmt: skip
     call: list[JsonValue] = [name, settings, dict(arguments), {part.value: parts[part] for part in uses}]
     whole: list[JsonValue] = ["failure", *call, task.id, *parts.values()]
-    return Keys(_digest(["answer", *call]), _digest(whole))
+    found: list[JsonValue] = ["answer", *call, *([fingerprint] if fingerprint else [])]
+    return Keys(_digest(found), _digest(whole), _digest(["task", *call, task.id]))
 
 
 class Cache:
@@ -98,12 +107,21 @@ class Cache:
         except sqlite3.Error as error:
             raise StoreError(f"cannot read {self.path}: {error}") from error
 
-    def keep(self, key: bytes, tool: str, arguments: Mapping[str, JsonValue], observation: Observation) -> Observation:
+    def keep(
+        self,
+        key: bytes,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        observation: Observation,
+        *,
+        replace: bool = False,
+    ) -> Observation:
         """What the file holds for the key afterwards: the first answer stays, whoever else had the same call."""
         row = (key, tool, _json(dict(arguments)), observation.text.encode("utf-8", "surrogatepass"),
                observation.ok, _json(dict(observation.meta)), time.time())  # fmt: skip
         with self._writing() as connection:
-            connection.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            either = "REPLACE" if replace else "IGNORE"
+            connection.execute(f"INSERT OR {either} INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             return _found(connection, key) or observation
 
     def forget(self, key: bytes) -> None:

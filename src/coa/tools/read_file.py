@@ -39,6 +39,10 @@ class ReadFile:
         self._parsers = parsers or shared_parsers()
         self._max_characters = max_characters
 
+    async def fingerprint(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> str:
+        name = str(arguments.get("file_path", ""))
+        return await asyncio.to_thread(self._files.fingerprint, context.task, name)
+
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         start = arguments.get("start", 0)
         try:

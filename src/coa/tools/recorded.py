@@ -9,12 +9,13 @@ import sys
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from coa.errors import StoreError, ToolError
-from coa.tools.base import Observation, Tool, ToolContext, call_tool, close_tool, settings_of, uses_of
+from coa.tools.base import Observation, Tool, ToolContext, call_tool, close_tool, fingerprint_of, settings_of, uses_of
 from coa.tools.cache import Cache, CacheMode, Described, Keys, keys_of
 from coa.tools.registry import Environment, Toolbox, open_tools
 from coa.trajectory import Shape
@@ -94,8 +95,9 @@ class ReplayedTool:
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         for one in self._known:
             keys = keys_of(self._name, one.settings, one.uses, arguments, context)
-            if (found := self._cache.find(keys.failure) or self._cache.find(keys.answer)) is not None:
-                return _hit(found)
+            for key in (keys.failure, keys.task, keys.answer):
+                if (found := self._cache.find(key)) is not None:
+                    return _hit(found)
         return Observation(
             f"error: this call of {self._name} is not in the recording, and nothing is looked up in a replay.",
             ok=False,
@@ -133,12 +135,15 @@ class RecordedTool:
         return self._tool.timeout_s + 5.0  # the tool's own limit comes first, so that its passing is recorded too
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
-        keys = keys_of(self._name, self._settings, self._uses, arguments, context)
+        fingerprint = await fingerprint_of(self._tool, arguments, context)
+        keys = keys_of(self._name, self._settings, self._uses, arguments, context, fingerprint)
         found = self._cache.find(keys.answer)
         live = found is None
         if found is None:
             found = await self._joined(keys, arguments, context)
         await self._note_failure(keys, arguments, found)
+        if fingerprint and found.ok:
+            await self._note_task(keys, arguments, found)
         return found if live else _hit(found)
 
     async def close(self) -> None:
@@ -179,6 +184,15 @@ class RecordedTool:
                 await asyncio.to_thread(self._cache.keep, keys.failure, self._name, arguments, answer)
         except StoreError as error:
             log.warning("a failure of %s is not recorded: %s", self._name, error.message)
+
+    async def _note_task(self, keys: Keys, arguments: Mapping[str, JsonValue], answer: Observation) -> None:
+        """What the task's file said, for the replay; the last time counts, since files change."""
+        try:
+            if self._cache.find(keys.task) != answer:
+                keep = partial(self._cache.keep, keys.task, self._name, arguments, answer, replace=True)
+                await asyncio.to_thread(keep)
+        except StoreError as error:
+            log.warning("an answer of %s is not recorded: %s", self._name, error.message)
 
 
 def _hit(found: Observation) -> Observation:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,13 @@ class TaskFiles:
         """The file as the task names it, and its bytes."""
         listed = _listed(task, name.strip())
         return listed, self._content(self._path(listed), listed)
+
+    def fingerprint(self, task: Task, name: str) -> str:
+        """Of the file's content; one of its own for a file that is not to be had."""
+        try:
+            return blake2b(self.read(task, name)[1], digest_size=24).hexdigest()
+        except NoSuchFile:
+            return "none"
 
     def _path(self, listed: str) -> Path:
         try:

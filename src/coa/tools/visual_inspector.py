@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from coa.errors import ToolError
-from coa.tools.base import Observation, ToolContext
+from coa.tools.base import Observation, Part, ToolContext
 from coa.tools.endpoint import ChatEndpoint
 from coa.tools.resilience import Unserved
 from coa.tools.service import Spent
@@ -38,6 +38,8 @@ class VisualInspector:
         },
     )
 
+    uses = (Part.FILES,)
+
     def __init__(
         self, endpoint: ChatEndpoint, *, fetcher: Fetcher | None = None, files: TaskFiles | None = None
     ) -> None:
@@ -49,6 +51,10 @@ class VisualInspector:
     @property
     def timeout_s(self) -> float:
         return self._fetcher.rules.total_s + self._endpoint.longest_s + 10.0
+
+    async def fingerprint(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> str:
+        place = str(arguments.get("file_path", "")).strip()
+        return "" if "://" in place else await asyncio.to_thread(self._files.fingerprint, context.task, place)
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         place, question = str(arguments.get("file_path", "")).strip(), str(arguments.get("question", "")).strip()

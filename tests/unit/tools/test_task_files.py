@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from pydantic import JsonValue
 
 from coa.errors import ToolError
-from coa.tools import Observation, ToolContext
+from coa.tools import Observation, Tool, ToolContext
+from coa.tools.base import close_tool
+from coa.tools.cache import Cache
 from coa.tools.endpoint import ChatEndpoint
 from coa.tools.read_file import ReadFile, open_read_file
+from coa.tools.recorded import RecordedTool, replayed
 from coa.tools.task_files import NoSuchFile, TaskFiles
 from coa.tools.visual_inspector import VisualInspector, open_visual_inspector
 from coa.trajectory import Reading, Task, load_profile
@@ -223,3 +228,71 @@ def test_the_inspector_takes_what_the_profile_asks_for_and_needs_a_model() -> No
         open_visual_inspector(None, {})
     assert "COA_VISION_URL" in str(error.value.cure)
     assert open_visual_inspector("url=http://127.0.0.1:1,model=m", {}).timeout_s > 60
+
+
+# ---- recorded
+
+
+def recorded(cache_file: Path, name: str, tool: Tool, task: str = "t") -> Observation:
+    async def go() -> Observation:
+        cache = Cache(cache_file)
+        try:
+            context = ToolContext(Task(id=task, question="?", files=("dot.png",)))
+            return await RecordedTool(name, tool, cache).call({"file_path": "dot.png"}, context)
+        finally:
+            await close_tool(tool)
+            cache.close()
+
+    return asyncio.run(go())
+
+
+def from_recording(cache_file: Path, name: str, task: str = "t") -> str:
+    async def go() -> str:
+        cache = Cache(cache_file, read_only=True)
+        try:
+            context = ToolContext(Task(id=task, question="?", files=("dot.png",)), "another thought")
+            return (await replayed(cache, [name]).tools[name].call({"file_path": "dot.png"}, context)).text
+        finally:
+            cache.close()
+
+    return asyncio.run(go())
+
+
+def test_a_recording_never_takes_one_folders_file_for_anothers(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "dot.png").write_text(f"the file of {folder.name}")
+    kept = tmp_path / "kept.sqlite"
+    for folder in folders:
+        seen = recorded(kept, "read_file", ReadFile(TaskFiles(folder)), folder.name)
+        assert f"the file of {folder.name}" in seen.text
+    again = recorded(kept, "read_file", ReadFile(TaskFiles(folders[0])), "three")
+    assert again.meta["cache"] == "hit" and "the file of one" in again.text, "the same content is the same file"
+    for folder in folders:
+        (folder / "dot.png").unlink()
+        assert f"the file of {folder.name}" in from_recording(kept, "read_file", folder.name)
+    assert "the file of one" in from_recording(kept, "read_file", "three")
+
+
+def test_a_file_that_has_changed_is_read_again_and_replayed_as_it_is_now(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.sqlite"
+    for text in ("before", "after"):
+        (tmp_path / "dot.png").write_text(text)
+        assert recorded(kept, "read_file", ReadFile(TaskFiles(tmp_path))).text.endswith(text)
+    assert from_recording(kept, "read_file").endswith("after")
+
+
+def test_recorded_looks_at_an_image_are_told_apart_by_what_it_shows(tmp_path: Path) -> None:
+    looks: list[str] = []
+
+    class Looking(VisualInspector):
+        async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
+            looks.append(str(arguments["file_path"]))
+            return Observation(f"look {len(looks)}")
+
+    for content in (papers.PNG, papers.PNG, papers.PNG + b"\x00"):
+        (tmp_path / "dot.png").write_bytes(content)
+        tool = Looking(ChatEndpoint("http://127.0.0.1:1"), files=TaskFiles(tmp_path))
+        recorded(tmp_path / "kept.sqlite", "visual_inspector", tool)
+    assert len(looks) == 2 and from_recording(tmp_path / "kept.sqlite", "visual_inspector") == "look 2"
