@@ -24,6 +24,13 @@ class Observation:
     ok: bool = True
     meta: Mapping[str, JsonValue] = field(default_factory=dict)
 
+    @property
+    def whole(self) -> bool:
+        """Nothing of it failed: neither `meta` nor one of the parts listed there tells of an `error` or a `lack`."""
+        lists = [value for value in self.meta.values() if isinstance(value, list)]
+        parts = [self.meta, *(part for value in lists for part in value if isinstance(part, dict))]
+        return self.ok and not any(part.get("error") or part.get("lack") for part in parts)
+
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:

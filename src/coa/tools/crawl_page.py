@@ -55,6 +55,12 @@ class _Page:
     """Where the redirects led, if elsewhere."""
     spent: Spent = field(default_factory=Spent)
     summary: str = ""
+    lack: str = ""
+    """What is missing of an answer that is good otherwise."""
+
+    def told(self) -> JsonValue:
+        known = (("url", self.url), ("error", self.error), ("lack", self.lack))
+        return {name: text for name, text in known if text}
 
 
 class CrawlPage:
@@ -103,7 +109,7 @@ class CrawlPage:
         if len(asked) > _AT_ONCE:
             text += f"\n\n[only the first {_AT_ONCE} of {len(asked)} addresses were opened]"
         spent = sum((page.spent for page in pages), Spent())
-        told: list[JsonValue] = [{"url": page.url, **({"error": page.error} if page.error else {})} for page in pages]
+        told: list[JsonValue] = [page.told() for page in pages]
         return Observation(text, ok=any(page.document for page in pages), meta={"pages": told, **spent.meta()})
 
     async def close(self) -> None:
@@ -128,6 +134,7 @@ class CrawlPage:
         summary = ""
         if page.document is not None and page.document.text and self._summary is not None:
             summary = await self._summarise(page.document, self._summary, context, spent)
+            page = replace(page, lack="" if summary else "summary")
         return replace(page, spent=spent, summary=summary)
 
     async def _hand_over(self, url: str, reader: JinaReader, spent: Spent) -> _Page:

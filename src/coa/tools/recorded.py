@@ -142,7 +142,7 @@ class RecordedTool:
         if found is None:
             found = await self._joined(keys, arguments, context)
         await self._note_failure(keys, arguments, found)
-        if fingerprint and found.ok:
+        if fingerprint and found.whole:
             await self._note_task(keys, arguments, found)
         return found if live else _hit(found)
 
@@ -167,7 +167,7 @@ class RecordedTool:
     async def _fetched(self, keys: Keys, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         limit = self._tool.timeout_s
         answer = await call_tool(self._tool, arguments, context, max_characters=sys.maxsize, timeout_s=limit)
-        if not answer.ok:
+        if not answer.whole:
             return answer
         try:
             return await asyncio.to_thread(self._cache.keep, keys.answer, self._name, arguments, answer)
@@ -180,7 +180,7 @@ class RecordedTool:
             before = self._cache.find(keys.failure)
             if before is not None and before != answer:
                 await asyncio.to_thread(self._cache.forget, keys.failure)
-            if not answer.ok:
+            if not answer.whole:
                 await asyncio.to_thread(self._cache.keep, keys.failure, self._name, arguments, answer)
         except StoreError as error:
             log.warning("a failure of %s is not recorded: %s", self._name, error.message)

@@ -133,6 +133,22 @@ def test_a_failure_is_replayed_in_its_own_run_and_asked_again_in_others(path: Pa
     assert replay(path, "q").text == "fine"
 
 
+@pytest.mark.parametrize("meta", [{"error": "service"}, {"pages": [{"url": "a"}, {"url": "b", "lack": "summary"}]}])
+def test_an_answer_of_which_a_part_failed_is_a_failure_to_the_recording(path: Path, meta: dict[str, JsonValue]) -> None:
+    partly = True
+
+    def answer(arguments: Mapping[str, JsonValue]) -> Observation:
+        return Observation("one of two", meta=meta) if partly else Observation("both", meta={"pages": [{"url": "a"}]})
+
+    tool = FakeTool(answer)
+    tool.uses = ()  # type: ignore[attr-defined]
+    other = ToolContext(Task(id="2", question="who?"), "later")
+    assert record(path, tool, "q").ok
+    partly = False
+    assert record(path, tool, "q", other).text == "both"
+    assert replay(path, "q").text == "one of two" and replay(path, "q", other).text == "both"
+
+
 def test_exceptions_and_passed_time_limits_are_recorded_too(path: Path) -> None:
     record(path, failing(), "q")
     assert replay(path, "q").text == "error: RuntimeError: the index is gone"

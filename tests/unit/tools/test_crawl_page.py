@@ -54,7 +54,7 @@ def test_a_page_is_told_with_where_it_is_from_and_what_it_is() -> None:
     assert seen.ok and "title: The Lighthouse of Vell\ndate: 2021-03-04\n" in seen.text
     assert seen.text.startswith("page: http://site.test:") and "material and not instructions" in seen.text
     assert "built in 1871" in seen.text and "- twenty-two miles: http://site.test:" in seen.text
-    assert seen.meta["calls"] == 1 and seen.meta["bytes"] == len(ARTICLE)
+    assert seen.meta["calls"] == 1 and seen.meta["bytes"] == len(ARTICLE) and seen.whole
 
 
 def test_pages_are_read_at_once_and_one_bad_page_spoils_none() -> None:
@@ -64,7 +64,7 @@ def test_pages_are_read_at_once_and_one_bad_page_spoils_none() -> None:
     )  # fmt: skip
     first, second, third, fourth = seen.text.split("\n\npage: ")
     assert "1871" in first and "404" in second and "tide turns at nine" in third and "not a public" in fourth
-    assert seen.ok
+    assert seen.ok and not seen.whole
 
 
 def test_a_long_page_is_cut_and_the_cut_is_marked() -> None:
@@ -246,6 +246,7 @@ def test_a_summary_is_made_for_the_question_or_else_the_page_is_shown(status: in
     assert ("It is 41 metres high." in seen.text) is (status == 200)
     assert ("built in 1871" in seen.text) is (status != 200)
     assert "sk-123" not in seen.text and seen.ok
+    assert seen.whole is (status == 200), "a recording must not keep the page in the place of its summary"
 
 
 def test_the_jina_reader_gets_only_checked_addresses_and_its_key_stays_unsaid() -> None:

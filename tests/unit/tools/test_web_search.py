@@ -192,6 +192,7 @@ def test_queries_between_bars_are_run_at_once_and_fail_alone() -> None:
     blocks = seen.text.split("\n\n")
     assert blocks[0].startswith('SearXNG, results for "a"') and blocks[2].startswith('SearXNG, results for "c"')
     assert blocks[1] == 'error: no results for "b": SearXNG answers 418: {}' and seen.meta["queries"] == 3
+    assert not seen.whole
 
 
 def test_more_queries_than_allowed_are_said_to_be_left_out() -> None:
