@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Protocol, runtime_checkable
 
 from pydantic import JsonValue
@@ -80,6 +81,11 @@ async def close_tool(tool: Tool) -> None:
 def settings_of(tool: Tool) -> JsonValue:
     told: JsonValue = getattr(tool, "settings", None)
     return told if told is not None else f"{type(tool).__module__}.{type(tool).__qualname__}"
+
+
+def veiled(text: str) -> str:
+    """Words that may hold a password or a key, in a form that may be written to disk: a digest."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=24).hexdigest() if text else ""
 
 
 async def fingerprint_of(tool: Tool, arguments: Mapping[str, JsonValue], context: ToolContext) -> str:

@@ -29,12 +29,12 @@ from coa.trajectory import Shape
 
 log = logging.getLogger(__name__)
 
-VERSION: Final = 1
+VERSION: Final = 2
 BUSY_S: Final = 30.0
 """How long a process waits for another one that is writing."""
 _TABLES: Final = (
-    "CREATE TABLE tools (name TEXT, settings TEXT, uses TEXT, about TEXT, shape TEXT, timeout_s REAL, seen REAL, "
-    "PRIMARY KEY (name, settings))",
+    "CREATE TABLE tools (name TEXT, given TEXT, settings TEXT, uses TEXT, about TEXT, shape TEXT, timeout_s REAL, "
+    "seen REAL, PRIMARY KEY (name, given, settings))",
     "CREATE TABLE answers (key BLOB PRIMARY KEY, tool TEXT, arguments TEXT, text BLOB, ok INTEGER, meta TEXT, at REAL)",
     f"PRAGMA user_version = {VERSION}",
 )
@@ -52,6 +52,8 @@ class CacheMode(StrEnum):
 class Described:
     """What the file knows of a tool."""
 
+    given: str
+    """A digest of what the user wrote after `name=`; empty where it was nothing."""
     settings: JsonValue
     uses: tuple[Part, ...]
     about: str
@@ -80,15 +82,16 @@ def keys_of(
     arguments: Mapping[str, JsonValue],
     context: ToolContext,
     fingerprint: str = "",
+    given: str = "",
 ) -> Keys:
     task = context.task
     parts: dict[Part, JsonValue] = {
         Part.QUESTION: task.question, Part.FILES: list(task.files), Part.THOUGHT: context.thought
     }  # fmt: skip
     call: list[JsonValue] = [name, settings, dict(arguments), {part.value: parts[part] for part in uses}]
-    whole: list[JsonValue] = ["failure", *call, task.id, *parts.values()]
+    whole: list[JsonValue] = ["failure", given, *call, task.id, *parts.values()]
     found: list[JsonValue] = ["answer", *call, *([fingerprint] if fingerprint else [])]
-    return Keys(_digest(found), _digest(whole), _digest(["task", *call, task.id]))
+    return Keys(_digest(found), _digest(whole), _digest(["task", given, *call, task.id]))
 
 
 class Cache:
@@ -128,30 +131,32 @@ class Cache:
         with self._writing() as connection:
             connection.execute("DELETE FROM answers WHERE key = ?", (key,))
 
-    def describe(self, name: str, tool: Tool) -> None:
+    def describe(self, name: str, tool: Tool, given: str = "") -> None:
         shape, uses = tool.shape.model_dump_json(), _json([part.value for part in uses_of(tool)])
-        row = (name, _json(settings_of(tool)), uses, tool.about, shape, tool.timeout_s, time.time())
+        row = (name, given, _json(settings_of(tool)), uses, tool.about, shape, tool.timeout_s, time.time())
         with self._writing() as connection:
-            connection.execute("INSERT OR REPLACE INTO tools VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            connection.execute("INSERT OR REPLACE INTO tools VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def described(self, name: str) -> list[Described]:
         """With each of the settings it was recorded with, the latest first."""
         rows = (
             self._reading()
             .execute(
-                "SELECT settings, uses, about, shape, timeout_s FROM tools WHERE name = ? ORDER BY seen DESC", (name,)
+                "SELECT given, settings, uses, about, shape, timeout_s FROM tools WHERE name = ? ORDER BY seen DESC",
+                (name,),
             )
             .fetchall()
         )
         return [
             Described(
+                given,
                 orjson.loads(settings),
                 tuple(Part(part) for part in orjson.loads(uses)),
                 about,
                 Shape.model_validate_json(shape),
                 timeout_s,
             )
-            for settings, uses, about, shape, timeout_s in rows
+            for given, settings, uses, about, shape, timeout_s in rows
         ]
 
     def names(self) -> list[str]:

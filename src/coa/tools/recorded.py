@@ -15,7 +15,17 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from coa.errors import StoreError, ToolError
-from coa.tools.base import Observation, Tool, ToolContext, call_tool, close_tool, fingerprint_of, settings_of, uses_of
+from coa.tools.base import (
+    Observation,
+    Tool,
+    ToolContext,
+    call_tool,
+    close_tool,
+    fingerprint_of,
+    settings_of,
+    uses_of,
+    veiled,
+)
 from coa.tools.cache import Cache, CacheMode, Described, Keys, keys_of
 from coa.tools.registry import Environment, Toolbox, open_tools
 from coa.trajectory import Shape
@@ -44,14 +54,15 @@ async def open_cached_tools(
             yield box
         return
     cache = Cache(file or default_file(), read_only=mode is CacheMode.REPLAY)
+    told = {name: setting for name, _, setting in (item.partition("=") for item in given)}
     try:
         if mode is CacheMode.REPLAY:
-            names = [*(item.partition("=")[0] for item in given), *wanted]
-            yield replayed(cache, [*names, *(name for name in cache.names() if _is_of(cache.described(name), mcp))])
+            names = [*told, *wanted, *(name for name in cache.names() if _is_of(cache.described(name), mcp))]
+            yield replayed(cache, names, told)
             return
 
         def wrap(name: str, tool: Tool) -> Tool:
-            return RecordedTool(name, tool, cache)
+            return RecordedTool(name, tool, cache, told.get(name, ""))
 
         async with open_tools(given, wanted=wanted, environment=environment, wrap=wrap, mcp=mcp, tags=tags) as box:
             yield box
@@ -64,14 +75,26 @@ def _is_of(known: Sequence[Described], mcp: Sequence[str]) -> bool:
     return any(isinstance(one.settings, dict) and one.settings.get("mcp") in mcp for one in known)
 
 
-def replayed(cache: Cache, names: Iterable[str]) -> Toolbox:
+def replayed(cache: Cache, names: Iterable[str], told: Mapping[str, str] | None = None) -> Toolbox:
+    """The recorded tools, each as it was recorded with the setting that the user tells now."""
     box = Toolbox()
     for name in dict.fromkeys(names):
         if known := cache.described(name):
-            box.tools[name] = ReplayedTool(name, known, cache)
+            box.tools[name] = ReplayedTool(name, _meant(name, known, (told or {}).get(name, "")), cache)
         else:
             box.absent[name] = ToolError(f"{cache.path} holds no recording of it")
     return box
+
+
+def _meant(name: str, known: Sequence[Described], setting: str) -> Sequence[Described]:
+    """Those recorded with this setting. Where there are none, all of them, and the user is told unless it is plain."""
+    if meant := [one for one in known if one.given == veiled(setting)]:
+        return meant
+    if setting:
+        log.warning("%s was not recorded with the setting %r; what other settings gave is replayed", name, setting)
+    elif len({one.given for one in known}) > 1:
+        log.warning("%s was recorded with several settings; the latest that has an answer is replayed", name)
+    return known
 
 
 class ReplayedTool:
@@ -94,7 +117,7 @@ class ReplayedTool:
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         for one in self._known:
-            keys = keys_of(self._name, one.settings, one.uses, arguments, context)
+            keys = keys_of(self._name, one.settings, one.uses, arguments, context, given=one.given)
             for key in (keys.failure, keys.task, keys.answer):
                 if (found := self._cache.find(key)) is not None:
                     return _hit(found)
@@ -116,11 +139,11 @@ class _Flight:
 class RecordedTool:
     """A tool whose answers are kept. The same call made twice at the same time is made once."""
 
-    def __init__(self, name: str, tool: Tool, cache: Cache) -> None:
-        self._name, self._tool, self._cache = name, tool, cache
+    def __init__(self, name: str, tool: Tool, cache: Cache, setting: str = "") -> None:
+        self._name, self._tool, self._cache, self._given = name, tool, cache, veiled(setting)
         self._settings, self._uses = settings_of(tool), uses_of(tool)
         self._flights: dict[bytes, _Flight] = {}
-        cache.describe(name, tool)
+        cache.describe(name, tool, self._given)
 
     @property
     def about(self) -> str:
@@ -136,7 +159,7 @@ class RecordedTool:
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         fingerprint = await fingerprint_of(self._tool, arguments, context)
-        keys = keys_of(self._name, self._settings, self._uses, arguments, context, fingerprint)
+        keys = keys_of(self._name, self._settings, self._uses, arguments, context, fingerprint, self._given)
         found = self._cache.find(keys.answer)
         live = found is None
         if found is None:

@@ -256,6 +256,29 @@ def test_a_replay_opens_no_tool_and_needs_no_key(path: Path, monkeypatch: pytest
     assert opened == [None] and len(tool.asked) == 1
 
 
+def test_a_replay_keeps_to_the_setting_it_is_given(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def opening(setting: str | None, environment: object) -> Tool:
+        tool = FakeTool(lambda arguments: f"by {setting}")
+        tool.settings = str(setting)  # type: ignore[attr-defined]
+        return tool
+
+    monkeypatch.setattr(registry_module, "SHIPPED", (Declaration("lookup", "", opening),))
+
+    async def use(mode: CacheMode, given: str) -> str:
+        async with open_cached_tools([given], mode=mode, file=path) as box:
+            return (await box.tools["lookup"].call({"text": "q"}, CONTEXT)).text
+
+    for setting in ("one", "two"):
+        asyncio.run(use(CacheMode.RECORD, f"lookup={setting}"))
+    assert asyncio.run(use(CacheMode.REPLAY, "lookup=one")) == "by one", "though two was recorded last"
+    assert asyncio.run(use(CacheMode.REPLAY, "lookup=two")) == "by two" and not caplog.text
+    assert asyncio.run(use(CacheMode.REPLAY, "lookup=three")) == "by two" and "'three'" in caplog.text
+    caplog.clear()
+    assert asyncio.run(use(CacheMode.REPLAY, "lookup")) == "by two" and "several settings" in caplog.text
+
+
 @pytest.mark.parametrize("content", [b"not a database at all, but long enough to be read as one" * 20, b"{}"])
 def test_a_file_that_is_no_cache_is_refused_and_left_alone(path: Path, content: bytes) -> None:
     path.write_bytes(content)
