@@ -20,7 +20,7 @@ from coa.tools.base import Observation, Part, ToolContext
 from coa.tools.documents import Document, Parsers, Unreadable, shared_parsers
 from coa.tools.endpoint import ChatEndpoint
 from coa.tools.resilience import Unserved
-from coa.tools.service import Spent
+from coa.tools.service import Spent, public
 from coa.tools.web.fetch import Fetched, Fetcher, FetchFailed, FetchRules
 from coa.tools.web.guard import Refused, check_url
 from coa.tools.web.jina import HOSTED, JinaReader
@@ -91,7 +91,7 @@ class CrawlPage:
         self.settings: JsonValue = {
             "reader": "jina" if jina else "own",
             "robots": robots,
-            "summary": [summary.url, summary.model] if summary else None,
+            "summary": [public(summary.url), summary.model] if summary else None,
             "characters": max_characters,
             "links": links,
         }

@@ -72,7 +72,8 @@ async def open_cached_tools(
 
 def _is_of(known: Sequence[Described], mcp: Sequence[str]) -> bool:
     """Whether it was recorded as a tool of one of these MCP servers."""
-    return any(isinstance(one.settings, dict) and one.settings.get("mcp") in mcp for one in known)
+    places = {veiled(place) for place in mcp}
+    return any(isinstance(one.settings, dict) and one.settings.get("mcp") in places for one in known)
 
 
 def replayed(cache: Cache, names: Iterable[str], told: Mapping[str, str] | None = None) -> Toolbox:

@@ -16,7 +16,7 @@ from coa.errors import ToolError
 from coa.tools.base import Observation, Part, ToolContext
 from coa.tools.endpoint import ChatEndpoint
 from coa.tools.resilience import Unserved
-from coa.tools.service import Spent
+from coa.tools.service import Spent, public
 from coa.tools.task_files import NoSuchFile, TaskFiles
 from coa.tools.web.fetch import Fetcher, FetchFailed, FetchRules
 from coa.tools.web.guard import Refused
@@ -46,7 +46,7 @@ class VisualInspector:
         self._endpoint = endpoint
         self._fetcher = fetcher or Fetcher()
         self._files = files or TaskFiles(max_bytes=_MAX_BYTES)
-        self.settings: JsonValue = [endpoint.url, endpoint.model]
+        self.settings: JsonValue = [public(endpoint.url), endpoint.model]
 
     @property
     def timeout_s(self) -> float:

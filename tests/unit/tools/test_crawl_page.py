@@ -249,6 +249,11 @@ def test_a_summary_is_made_for_the_question_or_else_the_page_is_shown(status: in
     assert seen.whole is (status == 200), "a recording must not keep the page in the place of its summary"
 
 
+def test_a_password_in_the_address_of_the_summaries_is_not_among_the_settings() -> None:
+    tool = CrawlPage(summary=ChatEndpoint("http://me:sk-123@127.0.0.1:1/v1", "small"))
+    assert "sk-123" not in str(tool.settings) and "127.0.0.1:1" in str(tool.settings)
+
+
 def test_the_jina_reader_gets_only_checked_addresses_and_its_key_stays_unsaid() -> None:
     asked: list[Any] = []
 

@@ -223,7 +223,7 @@ def test_a_run_uses_the_tools_under_names_that_mean_nothing_else() -> None:
 def test_calls_of_a_server_are_replayed_without_it(tmp_path: Path) -> None:
     script = tmp_path / "server.py"
     shutil.copy(SERVER, script)
-    place = shlex.join([sys.executable, str(script), "stdio"])
+    place = shlex.join([sys.executable, str(script), "stdio", "--token", "sk-123"])
 
     async def go(mode: CacheMode) -> Observation:
         async with open_cached_tools(mcp=[place], mode=mode, file=tmp_path / "calls.sqlite") as box:
@@ -232,6 +232,7 @@ def test_calls_of_a_server_are_replayed_without_it(tmp_path: Path) -> None:
     recorded = asyncio.run(go(CacheMode.RECORD))
     script.unlink()
     assert asyncio.run(go(CacheMode.REPLAY)).text == recorded.text == "42"
+    assert not [file for file in tmp_path.glob("calls.sqlite*") if b"sk-123" in file.read_bytes()]
 
 
 # ---- names and schemas

@@ -283,6 +283,23 @@ def test_a_file_that_has_changed_is_read_again_and_replayed_as_it_is_now(tmp_pat
     assert from_recording(kept, "read_file").endswith("after")
 
 
+def test_a_password_in_the_address_of_the_model_is_not_in_the_recording(tmp_path: Path) -> None:
+    tool = open_visual_inspector("url=http://me:sk-123@127.0.0.1:1/v1,model=m", {"COA_FILES_ROOT": str(tmp_path)})
+
+    async def go() -> Observation:
+        cache = Cache(tmp_path / "kept.sqlite")
+        try:
+            setting = "url=http://me:sk-123@127.0.0.1:1/v1,model=m"
+            recording = RecordedTool("visual_inspector", tool, cache, setting)
+            return await recording.call({"file_path": "dot.png"}, asking("dot.png"))
+        finally:
+            await close_tool(tool)
+            cache.close()
+
+    assert not asyncio.run(go()).ok
+    assert not [file for file in tmp_path.glob("kept.sqlite*") if b"sk-123" in file.read_bytes()]
+
+
 def test_recorded_looks_at_an_image_are_told_apart_by_what_it_shows(tmp_path: Path) -> None:
     looks: list[str] = []
 

@@ -15,7 +15,7 @@ from mcp.types import Tool as Declared
 from pydantic import JsonValue
 
 from coa.errors import ToolError
-from coa.tools.base import Observation, Tool, ToolContext
+from coa.tools.base import Observation, Tool, ToolContext, veiled
 from coa.tools.mcp.schema import about_of, legal_name, shape_of
 from coa.tools.mcp.server import McpFailed, McpServer, McpSettings
 from coa.trajectory import Shape
@@ -36,7 +36,7 @@ class McpTool:
         self._name = declared.name
         self.shape = shape
         self.about = about_of(declared.description, declared.input_schema, shape)
-        self.settings: JsonValue = {"mcp": server.where, "tool": declared.name}
+        self.settings: JsonValue = {"mcp": veiled(server.where), "tool": declared.name}
 
     @property
     def timeout_s(self) -> float:
