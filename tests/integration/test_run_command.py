@@ -199,6 +199,29 @@ def test_what_cannot_work_is_told_before_anything_is_spent(
     assert said in " ".join(f"{done.output} {done.exception}".split())
 
 
+def test_a_file_may_lie_in_the_folder_that_read_file_is_given(server: FakeServer, folder: Path) -> None:
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "a.csv").write_text("1,2\n")
+    done = coa(server, folder, "Who is 1?", "--file", "a.csv", "--tool", "read_file=elsewhere", "--out", "runs")
+    assert done.code == 0 and runs(folder)[0].task.files == ("a.csv",), done.err
+    asked = len(server.asked)
+    done = coa(server, folder, "Who is 1?", "--file", "b.csv", "--tool", "read_file=elsewhere")
+    assert done.code == 1 and "b.csv is not there" in done.err and len(server.asked) == asked
+
+
+def test_a_row_whose_file_is_missing_holds_up_no_other(server: FakeServer, folder: Path) -> None:
+    rows = [{"id": f"t{n}", "question": f"Who is {n}?", "files": [name]} for n, name in enumerate(["a.csv", "b.csv"])]
+    (folder / "a.csv").write_text("1,2\n")
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    common = ["--tasks", "rows.jsonl", "--cache-file", "kept.sqlite"]
+    done = coa(server, folder, *common, "--out", "runs", "--cache", "record")
+    assert done.code == 0 and len(runs(folder)) == 2, done.err
+    assert "1 of 2 tasks have a file that cannot be read" in done.err and "b.csv is not there" in done.err
+    (folder / "a.csv").unlink()
+    done = coa(server, folder, *common, "--out", "again", "--cache", "replay")
+    assert done.code == 0 and len(runs(folder, "again")) == 2 and "cannot be read" not in done.err, done.err
+
+
 def test_a_judge_that_fails_afterwards_does_not_cost_the_candidates(server: FakeServer, folder: Path) -> None:
     def script(body: dict[str, Any]) -> str:
         if "Several attempts" in str(body["messages"]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from enum import StrEnum
@@ -91,13 +90,12 @@ def run(
     from coa.cli.display import close
     from coa.cli.models import open_model, price_finder
     from coa.cli.terminal import show_warnings
-    from coa.cli.tools import tell_absent
+    from coa.cli.tools import check_files, tell_absent
     from coa.models.base import Sampling
     from coa.models.connect import Mode
     from coa.runtime import Constrain, Select
     from coa.tools.cache import CacheMode
     from coa.tools.recorded import open_cached_tools
-    from coa.tools.task_files import TaskFiles
     from coa.trajectory import JsonlWriter, Stop, load_profile
 
     show_warnings()
@@ -110,8 +108,8 @@ def run(
     chosen = load_profile(profile)
     price = price_finder(price_in, price_cached, price_out, prices)
     limits, given = _limits(chosen, budget or []), _tasks(question, tasks, limit, file or [])
-    for task in given:
-        TaskFiles.from_environment(os.environ).check(task)
+    if keeping is not CacheMode.REPLAY:  # which opens no file
+        check_files(given, tool or [], named_by_hand=tasks is None)
     wanted = (*chosen.tools, *(["read_file"] if any(task.files for task in given) else []))
     prompting = _prompting(_one_of(Prompts, prompt, "--prompt"), prompt_file, given, tasks)
     sampling = Sampling(temperature, top_p, top_k, seed=seed)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from coa.errors import ToolError
     from coa.tools import Observation
+    from coa.trajectory import Task
 
 tools = typer.Typer(help="List the tools, or try one by hand.", no_args_is_help=True)
 
@@ -119,6 +122,29 @@ def _of_mcp(places: list[str]) -> list[tuple[str, str]]:
             return [(name, tool.about) for name, tool in box.tools.items()]
 
     return asyncio.run(go()) if places else []
+
+
+def check_files(tasks: Sequence[Task], given: Sequence[str], *, named_by_hand: bool) -> None:
+    """Whether the files of the tasks are there: an error for a file just named, a warning for rows of a data set."""
+    from coa.errors import ToolError
+    from coa.tools.task_files import TaskFiles
+
+    settings = dict(item.partition("=")[::2] for item in given)
+    folder = settings.get("read_file", "")
+    if folder and not Path(folder).is_dir():
+        return  # a tool of one's own, or one that will say itself what is wrong with its folder
+    files = TaskFiles(folder) if folder else TaskFiles.from_environment(os.environ)
+    lacking: list[ToolError] = []
+    for task in tasks:
+        try:
+            files.check(task)
+        except ToolError as error:
+            lacking.append(error)
+    if lacking and named_by_hand:
+        raise lacking[0]
+    if lacking:
+        told = f"{len(lacking)} of {len(tasks)} tasks have a file that cannot be read; the first: {lacking[0].message}"
+        typer.echo(f"{told}; cure: {lacking[0].cure}", err=True)
 
 
 def tell_absent(absent: Mapping[str, ToolError]) -> None:

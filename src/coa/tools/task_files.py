@@ -41,7 +41,9 @@ class TaskFiles:
             try:
                 self._path(listed)
             except NoSuchFile as error:
-                raise ToolError(str(error), cure=f"copy it to {self.root}, or set {ROOT} to its folder") from error
+                raise ToolError(
+                    str(error), cure=f"copy it to {self.root}, or set {ROOT} or --tool read_file= to its folder"
+                ) from error
 
     def read(self, task: Task, name: str) -> tuple[str, bytes]:
         """The file as the task names it, and its bytes."""
