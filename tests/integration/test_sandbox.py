@@ -15,8 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from coa.tools import Observation, ToolContext
+from coa.tools import code as code_module
 from coa.tools.sandbox import Limits, Sandbox, SandboxError, Verdict, open_sandbox
 from coa.tools.sandbox.warm import WarmSandbox
+from coa.trajectory import Task
 
 LIMITS = Limits(wall_s=10, cpu_s=5, memory_mb=512)
 
@@ -173,6 +176,41 @@ def test_files_go_in_and_come_out_and_links_do_not_lead_out() -> None:
                 await sandbox.run("", files={name: "x"})
 
     with_sandbox(body)
+
+
+def test_a_program_of_the_code_tool_finds_the_tasks_files_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "files"
+    (root / "sub").mkdir(parents=True)
+    (root / "sub" / "a.csv").write_bytes(b"1,2\n\xff")
+    (root / "b.csv").write_text("by its whole path")
+    (root / "unlisted.csv").write_text("not for this task")
+    (root / "large.bin").write_bytes(b"x" * 2000)
+    (tmp_path / "secret").write_text("secret")
+    monkeypatch.setattr(code_module, "MOST_FILE_BYTES", 1000)
+    listed = ("sub/a.csv", str(root / "b.csv"), "../secret", "large.bin")
+    context = ToolContext(Task(id="t", question="?", files=listed))
+    program = """
+import os
+print(open("sub/a.csv", "rb").read(), open("b.csv").read(), sorted(os.listdir()))
+open("large.bin")
+"""
+
+    async def go() -> tuple[Observation, set[str]]:
+        tool = code_module.open_code(None, {"COA_FILES_ROOT": str(root)})
+        try:
+            seen = await tool.call({"code": program}, context)
+            prints = {await tool.fingerprint({}, context)}
+            (root / "b.csv").write_text("changed")
+            return seen, prints | {await tool.fingerprint({}, context)}
+        finally:
+            await tool.close()
+
+    seen, prints = asyncio.run(go())
+    assert seen.text.startswith(r"b'1,2\n\xff' by its whole path ['b.csv', ")
+    assert "unlisted" not in seen.text and "'secret'" not in seen.text and not seen.ok
+    assert "note: large.bin is too large" in seen.text and len(prints) == 2
 
 
 def test_random_numbers_differ_between_runs_and_hashes_do_not() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Final
 
 from pydantic import JsonValue
@@ -11,9 +12,12 @@ from pydantic import JsonValue
 from coa.tools.base import Observation, Part, ToolContext, cut
 from coa.tools.registry import Environment
 from coa.tools.sandbox import Limits, Result, Sandbox, SandboxError, Verdict, open_sandbox
+from coa.tools.task_files import TaskFiles
 from coa.trajectory import Form, Shape
 
 MOST_CHARACTERS: Final = 8000
+MOST_FILE_BYTES: Final = 16 << 20
+"""Of the task's files together, which are put into the program's folder."""
 QUEUE_S: Final = 120.0
 """How long a program may wait for its turn, on top of its own time."""
 
@@ -23,11 +27,18 @@ class CodeTool:
 
     about = "runs a Python program in a sandbox and gets what it prints."
     shape = Shape(form=Form.CODE, stdin=True)
-    uses: tuple[Part, ...] = ()
+    uses = (Part.FILES,)
 
     def __init__(
-        self, kind: str | None = None, *, limits: Limits | None = None, unsafe: bool = False, token: str | None = None
+        self,
+        kind: str | None = None,
+        *,
+        limits: Limits | None = None,
+        unsafe: bool = False,
+        token: str | None = None,
+        files: TaskFiles | None = None,
     ) -> None:
+        self._files = files or TaskFiles()
         self.limits = limits or Limits()
         self.timeout_s = self.limits.wall_s + QUEUE_S
         self.settings: JsonValue = {"wall_s": self.limits.wall_s, "memory_mb": self.limits.memory_mb}
@@ -38,11 +49,31 @@ class CodeTool:
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         sandbox = await self._open()
         stdin = arguments.get("stdin")
-        result = await sandbox.run(str(arguments["code"]), stdin=str(stdin) if stdin is not None else b"")
+        files, left_out = await self._files_of(context)
+        given = str(stdin) if stdin is not None else b""
+        result = await sandbox.run(str(arguments["code"]), stdin=given, files=files)
         if result.verdict is Verdict.SANDBOX_ERROR:
             # Not the program's fault, and not for the model to mend.
             raise SandboxError(f"the sandbox failed: {result.note}")
-        return Observation(told(result), ok=result.ok, meta={"verdict": result.verdict.value, "wall_s": result.wall_s})
+        text = told(result)
+        if left_out and not result.ok:
+            text += "".join(f"\nnote: {reason}" for reason in left_out)
+        return Observation(text, ok=result.ok, meta={"verdict": result.verdict.value, "wall_s": result.wall_s})
+
+    async def fingerprint(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> str:
+        if not context.task.files:
+            return ""
+        files, _ = await self._files_of(context)
+        digest = blake2b(digest_size=24)
+        for name, content in files.items():
+            digest.update(f"{len(name)} {name} {len(content)} ".encode("utf-8", "surrogatepass"))
+            digest.update(content)
+        return digest.hexdigest()
+
+    async def _files_of(self, context: ToolContext) -> tuple[dict[str, bytes], list[str]]:
+        if not context.task.files:
+            return {}, []
+        return await asyncio.to_thread(self._files.all, context.task, MOST_FILE_BYTES)
 
     async def close(self) -> None:
         if self._sandbox is not None:
@@ -73,4 +104,5 @@ def told(result: Result, most: int = MOST_CHARACTERS) -> str:
 def open_code(setting: str | None, environment: Environment) -> CodeTool:
     """`code`, or `code=KIND` with a kind of sandbox, addresses of sandbox servers, or `unsafe`."""
     kind = setting or environment.get("COA_SANDBOX")
-    return CodeTool(kind, unsafe=kind == "unsafe", token=environment.get("COA_SANDBOX_TOKEN"))
+    token = environment.get("COA_SANDBOX_TOKEN")
+    return CodeTool(kind, unsafe=kind == "unsafe", token=token, files=TaskFiles.from_environment(environment))

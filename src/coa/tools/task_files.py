@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from hashlib import blake2b
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from coa.errors import ToolError
@@ -49,6 +49,26 @@ class TaskFiles:
         """The file as the task names it, and its bytes."""
         listed = _listed(task, name.strip())
         return listed, self._content(self._path(listed), listed)
+
+    def all(self, task: Task, most_bytes: int) -> tuple[dict[str, bytes], list[str]]:
+        """The task's files as a program finds them in its folder, and why others are not there."""
+        found: dict[str, bytes] = {}
+        left_out: list[str] = []
+        room = most_bytes
+        for listed in task.files:
+            path = PurePath(listed)
+            name = path.name if path.is_absolute() or ".." in path.parts else str(path)
+            try:
+                content = self.read(task, listed)[1]
+            except NoSuchFile as error:
+                left_out.append(str(error))
+                continue
+            if len(content) > room:
+                left_out.append(f"{listed} is too large; programs get files up to {most_bytes:,} bytes together")
+                continue
+            room -= len(content)
+            found[name] = content
+        return found, left_out
 
     def fingerprint(self, task: Task, name: str) -> str:
         """Of the file's content; one of its own for a file that is not to be had."""
