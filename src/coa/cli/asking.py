@@ -14,7 +14,7 @@ from coa.cli.display import display
 from coa.errors import ModelError
 from coa.models.base import Model, Sampling
 from coa.models.price import Price
-from coa.runtime import Chain, Constrain, Progress, Select, run_many, select
+from coa.runtime import Chain, ChainEvent, Constrain, Progress, Select, run_many, select
 from coa.tools import Tool
 from coa.trajectory import Limits, Message, Profile, Task, Trajectory
 from coa.trajectory.types import FrozenDict
@@ -49,7 +49,7 @@ async def watched(setting: Setting, task: Task, *, show: bool) -> Trajectory:
         price=setting.price,
         prompt=setting.prompt(task),
         constrain=setting.constrain,
-        listen=display(setting.profile) if show else None,
+        listen=display(setting.profile) if show else _unshown,  # heard all the same, for what Ctrl-C would cut off
     )
     made: list[Trajectory] = []
 
@@ -57,6 +57,10 @@ async def watched(setting: Setting, task: Task, *, show: bool) -> Trajectory:
         made.append(await chain.run())
 
     return made[0] if await came_to_its_end(run()) else chain.trajectory()
+
+
+def _unshown(event: ChainEvent) -> None:
+    pass
 
 
 async def best_of(setting: Setting, task: Task, count: int, how: Select, judge: Model | None) -> list[Trajectory]:

@@ -85,6 +85,17 @@ class _Cut:
     ends_line: bool
 
 
+@dataclass(slots=True)
+class _Heard:
+    """What a model that streams has written so far, so that it is not lost where the model is cut off."""
+
+    stop: Sequence[str]
+    given: str
+    led: Stop | None
+    constrained: bool
+    text: str = ""
+
+
 ChainEvent = Opened | Delta | Called | Observed | Step
 """What a listener hears; a `Step` when one of the model's is complete."""
 
@@ -164,6 +175,7 @@ class Chain:
         self._made: dict[tuple[str, str], int] = {}
         self._nudges = 0
         self._cut: _Cut | None = None
+        self._heard: _Heard | None = None
         self._stop = Stop.INTERRUPTED
         self._failure: Failure | None = None
         self._started = time.monotonic()
@@ -178,18 +190,24 @@ class Chain:
                 await self._go_on()
         except TimeoutError:
             self._stop = Stop.TIME
+            self._take_heard()
             self._fall_back()
+        except asyncio.CancelledError:
+            self._take_heard()
+            raise
         except CoaError as error:
             self._stop = Stop.FAILED
             self._failure = Failure(site=FailureSite.MODEL, message=error.message, step=len(self._steps))
         return self.trajectory()
 
     def trajectory(self) -> Trajectory:
-        tokenizer = self._model.tokenizer
+        tokenizer, steps = self._model.tokenizer, self._steps
+        if any(step.meta.get("partial") for step in steps):  # some have no ids, and a ledger takes all or none
+            steps = [step.model_copy(update={"tokens": None}) for step in steps]
         return Trajectory(
             task=self._task,
             profile=self._profile.name,
-            steps=tuple(self._steps),
+            steps=tuple(steps),
             stop=self._stop,
             failure=self._failure,
             usage=self._usage.model_copy(update={"seconds": time.monotonic() - self._started}),
@@ -217,7 +235,8 @@ class Chain:
             try:
                 async with asyncio.timeout(self._seconds_left()):
                     generation = await self._generate(stops, self._room())
-            except TimeoutError:  # what it was writing is lost, but there is still time for an answer
+            except TimeoutError:  # there is still time for an answer
+                self._take_heard()
                 await self._conclude(Stop.TIME)
                 return
             stop = await self._act(generation, self._take(generation, stops))
@@ -360,7 +379,7 @@ class Chain:
                 self._course = self._guide.home(self._state, ends_line=self._ends_line(), room=room, calls=calls)
             if self._course is None:
                 return False
-            generation = await self._generate(self._course.stop, self._course.tokens)
+            generation = await self._generate(self._course.stop, self._course.tokens, led=reason)
             steps = self._take(generation, self._course.stop, led=reason)
             if not steps or not generation.constrained or self._state.done:
                 return self._state.done
@@ -406,7 +425,9 @@ class Chain:
 
     # ---- what the model wrote, what the environment writes
 
-    async def _generate(self, stop: Sequence[str], room: int, *, given: str = "") -> Generation:
+    async def _generate(
+        self, stop: Sequence[str], room: int, *, given: str = "", led: Stop | None = None
+    ) -> Generation:
         self.doing = "waiting for the model"
         sampling = self._sampling
         course = self._course
@@ -420,7 +441,10 @@ class Chain:
             turns=turns,
         )
         setting = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, limit, sampling.seed)
-        on_text = None if self._listen is None else self._preview(self._listen, given)
+        # Only for a listener does a model stream: many runs would pay for it in CPU, and what is taken from a stream
+        # has no ids to train on.
+        heard = self._heard = _Heard(stop, given, led, self._constrained is not None and course is not None)
+        on_text = None if self._listen is None else self._preview(self._listen, heard)
         try:
             if self._constrained is not None and course is not None:
                 generation = await self._constrained.generate(
@@ -430,16 +454,44 @@ class Chain:
                 generation = await self._model.generate(context, stop=stop, sampling=setting, on_text=on_text)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # answers of any shape
             raise ModelError(f"the model's answer cannot be used: {type(error).__name__}: {error}") from error
-        used = generation.usage
-        if self._price is not None:
-            used = used.model_copy(update={"cost": self._price.of(used)})
-        self._usage = self._usage + used
+        self._heard = None
+        self._pay(generation.usage)
         if self._ledger is None:
             self._context_tokens = generation.usage.prompt_tokens + generation.usage.completion_tokens
         return generation
 
+    def _pay(self, used: Usage) -> None:
+        if self._price is not None:
+            used = used.model_copy(update={"cost": self._price.of(used)})
+        self._usage = self._usage + used
+
+    def _take_heard(self) -> None:
+        """What the model was writing when it was cut off, as far as it was heard: without ids, and marked as partial.
+
+        Its tokens are counted here where there is a tokenizer; elsewhere nobody told them.
+        """
+        heard, self._heard = self._heard, None
+        if heard is None or not heard.text:
+            return
+        found = first_stop(heard.text, heard.stop)
+        text = heard.text[: found[0]] if found else heard.text
+        tokenizer, usage = self._model.tokenizer, Usage(model_calls=1)
+        if tokenizer is not None:
+            usage = Usage(
+                prompt_tokens=self._context_tokens, completion_tokens=len(tokenizer.encode([text])[0]), model_calls=1
+            )
+        self._pay(usage)
+        cut = Generation(text, Finish.LENGTH, usage, constrained=heard.constrained)
+        self._take(cut, heard.stop, given=heard.given, led=heard.led, partial=True)
+
     def _take(
-        self, generation: Generation, stop: Sequence[str], *, given: str = "", led: Stop | None = None
+        self,
+        generation: Generation,
+        stop: Sequence[str],
+        *,
+        given: str = "",
+        led: Stop | None = None,
+        partial: bool = False,
     ) -> tuple[Step, ...]:
         """Read what was written into steps, each with the ids it was sampled as."""
         new, tokens = generation.text, generation.tokens
@@ -458,8 +510,10 @@ class Chain:
         steps = parser.steps
         if whole is not None and self._ledger is not None and steps:
             steps = self._with_tokens(steps, whole, before.ends_line)
-        if generation.constrained:
-            made = mark(generation.log_kept, led)
+        made = dict(mark(generation.log_kept, led)) if generation.constrained else {}
+        if partial:
+            made["partial"] = True
+        if made:
             steps = tuple(step.model_copy(update={"meta": FrozenDict({**step.meta, **made})}) for step in steps)
         for step in steps:
             self._keep(step)
@@ -471,6 +525,9 @@ class Chain:
             self._text.append((Author.MODEL, new))
         if tokens is not None and self._ledger is not None:
             self._ledger.append_sampled(tokens, step=len(self._steps) - 1, text=new)
+            self._context_tokens = len(self._ledger)
+        elif new and self._ledger is not None:
+            self._ledger.append(Author.MODEL, new, step=len(self._steps) - 1)
             self._context_tokens = len(self._ledger)
         return steps
 
@@ -524,14 +581,15 @@ class Chain:
         if self._listen is not None:
             self._listen(event)
 
-    def _preview(self, listen: Callable[[ChainEvent], None], given: str) -> Callable[[str], None]:
-        """Turns the text so far, as a model streams it, into events. Only for show: the record is read at the end."""
-        parser = Parser(self._profile, given=given)
+    def _preview(self, listen: Callable[[ChainEvent], None], so_far: _Heard) -> Callable[[str], None]:
+        """Turns the text so far, as a model streams it, into events. Only for show: the record is read at the end, and
+        from what was heard only if there is no end."""
+        parser = Parser(self._profile, given=so_far.given)
         shown = 0
 
         def heard(text: str) -> None:
             nonlocal shown
-            text = text.rstrip("\ufffd")  # a character that is not whole yet
+            so_far.text = text = text.rstrip("\ufffd")  # a character that is not whole yet
             for event in parser.feed(text[shown:]):
                 if isinstance(event, Opened | Delta):
                     listen(event)
