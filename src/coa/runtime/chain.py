@@ -333,9 +333,19 @@ class Chain:
         limit, price = self._limits.cost, self._price
         if limit is None or price is None:
             return math.inf
-        answer = price.cost(self._context_tokens, self._reserve())
+        calls = self._guide.most_steps if self._guide is not None else 1  # that the answer takes
+        answer = price.cost(calls * self._context_tokens, self._reserve())
         left = limit - (self._usage.cost or 0.0) - answer - price.cost(self._context_tokens)
-        each = price.cost(1, 1)  # written once, and read again when the answer is due
+        each = price.cost(calls, 1)  # written once, and read again when the answer is due
+        return left / each if each else math.inf
+
+    def _payable(self, calls: int) -> float:
+        """How many tokens the rest of the money pays for, written in so many calls, nothing kept back."""
+        limit, price = self._limits.cost, self._price
+        if limit is None or price is None:
+            return math.inf
+        left = limit - (self._usage.cost or 0.0) - price.cost(calls * self._context_tokens)
+        each = price.cost(calls - 1, 1)
         return left / each if each else math.inf
 
     def _plot(self) -> Stop | None:
@@ -373,6 +383,8 @@ class Chain:
             room = min(left, self._limits.context_tokens - self._context_tokens)
             calls = self._usage.tool_calls < self._limits.tool_calls
             assert self._guide is not None
+            steps_home, _ = self._guide.way_home(self._state, calls=calls)
+            room = int(max(min(room, self._payable(steps_home)), 0))
             if self._cut is not None:
                 self._course = self._rest()
             else:
@@ -401,7 +413,7 @@ class Chain:
         self._write(Author.ENVIRONMENT, opening, len(self._steps))
         self.doing = "writing the final answer"
         try:
-            most = ANSWER_TOKENS if self._limits.cost is None else self._reserve()
+            most = ANSWER_TOKENS if self._limits.cost is None else int(min(self._reserve(), self._payable(1)))
             room = max(min(most, self._limits.context_tokens - self._context_tokens), 16)
             generation = await self._generate(("</answer>",), room, given=opening)
         except ModelError:

@@ -85,15 +85,29 @@ class Guide:
         spare = room - sum(bare)
         return None if spare < 0 else self._course(way[:1], ends_line, bare[0] + spare // len(way))
 
-    @cached_property
+    def way_home(self, state: State, *, calls: bool) -> tuple[int, int]:
+        """How many steps the shortest way to the answer has, and how many tokens it takes at least."""
+        _, way = self._known(state, calls=calls)
+        return len(way or ()), sum(map(self._bare, way or ()))
+
+    @property
     def farthest(self) -> int:
         """Tokens that the way home takes at most, wherever the run stands."""
+        return max((tokens for _, tokens in self._ways_home), default=0)
+
+    @property
+    def most_steps(self) -> int:
+        """Steps that it takes at most."""
+        return max((steps for steps, _ in self._ways_home), default=1)
+
+    @cached_property
+    def _ways_home(self) -> list[tuple[int, int]]:
         start = State.begin(self._profile)
         states = [start]
         for tag, agent in self._profile.agents.items():
             for outcome in (True, False) if agent.verdict else (None,):
                 states.append(replace(start.after(tag, outcome), waiting=None, counts={}))
-        return max((sum(map(self._bare, self._known(state, calls=True)[1] or ())) for state in states), default=0)
+        return [self.way_home(state, calls=True) for state in states]
 
     def leads(self, state: State, *, calls: bool) -> bool:
         """Whether any legal way leads on from here."""

@@ -10,6 +10,7 @@ import torch
 from coa.errors import ModelError
 from coa.models.base import Sampling
 from coa.models.local import LocalModel
+from coa.models.price import Price
 from coa.models.scripted import ScriptedModel
 from coa.runtime import Constrain, run
 from coa.tools import Tool
@@ -23,7 +24,13 @@ LIMITS = Limits(steps=40, tool_calls=3, model_tokens=450, context_tokens=8000, s
 
 
 def runs(
-    profile: str, tools: dict[str, Tool], *, count: int = 5, limits: Limits = LIMITS, constrain: str = "auto"
+    profile: str,
+    tools: dict[str, Tool],
+    *,
+    count: int = 5,
+    limits: Limits = LIMITS,
+    constrain: str = "auto",
+    price: Price | None = None,
 ) -> list[Trajectory]:
     """All at once, each with a seed of its own."""
     model, tok = tiny_model(count)
@@ -33,7 +40,7 @@ def runs(
         settings = [Sampling(seed=seed) for seed in range(count)]
         try:
             calls = [
-                run("Who?", local, tools, profile, limits=limits, sampling=setting, constrain=constrain)
+                run("Who?", local, tools, profile, limits=limits, sampling=setting, constrain=constrain, price=price)
                 for setting in settings
             ]
             return await asyncio.gather(*calls)
@@ -78,6 +85,14 @@ def test_a_short_budget_is_kept_and_the_way_home_is_told() -> None:
         assert all(reason == made.stop for reason in marked)
         led += bool(marked)
     assert led  # half of 240 less a quarter is soon too little for a step
+
+
+@pytest.mark.parametrize("cost", [0.002, 0.004])
+def test_the_way_home_costs_no_more_than_is_left(cost: float) -> None:
+    limits = Limits(cost=cost, model_tokens=3000, context_tokens=6000)
+    for made in runs("nano", {}, limits=limits, constrain="always", price=Price(input=1, output=10)):
+        assert made.failure is None and made.usage.cost is not None and made.usage.cost <= cost
+        assert made.stop in (Stop.ANSWERED, Stop.COST)
 
 
 def test_logprobs_are_those_of_a_plain_forward_pass_and_the_kept_mass_makes_up_the_rest() -> None:
