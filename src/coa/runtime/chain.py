@@ -55,6 +55,8 @@ from coa.trajectory.types import FrozenDict
 
 ANSWER_TOKENS: Final = 512
 """Kept back for the answer when a budget runs out."""
+_UNPACED_TOKENS: Final = 64
+"""Beyond the bare minimum, on the way home of a run whose model has not ended a single call."""
 NUDGES: Final = 3
 """How often a model that ends its turn without an answer is told to go on."""
 
@@ -172,6 +174,7 @@ class Chain:
         self._state = State.begin(self._profile)
         self._usage = Usage() if price is None else Usage(cost=0.0)
         self._context_tokens = 0
+        self._writing_s = 0.0
         self._made: dict[tuple[str, str], int] = {}
         self._nudges = 0
         self._cut: _Cut | None = None
@@ -192,13 +195,18 @@ class Chain:
             self._stop = Stop.TIME
             self._take_heard()
             self._fall_back()
+            if not self._usage.model_calls:
+                self._fail(f"the model did not answer once in {self._limits.seconds:g} seconds")
         except asyncio.CancelledError:
             self._take_heard()
             raise
         except CoaError as error:
-            self._stop = Stop.FAILED
-            self._failure = Failure(site=FailureSite.MODEL, message=error.message, step=len(self._steps))
+            self._fail(error.message)
         return self.trajectory()
+
+    def _fail(self, message: str) -> None:
+        self._stop = Stop.FAILED
+        self._failure = Failure(site=FailureSite.MODEL, message=message, step=len(self._steps))
 
     def trajectory(self) -> Trajectory:
         tokenizer, steps = self._model.tokenizer, self._steps
@@ -360,6 +368,8 @@ class Chain:
         self._course = self._guide.next(self._state, ends_line=self._ends_line(), room=room, calls=calls)
         if self._course is not None or not self._guide.leads(self._state, calls=calls):
             return None  # where the rules lead nowhere the model is left to itself
+        if self._affordable() < room + 1:
+            return Stop.COST
         full = self._context_tokens + self._reserve() + room >= self._limits.context_tokens
         return Stop.CONTEXT if full else Stop.TOKENS
 
@@ -376,6 +386,13 @@ class Chain:
         assert self._guide is not None
         return max(min(ANSWER_TOKENS, self._limits.model_tokens // 4), self._guide.farthest)
 
+    def _writable(self) -> int:
+        """Tokens for which there is time at the pace so far, half of it kept back; few where there is no pace yet."""
+        if not self._usage.completion_tokens:
+            return _UNPACED_TOKENS
+        left = max(self._started + self._limits.seconds - time.monotonic(), 0.0)
+        return int(self._usage.completion_tokens / max(self._writing_s, 1e-6) * left / 2)
+
     async def _lead_home(self, reason: Stop) -> bool:
         """Let the model write the shortest legal way to the answer; False if it did not get there."""
         for _ in range(len(self._profile.agents) * 2):
@@ -383,8 +400,8 @@ class Chain:
             room = min(left, self._limits.context_tokens - self._context_tokens)
             calls = self._usage.tool_calls < self._limits.tool_calls
             assert self._guide is not None
-            steps_home, _ = self._guide.way_home(self._state, calls=calls)
-            room = int(max(min(room, self._payable(steps_home)), 0))
+            steps_home, distance = self._guide.way_home(self._state, calls=calls)
+            room = int(max(min(room, self._payable(steps_home), distance + self._writable()), 0))
             if self._cut is not None:
                 self._course = self._rest()
             else:
@@ -405,8 +422,8 @@ class Chain:
         try:
             if self._guide is not None and await self._lead_home(reason):
                 return
-        except ModelError:
-            self._fall_back()
+        except ModelError as error:
+            self._fall_back(error)
             return
         self._course = self._cut = None
         opening = ("" if self._ends_line() else "\n") + "<answer>"
@@ -416,24 +433,28 @@ class Chain:
             most = ANSWER_TOKENS if self._limits.cost is None else int(min(self._reserve(), self._payable(1)))
             room = max(min(most, self._limits.context_tokens - self._context_tokens), 16)
             generation = await self._generate(("</answer>",), room, given=opening)
-        except ModelError:
+        except ModelError as error:
             self._unwrite()
-            self._fall_back()
+            self._fall_back(error)
             return
         steps = self._take(generation, ("</answer>",), given=opening)
         if not any(step.agent == "answer" and step.text.strip() for step in steps):
             self._fall_back()
 
-    def _fall_back(self) -> None:
-        """The last suggestion as the answer, in the environment's name."""
+    def _fall_back(self, error: ModelError | None = None) -> None:
+        """The last suggestion as the answer, in the environment's name; it tells why the model gave none itself.
+
+        Where there is no suggestion either, a model that broke is a run that failed.
+        """
         texts = [
             step.text for step in self._steps if step.agent in ("suggested_answer", "answer") and step.text.strip()
         ]
         if texts and not any(step.agent == "answer" and step.text.strip() for step in self._steps):
-            step = Step(
-                agent="answer", text=texts[-1], author=Author.ENVIRONMENT, meta={"fallback": "suggested_answer"}
-            )
-            self._append(step)
+            why = {} if error is None else {"failure": error.message}
+            meta = {"fallback": "suggested_answer", **why}
+            self._append(Step(agent="answer", text=texts[-1], author=Author.ENVIRONMENT, meta=meta))
+        elif not texts and error is not None:
+            self._fail(error.message)
 
     # ---- what the model wrote, what the environment writes
 
@@ -457,6 +478,7 @@ class Chain:
         # has no ids to train on.
         heard = self._heard = _Heard(stop, given, led, self._constrained is not None and course is not None)
         on_text = None if self._listen is None else self._preview(self._listen, heard)
+        began = time.monotonic()
         try:
             if self._constrained is not None and course is not None:
                 generation = await self._constrained.generate(
@@ -467,6 +489,7 @@ class Chain:
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # answers of any shape
             raise ModelError(f"the model's answer cannot be used: {type(error).__name__}: {error}") from error
         self._heard = None
+        self._writing_s += time.monotonic() - began
         self._pay(generation.usage)
         if self._ledger is None:
             self._context_tokens = generation.usage.prompt_tokens + generation.usage.completion_tokens

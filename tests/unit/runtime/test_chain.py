@@ -220,6 +220,7 @@ def test_without_a_last_word_the_last_suggestion_is_the_answer() -> None:
     done = play([PLAN, doubtful, ModelError("gone"), ModelError("gone")], limits=Limits(steps=9))
     assert done.stop is Stop.STEPS and done.answer == "Ada"
     assert done.steps[-1].author is Author.ENVIRONMENT and done.steps[-1].meta["fallback"] == "suggested_answer"
+    assert done.steps[-1].meta["failure"] == "gone"
 
 
 def test_a_model_that_fails_ends_as_data_with_what_there_was() -> None:
@@ -235,7 +236,14 @@ def test_time_runs_out_even_while_the_model_hangs() -> None:
             await asyncio.sleep(3600)
 
     done = asyncio.run(run("Who?", Hanging([]), limits=Limits(seconds=0.1)))
-    assert done.stop is Stop.TIME and done.answer is None
+    assert done.stop is Stop.FAILED and done.answer is None
+    assert done.failure is not None and done.failure.site is FailureSite.MODEL
+    assert "did not answer once" in done.failure.message
+
+
+def test_a_model_that_breaks_at_the_end_without_a_suggestion_has_failed() -> None:
+    done = play([PLAN, ModelError("gone")], limits=Limits(steps=5))
+    assert done.stop is Stop.FAILED and done.failure is not None and done.failure.message == "gone"
 
 
 @pytest.mark.parametrize("what", ["model", "tool"])

@@ -95,6 +95,35 @@ def test_the_way_home_costs_no_more_than_is_left(cost: float) -> None:
         assert made.stop in (Stop.ANSWERED, Stop.COST)
 
 
+def test_where_the_time_ran_out_the_way_home_is_short() -> None:
+    model, tok = tiny_model(1)
+    asked: list[int] = []
+
+    class Hanging(LocalModel):
+        async def generate(self, context, *, sampling, **options):  # type: ignore[no-untyped-def, override]
+            asked.append(sampling.max_tokens)
+            if len(asked) == 1:
+                await asyncio.sleep(3600)
+            return await super().generate(context, sampling=sampling, **options)
+
+    async def go() -> None:
+        local = Hanging(model, tok, name="tiny")
+        try:
+            await run("Who?", local, {}, "nano", limits=Limits(seconds=1), constrain="always")
+        finally:
+            await local.close()
+
+    asyncio.run(go())
+    assert len(asked) > 1 and max(asked[1:]) < 150, "thousands do not fit into the tenth of the time that is kept back"
+
+
+def test_money_that_leaves_no_room_for_a_step_is_the_reason_told() -> None:
+    limits = Limits(cost=0.04, model_tokens=3000, context_tokens=6000)
+    price = Price(input=1, output=10)
+    made = runs("web", {"web_search": searching()}, count=3, limits=limits, constrain="always", price=price)
+    assert {run.stop for run in made} == {Stop.COST}
+
+
 def test_logprobs_are_those_of_a_plain_forward_pass_and_the_kept_mass_makes_up_the_rest() -> None:
     model, tok = tiny_model(6)
     [made, *_] = runs("nano", {}, count=6)
