@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from coa.errors import ModelError
 from coa.models.base import Finish, Model
@@ -242,3 +243,22 @@ def test_chat_mode_cannot_be_constrained() -> None:
 
     with pytest.raises(ModelError, match="takes no grammar"):
         with_server(server, held, mode=Mode.CHAT)
+
+
+@pytest.mark.parametrize("code", [404, 405])
+def test_a_chat_server_that_lists_no_models_serves_the_one_that_is_named(code: int) -> None:
+    class Unlisted(FakeServer):
+        async def models(self, request: web.Request) -> web.Response:
+            return web.Response(status=code)
+
+    async def go() -> Trajectory:
+        async with Unlisted(two_turns, owner="somebody").running() as url:
+            with pytest.raises(ModelError, match=str(code)):
+                await connect(url)
+            model = await connect(url, "tiny")
+            try:
+                return await ask(model)
+            finally:
+                await model.close()
+
+    assert asyncio.run(go()).stop is Stop.ANSWERED

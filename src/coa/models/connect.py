@@ -12,7 +12,7 @@ from coa.models.base import Model
 from coa.models.chat import Abilities, ChatModel
 from coa.models.completions import CompletionsModel
 from coa.models.dialects import Dialect
-from coa.models.http import Patience, Transport
+from coa.models.http import Patience, Refused, Transport
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,12 @@ async def connect(
 
 
 async def _connect(transport: Transport, name: str | None, mode: Mode, tokenizer: str | TextTokenizer | None) -> Model:
-    listed = await _models(transport)
+    try:
+        listed = await _models(transport)
+    except Refused as error:
+        if name is None or mode is Mode.TOKENS or error.status not in (404, 405):
+            raise
+        listed = []  # a chat server need not list its models, and this one was named
     names = [str(row.get("id")) for row in listed]
     if name is None:
         if len(names) != 1:

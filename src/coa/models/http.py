@@ -46,6 +46,8 @@ class _Transient(Exception):
 class Refused(ModelError):
     """The server understood and said no; asking again would not help."""
 
+    status: int | None = None
+
 
 class Transport:
     """Talks JSON to one server. Opened by the first request, in the event loop that makes it."""
@@ -158,7 +160,9 @@ def _refusal(response: aiohttp.ClientResponse, content: bytes) -> Exception:
     if response.status in _TRANSIENT:
         return _Transient(reason, _seconds(response.headers.get("Retry-After")))
     cure = "set the key that the server wants (--api-key-env NAME)" if response.status in (401, 403) else None
-    return Refused(f"{response.url} refuses: {reason}", cure=cure)
+    refused = Refused(f"{response.url} refuses: {reason}", cure=cure)
+    refused.status = response.status
+    return refused
 
 
 def _message(content: bytes) -> str:
