@@ -175,6 +175,10 @@ EARLY = {
     "row of a question": (["q", "--prompt", "row"], 2, "--prompt row takes the prompts of --tasks"),
     "budget": (["q", "--budget", "minutes=3"], 2, "--budget minutes"),
     "parquet": (["q", "--out", "x.parquet"], 2, "coa export makes Parquet"),
+    "constrain": (["q", "--constrain", "maybe"], 2, "--constrain is one of auto, always, never"),
+    "samples": (["q", "--samples", "3"], 2, "--samples and --retry-failed are for --tasks"),
+    "retry": (["q", "--retry-failed"], 2, "--samples and --retry-failed are for --tasks"),
+    "cache file": (["q", "--cache-file", "x.db"], 2, "--cache-file needs --cache"),
     "no task": (["--tasks", "empty.jsonl", "--json"], 1, "holds no task"),
 }  # fmt: skip
 
