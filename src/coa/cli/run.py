@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from itertools import islice
@@ -103,6 +103,12 @@ def run(
         raise typer.BadParameter("--best-of is for one question; with --tasks, --samples makes several attempts")
     if tasks is not None and out is None and not as_json:
         raise typer.BadParameter("--tasks needs --out to keep the runs in, or --json to print them")
+    if tasks is None and (samples > 1 or retry_failed):
+        raise typer.BadParameter(
+            "--samples and --retry-failed are for --tasks; --best-of tries a question several times"
+        )
+    if cache_file is not None and cache == "off":
+        raise typer.BadParameter("--cache-file needs --cache record or --cache replay")
     how, talk = _one_of(Select, select, "--select"), _one_of(Mode, mode, "--mode")
     held, keeping = _one_of(Constrain, constrain, "--constrain"), _one_of(CacheMode, cache, "--cache")
     chosen = load_profile(profile)
@@ -110,7 +116,10 @@ def run(
     limits, given = _limits(chosen, budget or []), _tasks(question, tasks, limit, file or [])
     if keeping is not CacheMode.REPLAY:  # which opens no file
         check_files(given, tool or [], named_by_hand=tasks is None)
-    wanted = (*chosen.tools, *(["read_file"] if any(task.files for task in given) else []))
+    used = _profiles(chosen, given)
+    files = ["read_file"] if any(task.files for task in given) else []
+    wanted = tuple(dict.fromkeys([*(tag for one in used for tag in one.tools), *files]))
+    tags = tuple(dict.fromkeys(tag for one in used for tag in one.tags))
     prompting = _prompting(_one_of(Prompts, prompt, "--prompt"), prompt_file, given, tasks)
     sampling = Sampling(temperature, top_p, top_k, seed=seed)
     kept = _file(out) if out is not None else None
@@ -120,9 +129,7 @@ def run(
     async def go() -> int:
         async with AsyncExitStack() as stack:
             box = await stack.enter_async_context(
-                open_cached_tools(
-                    tool or [], wanted=wanted, mode=keeping, file=cache_file, mcp=mcp or [], tags=chosen.tags
-                )
+                open_cached_tools(tool or [], wanted=wanted, mode=keeping, file=cache_file, mcp=mcp or [], tags=tags)
             )
             tell_absent(box.absent)
             at_once = concurrency if tasks is not None else best_of
@@ -163,14 +170,14 @@ def run(
         raise typer.Exit(code)
 
 
-Choice = TypeVar("Choice")
+Choice = TypeVar("Choice", bound=StrEnum)
 
 
-def _one_of(kind: Callable[[str], Choice], text: str, option: str) -> Choice:
+def _one_of(kind: type[Choice], text: str, option: str) -> Choice:
     try:
         return kind(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{option}: {error}") from error
+        raise typer.BadParameter(f"{option} is one of {', '.join(kind)}, not {text!r}") from error
 
 
 def _tasks(question: str | None, file: Path | None, limit: int | None, attached: Sequence[str]) -> list[Task]:
@@ -188,6 +195,20 @@ def _tasks(question: str | None, file: Path | None, limit: int | None, attached:
     found = list(islice(read_tasks(file), limit))
     if not found:
         raise StoreError(f"{file} holds no task")
+    return found
+
+
+def _profiles(chosen: Profile, tasks: Sequence[Task]) -> list[Profile]:
+    """All that the tasks use. One that cannot be read is left to the rows that name it: they fail, the others run."""
+    from coa.errors import CoaError
+    from coa.trajectory import load_profile
+
+    found = []
+    for name in dict.fromkeys(task.profile for task in tasks):
+        try:
+            found.append(load_profile(name) if name else chosen)
+        except CoaError:
+            continue
     return found
 
 
