@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GemmaConfig, GemmaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
@@ -125,6 +125,7 @@ def test_a_head_that_is_not_a_plain_product_is_refused() -> None:
         check(model)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=30), st.integers(100, 300))
 def test_every_sample_is_in_one_row_and_rows_hold_what_they_may(lengths: list[int], row_tokens: int) -> None:
     rows = balanced(lengths, rows_needed(lengths, row_tokens))
