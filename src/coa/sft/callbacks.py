@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -129,21 +130,27 @@ class EarlyStop(TrainerCallback):
 
 
 class Interruption(TrainerCallback):
-    """Ctrl-C and SIGTERM: finish the update, save, stop. A second one stops at once."""
+    """Ctrl-C and SIGTERM: finish the update, save, stop. A second one stops at once.
 
-    def __init__(self) -> None:
+    Several processes would not hear it at the same update, so there the signal does what it always does; the last
+    checkpoint is what remains.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
         self.asked = False
+        self._tell = tell
+        self._before: dict[signal.Signals, Any] = {}
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if args.world_size > 1 or threading.current_thread() is not threading.main_thread():
+            return
         for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                self._before = signal.signal(number, self._ask)
-            except ValueError:  # not in the main thread; then it is for the caller to stop us
-                return
+            self._before[number] = signal.signal(number, self._ask)
 
-    def _ask(self, number: int, _: object) -> None:
+    def _ask(self, *_: object) -> None:
         self.asked = True
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+        self._restore()
+        self._tell("asked to stop: this update is finished and saved first; once more stops at once")
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.asked and state.global_step < state.max_steps:
@@ -151,8 +158,9 @@ class Interruption(TrainerCallback):
             control.should_training_stop = True
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
-            try:
-                signal.signal(number, usual)
-            except ValueError:
-                return
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}

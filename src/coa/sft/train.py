@@ -106,7 +106,7 @@ def train(
     agent_eval = _agent_eval(config, loaded, tokenizer, tools or {}, out, say, everyone)
     looks = (config.eval_every or max(len(plan.updates) // 10, 1)) if len(held_out) or agent_eval else 0
     last = checkpoint.latest(out)
-    interruption = Interruption()
+    interruption = Interruption(say)
     trainer = RowTrainer(
         trained,
         arguments(
