@@ -23,8 +23,8 @@ FILES = {
 COMMIT = "0" * 40
 _ROW = {"instruction": "Use tools.", "input": "Who?", "output": "<think>hm</think><web_search>x</web_search>"}
 DATA_SET = {
-    "/api/datasets/lab/afm/revision/main": json.dumps(
-        {"id": "lab/afm", "sha": COMMIT, "siblings": [{"rfilename": "README.md"}, {"rfilename": "data.json"}]}
+    "/api/datasets/lab/afm/tree/main": json.dumps(
+        [{"type": "file", "oid": "1", "size": 9, "path": path} for path in ("README.md", "data.json")]
     ).encode(),
     "/datasets/lab/afm/resolve/main/data.json": json.dumps([_ROW] * 3).encode(),
 }
@@ -39,7 +39,7 @@ class Hub(BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         prefix, name = self.path.rsplit("/", 1)
-        content = FILES.get(name) if prefix == "/lab/tiny/resolve/main" else DATA_SET.get(self.path)
+        content = FILES.get(name) if prefix == "/lab/tiny/resolve/main" else DATA_SET.get(self.path.split("?")[0])
         if content is None:
             known = prefix.startswith("/lab/tiny")
             self.send_response(404)
