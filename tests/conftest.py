@@ -1,6 +1,13 @@
-"""For all tests: what takes long on a busy machine is not wrong."""
+"""For all tests: what takes long on a busy machine is not wrong, and a suite that passed once passes again.
+
+Property tests draw the same examples each time, so that a change is judged by itself. `make test-slow` draws new ones
+(`HYPOTHESIS_PROFILE=explore`); what it finds becomes an `@example` or a test of its own.
+"""
+
+import os
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("coa", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("coa")
+settings.register_profile("coa", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "coa"))

@@ -54,6 +54,14 @@ def test_a_file_cut_anywhere_or_with_bytes_changed_is_never_an_exception(
     read(path)
 
 
+@pytest.mark.parametrize("content", [b"", b" \n", b"\x1e", b",\n", b"\xef\xbb\xbf"])
+def test_a_file_of_nothing_but_separators_gives_its_reason(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "log.json"
+    path.write_bytes(content)
+    (only,) = read(path)
+    assert isinstance(only, Skipped)
+
+
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 @quick
 @given(data=st.data())

@@ -92,6 +92,8 @@ def _documents(path: Path) -> Iterator[tuple[str, Any]]:
                 yield from rest
             return
         yield f"document {number}", value
+    if number == 0:
+        yield "", Bad("", "the file holds no JSON, only separators")
 
 
 def _by_line(text: str) -> list[tuple[str, Any]]:
