@@ -522,3 +522,41 @@ def test_without_isolation_it_refuses_unless_told() -> None:
         await sandbox.close()
 
     asyncio.run(go())
+
+
+def test_runs_of_different_limits_take_turns_and_each_has_its_own() -> None:
+    """One process waits ahead with the limits of the run before; a run of others must not get them."""
+    code = (
+        "import resource, shutil; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], shutil.disk_usage('/tmp').total)"
+    )
+
+    async def body(sandbox: Sandbox) -> None:
+        small, large = Limits(open_files=9, disk_mb=8), Limits(open_files=200, disk_mb=16)
+        for limits in (small, large, large, small, small):
+            result = await sandbox.run(code, limits=limits)
+            assert result.text == f"{limits.open_files} {limits.disk_mb << 20}\n", result
+
+    with_sandbox(body)
+
+
+def test_a_process_that_died_while_it_waited_ahead_is_replaced() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        assert isinstance(sandbox, WarmSandbox)
+        assert (await sandbox.run("print(1)")).ok
+        process = sandbox._plain._process
+        assert process is not None
+        for _ in range(100):  # it is forked after the run was told to be over
+            family = _descendants(process.pid)
+            waiting = [pid for pid in family if _descendants(pid) == [pid] and "inside" in _command(pid)]
+            if waiting:
+                break
+            await asyncio.sleep(0.02)
+        assert len(waiting) == 1
+        os.kill(waiting[0], signal.SIGKILL)
+        assert (await sandbox.run("print(2)")).text == "2\n"
+
+    with_sandbox(body)
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()

@@ -50,30 +50,39 @@ class Locks:
     own_resident_bytes: int
 
 
-@dataclass(frozen=True)
-class Order:
-    """One run: its limits, and descriptors of the job, of the conversation with the supervisor, and of the streams."""
+def stand_by(limits: dict[str, Any], given: int, locks: Locks) -> NoReturn:
+    """In a forked warm interpreter: put up the walls, then wait at the socket `given` for a run to do.
 
-    limits: dict[str, Any]
-    job: int
-    control: int
-    stdin: int
-    stdout: int
-    stderr: int
-
-
-def run(order: Order, locks: Locks) -> NoReturn:
-    """In a forked warm interpreter."""
+    What comes is the run's own limits and five descriptors: the job, the conversation with the supervisor, the streams.
+    """
     os.setsid()
-    for place, handle in enumerate((order.stdin, order.stdout, order.stderr)):
-        os.dup2(handle, place)
-    job_handle, control_handle = 3, 4
-    os.dup2(order.job, 100)
-    os.dup2(order.control, 101)
-    os.dup2(100, job_handle, inheritable=False)
-    os.dup2(101, control_handle, inheritable=False)
-    os.closerange(5, 4096)
-    obey(job_handle, socket.socket(fileno=control_handle), lambda: _wall_in(order.limits, locks))
+    os.dup2(given, 3, inheritable=False)
+    os.closerange(4, 4096)
+    trouble = ""
+    try:
+        _wall_in({**limits, "cpu_s": 0, "open_files": max(limits["open_files"], 16)}, locks)
+    except OSError as error:
+        trouble = str(error)
+    with socket.socket(fileno=3) as source:
+        data, handles, _, _ = socket.recv_fds(source, 1 << 16, 8)
+        if not data:
+            os._exit(0)
+        own = json.loads(data)
+        job, control, *streams = handles
+        for place, handle in enumerate(streams):
+            os.dup2(handle, place)
+        os.dup2(job, source.detach(), inheritable=False)
+    os.dup2(control, 4, inheritable=False)
+    os.closerange(5, 16)
+    talk = socket.socket(fileno=4)
+    if trouble:
+        _refuse(talk, trouble)
+    obey(3, talk, lambda: _limit_run(own))
+
+
+def _refuse(control: socket.socket, reason: str) -> NoReturn:
+    control.send(json.dumps({"event": "failed", "reason": reason}).encode())
+    os._exit(1)
 
 
 def obey(job_handle: int, control: socket.socket, wall_in: Callable[[], None], result: int = -1) -> NoReturn:
@@ -84,8 +93,7 @@ def obey(job_handle: int, control: socket.socket, wall_in: Callable[[], None], r
         wall_in()
         _write_files(job)
     except OSError as error:
-        control.send(json.dumps({"event": "failed", "reason": str(error)}).encode())
-        os._exit(1)
+        _refuse(control, str(error))
     for name in _OUR_MODULES:
         sys.modules.pop(name, None)
     sys.path.insert(0, os.getcwd())
@@ -151,6 +159,15 @@ def _limit(limits: dict[str, Any], locks: Locks) -> None:
         except (OSError, ValueError):
             if kind not in _OFTEN_ABSENT:
                 raise
+    if limits["cpu_s"]:
+        _limit_cpu(limits["cpu_s"])
+
+
+def _limit_run(limits: dict[str, Any]) -> None:
+    """What is known only when the run comes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = min(limits["open_files"], hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if limits["cpu_s"]:
         _limit_cpu(limits["cpu_s"])
 
@@ -319,34 +336,51 @@ def _run_program(job: dict[str, Any], control: socket.socket) -> NoReturn:
     names = _fresh_main()
     exec(job["prelude"], names)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # the tests must not read or write this process
+    spare = _Spare(control, code, names)
     control.send(b'{"event": "ready"}')
     while True:
         data, handles, _, _ = socket.recv_fds(control, 1 << 16, 8)
         if not data:
             os._exit(0)
-        test = json.loads(data)
-        child = os.fork()
-        if child == 0:
-            control.close()
-            syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
-            _run_test(test, handles, code, names)
+        spare.give(data, handles)
         for handle in handles:
             os.close(handle)
-        _, status, spent = os.wait4(child, 0)
+        _, status, spent = os.wait4(spare.process, 0)
         clean = _sweep(job)
-        control.send(
-            json.dumps(
-                {
-                    "event": "tested",
-                    "status": status,
-                    "cpu_s": spent.ru_utime + spent.ru_stime,
-                    "peak_bytes": spent.ru_maxrss * 1024,
-                    "clean": clean,
-                }
-            ).encode()
-        )
+        tested = {
+            "event": "tested",
+            "status": status,
+            "cpu_s": spent.ru_utime + spent.ru_stime,
+            "peak_bytes": spent.ru_maxrss * 1024,
+            "clean": clean,
+        }
+        control.send(json.dumps(tested).encode())
         if not clean:
             os._exit(0)  # the next test gets a new cell
+        # After the sweep, so that no test ever ran beside it, and while the supervisor reads what the last one did.
+        spare = _Spare(control, code, names)
+
+
+class _Spare:
+    """A process that is forked already when the next test comes in."""
+
+    def __init__(self, control: socket.socket, code: types.CodeType, names: dict[str, Any]) -> None:
+        self._to, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.process = os.fork()
+        if self.process == 0:
+            control.close()
+            self._to.close()
+            data, handles, _, _ = socket.recv_fds(given, 1 << 16, 8)
+            if not data:
+                os._exit(0)
+            given.close()
+            syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
+            _run_test(json.loads(data), handles, code, names)
+        given.close()
+
+    def give(self, data: bytes, handles: list[int]) -> None:
+        socket.send_fds(self._to, [data], handles)
+        self._to.close()
 
 
 def _run_test(test: dict[str, Any], handles: list[int], code: types.CodeType, names: dict[str, Any]) -> NoReturn:

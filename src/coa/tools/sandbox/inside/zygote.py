@@ -1,5 +1,8 @@
 """A warm interpreter that forks once per run, and the outside watch over each run: wall time, CPU, memory.
 
+One process is always forked and walled in ahead, with the limits of the last run: if the next run has the same ones,
+it starts at once.
+
 It never looks at what it is asked to run. Code, input and results travel in descriptors that only the forked process
 reads, so that nothing of one run is in the memory of the next.
 """
@@ -25,6 +28,21 @@ from .usage import PAGE, memory_of, usage
 
 TICK_S = 0.02
 MSG_CMSG_CLOEXEC = 0x40000000
+Forked = tuple[dict[str, Any], int]
+"""What a forked process needs: the limits to wall itself in with, and the socket to wait at."""
+
+
+@dataclass
+class Ahead:
+    """A process behind its walls that waits for a run."""
+
+    limits: dict[str, Any]
+    init: int
+    process: int
+    to: socket.socket
+
+    def suits(self, limits: dict[str, Any]) -> bool:
+        return all(limits[name] == self.limits[name] for name in ("memory_bytes", "disk_bytes", "processes"))
 
 
 @dataclass
@@ -76,10 +94,10 @@ def main(descriptor: int) -> None:
             }
         ).encode()
     )
-    order = _Watch(channel, setup["init"], locks).serve()
-    if order is None:
+    forked = _Watch(channel, setup["init"], locks).serve()
+    if forked is None:
         os._exit(0)
-    cell.run(order, locks)  # in a forked process; does not return
+    cell.stand_by(*forked, locks)  # in a forked process; does not return
 
 
 def _load(name: str) -> bool:
@@ -117,67 +135,107 @@ class _Watch:
         self.locks = locks
         self.own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY)
         self.runs: dict[int, Watched] = {}
+        self.ahead: Ahead | None = None
         self.selector = selectors.DefaultSelector()
         self.selector.register(channel, selectors.EVENT_READ)
 
-    def serve(self) -> cell.Order | None:
-        """Fork for every order; returns the order in the forked process, and None when the supervisor is gone."""
+    def serve(self) -> Forked | None:
+        """Start a run for every order. Returns in each forked process, and with None when the supervisor is gone."""
         while True:
             for key, _ in self.selector.select(TICK_S if self.runs else None):
+                forked = None
                 if key.fileobj is self.channel:
                     data, handles, _, _ = socket.recv_fds(self.channel, 1 << 16, 8, MSG_CMSG_CLOEXEC)
                     if not data:
                         return None
                     message = json.loads(data)
                     if message["do"] == "run":
-                        order = self._start(message, handles)
-                        if order is not None:
-                            return order
+                        forked = self._start(message, handles)
                     elif message["number"] in self.runs:
                         self._kill(self.runs[message["number"]], message["reason"])
-                else:
-                    self._ended(key.data, int(key.fd))
+                elif (limits := self._ended(key.data, int(key.fd))) is not None and self.ahead is None:
+                    with contextlib.suppress(OSError):  # the next order tries again, and tells
+                        forked = self._fork(limits)
+                if forked is not None:
+                    return forked
             if self.runs:
                 self._look()
 
-    def _start(self, message: dict[str, Any], handles: list[int]) -> cell.Order | None:
-        init = process = -1
-        trouble = None
+    def _fork(self, limits: dict[str, Any]) -> Forked | None:
+        """One process ahead."""
+        init = -1
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             syscalls.unshare(syscalls.CLONE_NEWPID)  # for the next children: first init, then the run
             init = os.posix_spawn(self.init, tiny_init.arguments(), {})
             process = os.fork()
-        except OSError as error:
-            trouble = error
+        except OSError:
+            theirs.close()
+            ours.close()
+            syscalls.setns(self.own_namespace, syscalls.CLONE_NEWPID)
+            if init > 0:
+                _end(init)
+            raise
         if process == 0:
             # Closed here, or the garbage collector would later close whatever has their numbers by then.
             self.selector.close()
             self.channel.close()
-            return cell.Order(message["limits"], *handles)
+            ours.close()
+            return limits, theirs.detach()
         syscalls.setns(self.own_namespace, syscalls.CLONE_NEWPID)
-        for handle in handles:
-            os.close(handle)
-        if trouble is not None:
-            if init > 0:
-                os.kill(init, signal.SIGKILL)
-                os.waitpid(init, 0)
-            self._tell({"event": "done", "number": message["number"], "error": str(trouble)})
+        theirs.close()
+        self.ahead = Ahead(limits, init, process, ours)
+        return None
+
+    def _start(self, message: dict[str, Any], handles: list[int]) -> Forked | None:
+        limits = message["limits"]
+        try:
+            if self.ahead is not None and not self.ahead.suits(limits):
+                self._drop()
+            if self.ahead is None and (forked := self._fork(limits)) is not None:
+                return forked
+            assert self.ahead is not None
+            own = json.dumps({name: limits[name] for name in ("cpu_s", "open_files")}).encode()
+            try:
+                socket.send_fds(self.ahead.to, [own], handles)
+            except OSError:  # it died while it waited
+                self._drop()
+                if (forked := self._fork(limits)) is not None:
+                    return forked
+                socket.send_fds(self.ahead.to, [own], handles)
+        except OSError as error:
+            self._tell({"event": "done", "number": message["number"], "error": str(error)})
             return None
+        finally:
+            for handle in handles:
+                os.close(handle)
+        ahead, self.ahead = self.ahead, None
+        ahead.to.close()
         run = Watched(
             number=message["number"],
-            init=init,
-            process=process,
-            limits=message["limits"],
+            init=ahead.init,
+            process=ahead.process,
+            limits=limits,
             started=time.monotonic(),
-            init_handle=os.pidfd_open(init),
-            process_handle=os.pidfd_open(process),
+            init_handle=os.pidfd_open(ahead.init),
+            process_handle=os.pidfd_open(ahead.process),
         )
         self.runs[run.number] = run
         self.selector.register(run.process_handle, selectors.EVENT_READ, run)
         return None
 
-    def _ended(self, run: Watched, handle: int) -> None:
-        """First the process that ran the code, then its init, with which everything else in there dies."""
+    def _drop(self) -> None:
+        """Of other limits than the next run's, or dead."""
+        assert self.ahead is not None
+        ahead, self.ahead = self.ahead, None
+        ahead.to.close()
+        _end(ahead.init, ahead.process)
+
+    def _ended(self, run: Watched, handle: int) -> dict[str, Any] | None:
+        """First the process that ran the code, then its init, with which everything else in there dies.
+
+        The run's limits, when it is over.
+        """
         self.selector.unregister(handle)
         os.close(handle)
         if handle == run.process_handle:
@@ -187,7 +245,7 @@ class _Watch:
             run.peak_bytes = max(run.peak_bytes, spent.ru_maxrss * 1024 - self.locks.own_resident_bytes)
             signal.pidfd_send_signal(run.init_handle, signal.SIGKILL)
             self.selector.register(run.init_handle, selectors.EVENT_READ, run)
-            return
+            return None
         os.waitpid(run.init, 0)
         del self.runs[run.number]
         self._tell(
@@ -201,6 +259,7 @@ class _Watch:
                 "peak_bytes": run.peak_bytes,
             }
         )
+        return run.limits
 
     def _kill(self, run: Watched, reason: str) -> None:
         run.reason = run.reason or reason
@@ -227,3 +286,11 @@ class _Watch:
             self.channel.send(json.dumps(message).encode())
         except OSError:
             os._exit(1)  # nobody is there to hear; everything inside dies with this process
+
+
+def _end(init: int, process: int | None = None) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(init, signal.SIGKILL)
+    if process is not None:
+        os.waitpid(process, 0)  # first: an init goes only when all that it is init of are gone
+    os.waitpid(init, 0)
