@@ -346,6 +346,8 @@ def test_memory_cannot_be_hidden_outside_of_processes() -> None:
         for code in (
             "import os\nos.memfd_create('x')",
             "import ctypes\nlibc = ctypes.CDLL(None)\nif libc.shmget(0, 1 << 20, 0o1600) < 0: raise OSError",
+            "import mmap\nmmap.mmap(-1, 1 << 20)",
+            "import mmap\nmmap.mmap(open('/dev/zero', 'rb').fileno(), 1 << 20, prot=mmap.PROT_READ)",
         ):
             assert (await sandbox.run(code)).verdict is Verdict.RE
         children = (

@@ -13,7 +13,7 @@ from typing import Final
 from coa.tools.sandbox.base import MB, Limits
 from coa.tools.sandbox.interpreter import HOME, WORK, Interpreter
 
-_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_DEVICES: Final = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 _MOST_FILES: Final = 16 << 10
 
 

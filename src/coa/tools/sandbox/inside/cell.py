@@ -133,7 +133,7 @@ def lock(limits: dict[str, Any], locks: Locks) -> None:
     syscalls.drop_capabilities()
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or /proc/self/fd could not be listed, which subprocess does
     if locks.landlock:
-        landlock.restrict((*locks.writable, "/dev/null", "/dev/zero", "/dev/full"), known=locks.landlock)
+        landlock.restrict((*locks.writable, "/dev/null", "/dev/full"), known=locks.landlock)
     if locks.seccomp:
         seccomp.install(locks.seccomp)
 

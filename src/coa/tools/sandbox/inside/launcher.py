@@ -19,7 +19,8 @@ from .tiny_init import write_init
 
 ROOT = "/tmp"  # only the place where the new root is put together, in a mount namespace that nobody else sees
 NOBODY = 65534
-DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICES = ("null", "full", "random", "urandom")
+"""Not /dev/zero: a shared mapping of it is memory that belongs to no process, so that nobody could count it."""
 STACK_BYTES = 64 << 20
 """Room for deep recursion; the layout of a process leaves it free only if it is asked for before exec."""
 
@@ -92,7 +93,7 @@ def map_user(inside: int, uid: int, gid: int, process: str = "/proc/self") -> No
 
 
 def build_root(plan: dict[str, Any]) -> None:
-    """The new /: binds and files of the plan, five devices, a /proc of its own, empty places for each run's mounts."""
+    """The new /: binds and files of the plan, four devices, a /proc of its own, empty places for each run's mounts."""
     syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
     # What is to be bound is opened first: the new root may cover it.
     sources = [(os.open(source, os.O_PATH), target) for source, target in plan["binds"]]
