@@ -7,7 +7,6 @@ runs out, the run is led to an answer; the words with which it is led are the en
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from coa.errors import CoaError, ModelError
 from coa.models.base import Context, Finish, Generation, Model, Sampling, first_stop
 from coa.models.price import Price
 from coa.runtime import wording
+from coa.runtime.budget import Budget
 from coa.runtime.guide import Constrain, Course, Guide, constrained, mark
 from coa.tools import Observation, Tool, ToolContext, call_tool
 from coa.trajectory import (
@@ -53,10 +53,6 @@ from coa.trajectory.profile import describe_added, with_tool
 from coa.trajectory.shapes import read
 from coa.trajectory.types import FrozenDict
 
-ANSWER_TOKENS: Final = 512
-"""Kept back for the answer when a budget runs out."""
-_UNPACED_TOKENS: Final = 64
-"""Beyond the bare minimum, on the way home of a run whose model has not ended a single call."""
 NUDGES: Final = 3
 """How often a model that ends its turn without an answer is told to go on."""
 
@@ -158,45 +154,39 @@ class Chain:
         self._profile = _knowing(known, self._tools)
         self._added = describe_added(known, self._profile)
         self._sampling = sampling or Sampling()
-        self._limits = limits or self._profile.limits
-        refuse_unpriced(self._limits, price)
-        self._price = price
         self._messages = tuple(prompt or self._profile.messages(self._task))
         self._sample = sample
         self._listen = listen
         self._stops = _stops(self._profile)
         self._constrained = constrained(model, Constrain(constrain))
         self._guide = Guide(self._profile, self._tools) if self._constrained is not None else None
+        self._budget = Budget(limits or self._profile.limits, price, self._guide)
         self._course: Course | None = None
         self._ledger = Ledger(model.tokenizer) if model.tokenizer is not None else None
         self._steps: list[Step] = []
         self._text: list[tuple[Author, str]] = []
         self._state = State.begin(self._profile)
-        self._usage = Usage() if price is None else Usage(cost=0.0)
-        self._context_tokens = 0
-        self._writing_s = 0.0
         self._made: dict[tuple[str, str], int] = {}
         self._nudges = 0
         self._cut: _Cut | None = None
         self._heard: _Heard | None = None
         self._stop = Stop.INTERRUPTED
         self._failure: Failure | None = None
-        self._started = time.monotonic()
         self.doing = "starting"
         """What it waits for, for whoever asks why it takes so long."""
 
     async def run(self) -> Trajectory:
-        self._started = time.monotonic()
+        self._budget.start()
         try:
-            async with asyncio.timeout(self._limits.seconds):
+            async with asyncio.timeout(self._budget.limits.seconds):
                 self._open()
                 await self._go_on()
         except TimeoutError:
             self._stop = Stop.TIME
             self._take_heard()
             self._fall_back()
-            if not self._usage.model_calls:
-                self._fail(f"the model did not answer once in {self._limits.seconds:g} seconds")
+            if not self._budget.usage.model_calls:
+                self._fail(f"the model did not answer once in {self._budget.limits.seconds:g} seconds")
         except asyncio.CancelledError:
             self._take_heard()
             raise
@@ -218,7 +208,7 @@ class Chain:
             steps=tuple(steps),
             stop=self._stop,
             failure=self._failure,
-            usage=self._usage.model_copy(update={"seconds": time.monotonic() - self._started}),
+            usage=self._budget.total,
             prompt=self._messages,
             tokenizer=tokenizer.fingerprint if tokenizer is not None else None,
             sample=self._sample,
@@ -229,11 +219,11 @@ class Chain:
 
     def _open(self) -> None:
         if self._ledger is not None:
-            self._context_tokens = len(self._ledger.open(self._messages).ids)
+            self._budget.context_tokens = len(self._ledger.open(self._messages).ids)
 
     async def _go_on(self) -> None:
         while True:
-            spent = self._spent()
+            spent = self._budget.spent(len(self._steps))
             if spent is None and self._guide is not None:
                 spent = self._plot()
             if spent is not None:
@@ -241,8 +231,8 @@ class Chain:
                 return
             stops = self._stops if self._course is None else self._course.stop
             try:
-                async with asyncio.timeout(self._seconds_left()):
-                    generation = await self._generate(stops, self._room())
+                async with asyncio.timeout(self._budget.seconds_left):
+                    generation = await self._generate(stops, self._budget.room)
             except TimeoutError:  # there is still time for an answer
                 self._take_heard()
                 await self._conclude(Stop.TIME)
@@ -265,7 +255,7 @@ class Chain:
             return Stop.ANSWERED
         if agent is not None and agent.kind is Kind.TOOL:
             assert last is not None
-            if self._usage.tool_calls >= self._limits.tool_calls:
+            if not self._budget.calls_left:
                 return Stop.TOOL_CALLS
             self._observe(await self._call(last))
             return None
@@ -294,7 +284,7 @@ class Chain:
             return Observation(wording.repeated(self._made[key]), ok=False, meta={"error": "repeated"})
         self._made[key] = len(self._steps)
         self._tell(Called(step.agent, reading.arguments))
-        self._usage = self._usage + Usage(tool_calls=1)
+        self._budget.pay(Usage(tool_calls=1))
         self.doing = f"waiting for the tool {step.agent}"
         thoughts = (s.text for s in reversed(self._steps) if s.agent == self._profile.thought)
         started = time.monotonic()
@@ -302,59 +292,12 @@ class Chain:
             tool,
             reading.arguments,
             ToolContext(self._task, next(thoughts, "")),
-            max_characters=self._limits.observation_characters,
-            timeout_s=max(round(self._seconds_left(), 1), 0.0),  # the model may read it
+            max_characters=self._budget.limits.observation_characters,
+            timeout_s=max(round(self._budget.seconds_left, 1), 0.0),  # the model may read it
         )
         return Observation(answer.text, answer.ok, {**answer.meta, "seconds": time.monotonic() - started})
 
-    # ---- budgets
-
-    def _spent(self) -> Stop | None:
-        limits = self._limits
-        if len(self._steps) >= limits.steps:
-            return Stop.STEPS
-        if self._usage.completion_tokens >= limits.model_tokens:
-            return Stop.TOKENS
-        if self._context_tokens + self._reserve() >= limits.context_tokens:
-            return Stop.CONTEXT
-        if self._affordable() <= 0:
-            return Stop.COST
-        if self._seconds_left() <= 0:
-            return Stop.TIME
-        return None
-
-    def _seconds_left(self) -> float:
-        """Until it is time to answer; a tenth of the whole is kept for that."""
-        return self._started + 0.9 * self._limits.seconds - time.monotonic()
-
-    def _room(self) -> int:
-        context = self._limits.context_tokens - self._reserve() - self._context_tokens
-        tokens = min(self._limits.model_tokens - self._usage.completion_tokens, context)
-        return max(int(min(tokens, self._affordable())), 1)
-
-    def _affordable(self) -> float:
-        """How many tokens the next call may write so that there is still money for the answer.
-
-        Reckoned as if nothing came from the server's cache. Only what a tool answers can take a run past its limit,
-        because the answer is then written after reading it.
-        """
-        limit, price = self._limits.cost, self._price
-        if limit is None or price is None:
-            return math.inf
-        calls = self._guide.most_steps if self._guide is not None else 1  # that the answer takes
-        answer = price.cost(calls * self._context_tokens, self._reserve())
-        left = limit - (self._usage.cost or 0.0) - answer - price.cost(self._context_tokens)
-        each = price.cost(calls, 1)  # written once, and read again when the answer is due
-        return left / each if each else math.inf
-
-    def _payable(self, calls: int) -> float:
-        """How many tokens the rest of the money pays for, written in so many calls, nothing kept back."""
-        limit, price = self._limits.cost, self._price
-        if limit is None or price is None:
-            return math.inf
-        left = limit - (self._usage.cost or 0.0) - price.cost(calls * self._context_tokens)
-        each = price.cost(calls - 1, 1)
-        return left / each if each else math.inf
+    # ---- held to the protocol
 
     def _plot(self) -> Stop | None:
         """Decide what the next step may be; a reason to stop if there is no room for one."""
@@ -362,16 +305,12 @@ class Chain:
         if self._cut is not None:
             self._course = self._rest()
             return None
-        room = min(self._room(), self._limits.model_tokens - self._usage.completion_tokens - self._share())
-        calls = self._usage.tool_calls < self._limits.tool_calls
-        room = min(room, 2 * self._sampling.max_tokens)
+        calls = self._budget.calls_left
+        room = min(self._budget.held_room, 2 * self._sampling.max_tokens)
         self._course = self._guide.next(self._state, ends_line=self._ends_line(), room=room, calls=calls)
         if self._course is not None or not self._guide.leads(self._state, calls=calls):
             return None  # where the rules lead nowhere the model is left to itself
-        if self._affordable() < room + 1:
-            return Stop.COST
-        full = self._context_tokens + self._reserve() + room >= self._limits.context_tokens
-        return Stop.CONTEXT if full else Stop.TOKENS
+        return self._budget.scarcest(room)
 
     def _rest(self) -> Course | None:
         """What is left of a step that the token limit cut: end it as soon as possible."""
@@ -381,27 +320,12 @@ class Chain:
             return None
         return Course(rest.closing(), course.whole, rest.distance, course.stop)
 
-    def _share(self) -> int:
-        """Of the model's tokens, kept back for the way home."""
-        assert self._guide is not None
-        return max(min(ANSWER_TOKENS, self._limits.model_tokens // 4), self._guide.farthest)
-
-    def _writable(self) -> int:
-        """Tokens for which there is time at the pace so far, half of it kept back; few where there is no pace yet."""
-        if not self._usage.completion_tokens:
-            return _UNPACED_TOKENS
-        left = max(self._started + self._limits.seconds - time.monotonic(), 0.0)
-        return int(self._usage.completion_tokens / max(self._writing_s, 1e-6) * left / 2)
-
     async def _lead_home(self, reason: Stop) -> bool:
         """Let the model write the shortest legal way to the answer; False if it did not get there."""
         for _ in range(len(self._profile.agents) * 2):
-            left = self._limits.model_tokens - self._usage.completion_tokens
-            room = min(left, self._limits.context_tokens - self._context_tokens)
-            calls = self._usage.tool_calls < self._limits.tool_calls
             assert self._guide is not None
-            steps_home, distance = self._guide.way_home(self._state, calls=calls)
-            room = int(max(min(room, self._payable(steps_home), distance + self._writable()), 0))
+            calls = self._budget.calls_left
+            room = self._budget.room_home(*self._guide.way_home(self._state, calls=calls))
             if self._cut is not None:
                 self._course = self._rest()
             else:
@@ -430,9 +354,7 @@ class Chain:
         self._write(Author.ENVIRONMENT, opening, len(self._steps))
         self.doing = "writing the final answer"
         try:
-            most = ANSWER_TOKENS if self._limits.cost is None else int(min(self._reserve(), self._payable(1)))
-            room = max(min(most, self._limits.context_tokens - self._context_tokens), 16)
-            generation = await self._generate(("</answer>",), room, given=opening)
+            generation = await self._generate(("</answer>",), self._budget.answer_room, given=opening)
         except ModelError as error:
             self._unwrite()
             self._fall_back(error)
@@ -489,16 +411,11 @@ class Chain:
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # answers of any shape
             raise ModelError(f"the model's answer cannot be used: {type(error).__name__}: {error}") from error
         self._heard = None
-        self._writing_s += time.monotonic() - began
-        self._pay(generation.usage)
+        self._budget.writing_s += time.monotonic() - began
+        self._budget.pay(generation.usage)
         if self._ledger is None:
-            self._context_tokens = generation.usage.prompt_tokens + generation.usage.completion_tokens
+            self._budget.context_tokens = generation.usage.prompt_tokens + generation.usage.completion_tokens
         return generation
-
-    def _pay(self, used: Usage) -> None:
-        if self._price is not None:
-            used = used.model_copy(update={"cost": self._price.of(used)})
-        self._usage = self._usage + used
 
     def _take_heard(self) -> None:
         """What the model was writing when it was cut off, as far as it was heard: without ids, and marked as partial.
@@ -513,9 +430,11 @@ class Chain:
         tokenizer, usage = self._model.tokenizer, Usage(model_calls=1)
         if tokenizer is not None:
             usage = Usage(
-                prompt_tokens=self._context_tokens, completion_tokens=len(tokenizer.encode([text])[0]), model_calls=1
+                prompt_tokens=self._budget.context_tokens,
+                completion_tokens=len(tokenizer.encode([text])[0]),
+                model_calls=1,
             )
-        self._pay(usage)
+        self._budget.pay(usage)
         cut = Generation(text, Finish.LENGTH, usage, constrained=heard.constrained)
         self._take(cut, heard.stop, given=heard.given, led=heard.led, partial=True)
 
@@ -560,10 +479,10 @@ class Chain:
             self._text.append((Author.MODEL, new))
         if tokens is not None and self._ledger is not None:
             self._ledger.append_sampled(tokens, step=len(self._steps) - 1, text=new)
-            self._context_tokens = len(self._ledger)
+            self._budget.context_tokens = len(self._ledger)
         elif new and self._ledger is not None:
             self._ledger.append(Author.MODEL, new, step=len(self._steps) - 1)
-            self._context_tokens = len(self._ledger)
+            self._budget.context_tokens = len(self._ledger)
         return steps
 
     def _with_tokens(self, steps: Sequence[Step], tokens: Tokens, ends_line: bool) -> tuple[Step, ...]:
@@ -589,7 +508,7 @@ class Chain:
         tokenizer = self._model.tokenizer
         if tokenizer is None:
             return text
-        room = self._limits.context_tokens - self._context_tokens - 2 * self._reserve() - 32
+        room = self._budget.observation_room
         if len(text.encode()) <= room:  # no tokenizer needs more tokens than bytes, and counting them takes long
             return text
         for _ in range(4):
@@ -599,10 +518,6 @@ class Chain:
             keep = max(int(len(text) * max(room, 64) / count * 0.9) // 2, 1)
             text = f"{text[:keep]}\n[cut to fit the context]\n{text[-keep:]}"
         return text
-
-    def _reserve(self) -> int:
-        way_home = self._guide.farthest if self._guide is not None else 0
-        return max(min(ANSWER_TOKENS, self._limits.context_tokens // 8), way_home)
 
     def _append(self, step: Step) -> None:
         """A step of the environment's."""
@@ -640,7 +555,7 @@ class Chain:
         self._text.append((author, text))
         if self._ledger is not None:
             self._ledger.append(author, text, step=step)
-            self._context_tokens = len(self._ledger)
+            self._budget.context_tokens = len(self._ledger)
 
     def _unwrite(self) -> None:
         """Take back an opening that the model never filled; the ledger of a concluded run is not used again."""
@@ -650,15 +565,6 @@ class Chain:
         """Whether the transcript is empty or ends a line; `before` looks past the opening written last."""
         texts = self._text[:-1] if before else self._text
         return not texts or texts[-1][1].endswith("\n")
-
-
-def refuse_unpriced(limits: Limits, price: Price | None) -> None:
-    """A limit that nobody could keep."""
-    if limits.cost is not None and price is None:
-        raise ModelError(
-            f"the cost is limited to {limits.cost:g}, but nobody told what a token costs",
-            cure="add --price-in and --price-out, or --prices FILE; in Python, price=Price(input=..., output=...)",
-        )
 
 
 def _knowing(profile: Profile, tools: Mapping[str, Tool]) -> Profile:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from coa.models.base import Model, Sampling
 from coa.models.price import Price
 from coa.runtime.best_of import agrees
-from coa.runtime.chain import Chain, refuse_unpriced
+from coa.runtime.budget import refuse_unpriced
+from coa.runtime.chain import Chain
 from coa.runtime.guide import Constrain, constrained
 from coa.tools import Tool, being_cancelled
 from coa.trajectory import (

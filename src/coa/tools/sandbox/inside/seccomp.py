@@ -106,7 +106,9 @@ class Machine(NamedTuple):
 
 _MACHINES: Final = {
     "x86_64": Machine(_X86_64, audit=0xC000003E, seccomp=317, socket=41, socketpair=53, clone=56, prlimit=302, mmap=9),
-    "aarch64": Machine(_AARCH64, audit=0xC00000B7, seccomp=277, socket=198, socketpair=199, clone=220, prlimit=261, mmap=222),
+    "aarch64": Machine(
+        _AARCH64, audit=0xC00000B7, seccomp=277, socket=198, socketpair=199, clone=220, prlimit=261, mmap=222
+    ),
 }
 _CLONE3: Final = 435
 _NEWEST: Final = 462
@@ -123,7 +125,8 @@ _ANY_BIT: Final = 0x45
 _RETURN: Final = 0x06
 _ALLOW: Final = 0x7FFF0000
 _KILL_PROCESS: Final = 0x80000000
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _FOURTH_ARGUMENT = 0, 4, 16, 40  # offsets in struct seccomp_data, little-endian
+# Offsets in struct seccomp_data, little-endian.
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _FOURTH_ARGUMENT = 0, 4, 16, 40
 
 
 def known() -> bool:

@@ -1,0 +1,154 @@
+"""What a run may still spend (steps, tokens, room in the context, money, time), with enough kept back for an answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Final
+
+from coa.errors import ModelError
+from coa.models.price import Price
+from coa.runtime.guide import Guide
+from coa.trajectory import Limits, Stop, Usage
+
+ANSWER_TOKENS: Final = 512
+"""Kept back for the answer when a budget runs out."""
+_UNPACED_TOKENS: Final = 64
+"""Beyond the bare minimum, on the way home of a run whose model has not ended a single call."""
+
+
+class Budget:
+    """Of one run. `guide`: where the model is held to the protocol, the way to the answer takes steps of its own."""
+
+    def __init__(self, limits: Limits, price: Price | None, guide: Guide | None) -> None:
+        refuse_unpriced(limits, price)
+        self.limits = limits
+        self.usage = Usage() if price is None else Usage(cost=0.0)
+        self.context_tokens = 0
+        """How long the transcript is, prompt included."""
+        self.writing_s = 0.0
+        """Seconds that the model took so far."""
+        self._price, self._guide = price, guide
+        self._started = time.monotonic()
+
+    def start(self) -> None:
+        self._started = time.monotonic()
+
+    def pay(self, used: Usage) -> None:
+        if self._price is not None:
+            used = used.model_copy(update={"cost": self._price.of(used)})
+        self.usage = self.usage + used
+
+    @property
+    def total(self) -> Usage:
+        """What was used, with the time since the start."""
+        return self.usage.model_copy(update={"seconds": time.monotonic() - self._started})
+
+    def spent(self, steps: int) -> Stop | None:
+        """Why it is time to answer, if it is."""
+        limits = self.limits
+        if steps >= limits.steps:
+            return Stop.STEPS
+        if self.usage.completion_tokens >= limits.model_tokens:
+            return Stop.TOKENS
+        if self.context_tokens + self.reserve >= limits.context_tokens:
+            return Stop.CONTEXT
+        if self._affordable() <= 0:
+            return Stop.COST
+        if self.seconds_left <= 0:
+            return Stop.TIME
+        return None
+
+    def scarcest(self, room: int) -> Stop:
+        """Which budget left only so much room that no step fits in."""
+        if self._affordable() < room + 1:
+            return Stop.COST
+        full = self.context_tokens + self.reserve + room >= self.limits.context_tokens
+        return Stop.CONTEXT if full else Stop.TOKENS
+
+    @property
+    def calls_left(self) -> bool:
+        """Whether tools may still be called."""
+        return self.usage.tool_calls < self.limits.tool_calls
+
+    @property
+    def seconds_left(self) -> float:
+        """Until it is time to answer; a tenth of the whole is kept for that."""
+        return self._started + 0.9 * self.limits.seconds - time.monotonic()
+
+    @property
+    def room(self) -> int:
+        """Tokens that the next call may write."""
+        context = self.limits.context_tokens - self.reserve - self.context_tokens
+        tokens = min(self.limits.model_tokens - self.usage.completion_tokens, context)
+        return max(int(min(tokens, self._affordable())), 1)
+
+    @property
+    def held_room(self) -> int:
+        """The same, where the answer will have to be led to: its share of the model's tokens is kept back too."""
+        assert self._guide is not None
+        share = max(min(ANSWER_TOKENS, self.limits.model_tokens // 4), self._guide.farthest)
+        return min(self.room, self.limits.model_tokens - self.usage.completion_tokens - share)
+
+    @property
+    def observation_room(self) -> int:
+        """Tokens that an observation may have, so that a step and the answer still fit behind it."""
+        return self.limits.context_tokens - self.context_tokens - 2 * self.reserve - 32
+
+    def room_home(self, steps: int, distance: int) -> int:
+        """Tokens for the rest of the way to the answer, which takes so many steps and at least `distance` tokens."""
+        left = self.limits.model_tokens - self.usage.completion_tokens
+        room = min(left, self.limits.context_tokens - self.context_tokens)
+        return int(max(min(room, self._payable(steps), distance + self._writable()), 0))
+
+    @property
+    def answer_room(self) -> int:
+        """Tokens for an answer that is opened for the model."""
+        most = ANSWER_TOKENS if self.limits.cost is None else int(min(self.reserve, self._payable(1)))
+        return max(min(most, self.limits.context_tokens - self.context_tokens), 16)
+
+    @property
+    def reserve(self) -> int:
+        """Tokens of the context that are kept back for the answer."""
+        way_home = self._guide.farthest if self._guide is not None else 0
+        return max(min(ANSWER_TOKENS, self.limits.context_tokens // 8), way_home)
+
+    def _affordable(self) -> float:
+        """How many tokens the next call may write so that there is still money for the answer.
+
+        Reckoned as if nothing came from the server's cache. Only what a tool answers can take a run past its limit,
+        because the answer is then written after reading it.
+        """
+        limit, price = self.limits.cost, self._price
+        if limit is None or price is None:
+            return math.inf
+        calls = self._guide.most_steps if self._guide is not None else 1  # that the answer takes
+        answer = price.cost(calls * self.context_tokens, self.reserve)
+        left = limit - (self.usage.cost or 0.0) - answer - price.cost(self.context_tokens)
+        each = price.cost(calls, 1)  # written once, and read again when the answer is due
+        return left / each if each else math.inf
+
+    def _payable(self, calls: int) -> float:
+        """How many tokens the rest of the money pays for, written in so many calls, nothing kept back."""
+        limit, price = self.limits.cost, self._price
+        if limit is None or price is None:
+            return math.inf
+        left = limit - (self.usage.cost or 0.0) - price.cost(calls * self.context_tokens)
+        each = price.cost(calls - 1, 1)
+        return left / each if each else math.inf
+
+    def _writable(self) -> int:
+        """Tokens for which there is time at the pace so far, half of it kept back; few where there is no pace yet."""
+        if not self.usage.completion_tokens:
+            return _UNPACED_TOKENS
+        left = max(self._started + self.limits.seconds - time.monotonic(), 0.0)
+        return int(self.usage.completion_tokens / max(self.writing_s, 1e-6) * left / 2)
+
+
+def refuse_unpriced(limits: Limits, price: Price | None) -> None:
+    """A limit that nobody could keep."""
+    if limits.cost is not None and price is None:
+        raise ModelError(
+            f"the cost is limited to {limits.cost:g}, but nobody told what a token costs",
+            cure="add --price-in and --price-out, or --prices FILE; in Python, price=Price(input=..., output=...)",
+        )
