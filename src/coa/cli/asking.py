@@ -5,52 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 
 import typer
 
 from coa.cli.display import display
 from coa.errors import ModelError
-from coa.models.base import Model, Sampling
-from coa.models.price import Price
-from coa.runtime import Chain, ChainEvent, Constrain, Progress, Select, run_many, select
-from coa.tools import Tool
-from coa.trajectory import Limits, Message, Profile, Task, Trajectory
+from coa.models.base import Model
+from coa.runtime import ChainEvent, Progress, Select, Setting, select
+from coa.trajectory import Task, Trajectory
 from coa.trajectory.types import FrozenDict
 
 log = logging.getLogger(__name__)
-Prompt = Callable[[Task], Sequence[Message] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Everything but the task."""
-
-    model: Model
-    tools: Mapping[str, Tool]
-    profile: Profile
-    sampling: Sampling
-    limits: Limits | None
-    price: Price | None
-    prompt: Prompt
-    constrain: Constrain = Constrain.AUTO
 
 
 async def watched(setting: Setting, task: Task, *, show: bool) -> Trajectory:
     """One attempt, shown as it is made."""
-    chain = Chain(
-        task,
-        setting.model,
-        setting.tools,
-        setting.profile,
-        sampling=setting.sampling,
-        limits=setting.limits,
-        price=setting.price,
-        prompt=setting.prompt(task),
-        constrain=setting.constrain,
-        listen=display(setting.profile) if show else _unshown,  # heard all the same, for what Ctrl-C would cut off
-    )
+    # Heard even where nothing is shown, for what Ctrl-C would cut off.
+    chain = setting.chain(task, display(setting.profile) if show else _unshown)
     made: list[Trajectory] = []
 
     async def run() -> None:
@@ -67,20 +39,7 @@ async def best_of(setting: Setting, task: Task, count: int, how: Select, judge: 
     """All candidates; the chosen one is marked in its meta. After Ctrl-C none is, and some may be unfinished."""
     progress, candidates = Progress(total=count), list[Trajectory]()
     partial: list[Trajectory] = []
-    runs = run_many(
-        [task],
-        setting.model,
-        setting.tools,
-        setting.profile,
-        samples=count,
-        concurrency=count,
-        sampling=setting.sampling,
-        limits=setting.limits,
-        price=setting.price,
-        prompt=setting.prompt,
-        constrain=setting.constrain,
-        progress=progress,
-    )
+    runs = setting.many([task], samples=count, concurrency=count, progress=progress)
 
     async def collect() -> None:
         try:

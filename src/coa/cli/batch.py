@@ -8,10 +8,10 @@ from pathlib import Path
 
 import typer
 
-from coa.cli.asking import Setting, came_to_its_end
+from coa.cli.asking import came_to_its_end
 from coa.cli.display import spent
 from coa.cli.progress import shown
-from coa.runtime import Progress, run_many
+from coa.runtime import Progress, Setting
 from coa.trajectory import Task
 
 
@@ -30,20 +30,12 @@ class Batch:
 async def run_batch(batch: Batch, setting: Setting) -> tuple[Progress, bool]:
     """Where it stands at the end, and whether it came there. Ctrl-C ends it; what was finished is in the file."""
     progress = Progress(total=len(batch.tasks) * batch.samples)
-    runs = run_many(
+    runs = setting.many(
         batch.tasks,
-        setting.model,
-        setting.tools,
-        setting.profile,
         samples=batch.samples,
         concurrency=batch.concurrency,
         out=batch.out,
         retry_failed=batch.retry_failed,
-        sampling=setting.sampling,
-        limits=setting.limits,
-        price=setting.price,
-        prompt=setting.prompt,
-        constrain=setting.constrain,
         progress=progress,
     )
 

@@ -4,5 +4,19 @@ from coa.runtime.best_of import Select, select
 from coa.runtime.chain import Called, Chain, ChainEvent, Observed, run
 from coa.runtime.guide import Constrain
 from coa.runtime.many import Progress, run_many
+from coa.runtime.setting import Prompt, Setting
 
-__all__ = ["Called", "Chain", "ChainEvent", "Constrain", "Observed", "Progress", "Select", "run", "run_many", "select"]
+__all__ = [
+    "Called",
+    "Chain",
+    "ChainEvent",
+    "Constrain",
+    "Observed",
+    "Progress",
+    "Prompt",
+    "Select",
+    "Setting",
+    "run",
+    "run_many",
+    "select",
+]

@@ -242,8 +242,8 @@ def test_every_public_name_can_be_imported() -> None:
 
 
 def test_rows_with_a_profile_of_their_own_have_its_tools() -> None:
-    from coa.cli.run import _profiles
+    from coa.cli.setting import profiles_of
     from coa.trajectory import Task, load_profile
 
     rows = [Task(id=str(at), question="?", profile=name) for at, name in enumerate([None, "mhqa", "mhqa", "no-such"])]
-    assert [profile.name for profile in _profiles(load_profile("web"), rows)] == ["web", "mhqa"]
+    assert [profile.name for profile in profiles_of(load_profile("web"), rows)] == ["web", "mhqa"]
