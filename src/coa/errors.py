@@ -55,6 +55,10 @@ class ScoringError(CoaError):
     """A scorer that is not there or cannot be built. An answer that cannot be scored is a verdict, not an error."""
 
 
+class EvaluationError(CoaError):
+    """A benchmark whose data are not here, or a folder of results that something else is in."""
+
+
 class TraceError(CoaError):
     """A trace of a team that cannot be read as what it seems to be."""
 

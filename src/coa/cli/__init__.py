@@ -10,6 +10,7 @@ from coa import __version__
 from coa.cli.cost import cost
 from coa.cli.distill import distill
 from coa.cli.doctor import doctor
+from coa.cli.evaluate import evaluate
 from coa.cli.export import export
 from coa.cli.index import index
 from coa.cli.inspect import inspect
@@ -37,6 +38,7 @@ app.command()(cost)
 app.command()(inspect)
 app.command()(export)
 app.command()(sft)
+app.command("eval")(evaluate)
 app.add_typer(profile, name="profile")
 app.add_typer(tools, name="tools")
 app.add_typer(index, name="index")

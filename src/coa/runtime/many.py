@@ -36,7 +36,7 @@ from coa.trajectory.store import set_aside
 log = logging.getLogger(__name__)
 
 
-class _Outcome(NamedTuple):
+class Outcome(NamedTuple):
     """What is remembered of a run that a file holds."""
 
     answered: bool
@@ -44,7 +44,7 @@ class _Outcome(NamedTuple):
     right: bool | None
 
     @classmethod
-    def of(cls, trajectory: Trajectory) -> _Outcome:
+    def of(cls, trajectory: Trajectory) -> Outcome:
         return cls(trajectory.answer is not None, trajectory.stop is Stop.FAILED, agrees(trajectory))
 
 
@@ -86,13 +86,13 @@ class Progress:
     def add(self, trajectory: Trajectory) -> None:
         self.finished += 1
         self.usage = self.usage + trajectory.usage
-        self._count(_Outcome.of(trajectory))
+        self._count(Outcome.of(trajectory))
 
-    def found(self, outcome: _Outcome) -> None:
+    def found(self, outcome: Outcome) -> None:
         self.resumed += 1
         self._count(outcome)
 
-    def _count(self, outcome: _Outcome) -> None:
+    def _count(self, outcome: Outcome) -> None:
         self.answered += outcome.answered
         self.failed += outcome.failed
         self.graded += outcome.right is not None
@@ -140,7 +140,7 @@ async def run_many(
     if out is not None and retry_failed:
         set_aside(out, (Stop.FAILED, Stop.INTERRUPTED))
     writer = JsonlWriter(out) if out is not None else None
-    done = {trajectory.key: _Outcome.of(trajectory) for trajectory in read(out)} if out is not None else {}
+    done = {trajectory.key: Outcome.of(trajectory) for trajectory in read(out)} if out is not None else {}
     jobs = _jobs(tasks, samples, done, progress)
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=2 * concurrency)
 
@@ -211,7 +211,7 @@ async def run_many(
 
 
 def _jobs(
-    tasks: Iterable[Task], samples: int, done: Mapping[tuple[str, int], _Outcome], progress: Progress
+    tasks: Iterable[Task], samples: int, done: Mapping[tuple[str, int], Outcome], progress: Progress
 ) -> Iterator[tuple[Task, int]]:
     for task in tasks:
         for number in range(samples):

@@ -19,6 +19,7 @@ from coa.sft.config import SftConfig
 from coa.training.packing import Example
 from coa.trajectory import OBSERVATION, Author, Kind, Profile, Sample, Tally, Trajectory, load_profile, to_samples
 from coa.trajectory.formats.detect import Content, detect, read_trajectories
+from coa.trajectory.formats.hub import hub_files
 from coa.trajectory.profile import with_added
 from coa.trajectory.shapes import Reading, read
 from coa.trajectory.store import NAMES
@@ -69,16 +70,7 @@ def files(source: str) -> list[Path]:
 
 
 def _from_hub(name: str) -> list[Path]:
-    from huggingface_hub import HfApi, hf_hub_download
-
-    try:
-        listed = [file for file in HfApi().list_repo_files(name, repo_type="dataset") if file.endswith(ENDINGS)]
-        paths = [Path(hf_hub_download(name, file, repo_type="dataset")) for file in sorted(listed)]
-    except Exception as error:  # network, gated, misspelled: the library's errors have no common base
-        raise StoreError(
-            f"cannot get the data set {name!r} from the hub: {type(error).__name__}: {error}",
-            cure="check the name and the connection, log in with `hf auth login`, or download it and give its folder",
-        ) from error
+    paths = hub_files(name, lambda listed: [file for file in listed if file.endswith(ENDINGS)])
     if not paths:
         raise StoreError(f"the data set {name!r} holds no .jsonl, .json or .parquet file")
     return paths

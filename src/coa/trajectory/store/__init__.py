@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from coa.errors import StoreError
-from coa.trajectory.store.jsonl import JsonlWriter, parsed, read_jsonl, set_aside
+from coa.trajectory.store.jsonl import JsonlWriter, parsed, read_jsonl, rewrite, set_aside
 from coa.trajectory.store.parquet import ParquetWriter, is_trajectory_parquet, read_parquet
 from coa.trajectory.types import Trajectory
 
@@ -61,6 +61,7 @@ __all__ = [
     "read",
     "read_jsonl",
     "read_parquet",
+    "rewrite",
     "set_aside",
     "write",
     "writer",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -98,26 +98,46 @@ def set_aside(path: str | Path, stops: Container[Stop]) -> int:
     path = Path(path)
     if not path.is_file():
         return 0
+    with _replacing(path) as part:
+        moved = [line for _, line in read_lines(path) if _stop(line) in stops]
+        if not moved:
+            return 0
+        with path.with_name(path.name + ".aside").open("ab") as aside:
+            aside.writelines(moved)
+            os.fsync(aside.fileno())
+        _put(path, part, (line for _, line in read_lines(path) if _stop(line) not in stops))
+        return len(moved)
+
+
+def rewrite(path: str | Path, change: Callable[[Trajectory], Trajectory]) -> None:
+    """Put a changed copy in the place of each record. Whenever it is killed, the file is the old one or the new one."""
+    path = Path(path)
+    with _replacing(path) as part:
+        records = (change(parsed(line, f"{path}, line {number}")) for number, line in read_lines(path))
+        _put(path, part, (record.to_json().encode() + b"\n" for record in records))
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """The lock on a whole file, and where to write what shall take its place."""
     fd, part = _opened(path), path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with _locked(fd):
             _repair(fd, path)
-            moved = [line for _, line in read_lines(path) if _stop(line) in stops]
-            if not moved:
-                return 0
-            with path.with_name(path.name + ".aside").open("ab") as aside:
-                aside.writelines(moved)
-                os.fsync(aside.fileno())
-            with part.open("wb") as kept:
-                kept.writelines(line for _, line in read_lines(path) if _stop(line) not in stops)
-                os.fsync(kept.fileno())
-            os.replace(part, path)
-            return len(moved)
+            yield part
     except OSError as error:
         raise StoreError(f"cannot rewrite {path}: {error.strerror}") from error
     finally:
         os.close(fd)
         part.unlink(missing_ok=True)
+
+
+def _put(path: Path, part: Path, lines: Iterable[bytes]) -> None:
+    with part.open("wb") as kept:
+        kept.writelines(lines)
+        kept.flush()
+        os.fsync(kept.fileno())
+    os.replace(part, path)
 
 
 def parsed(line: bytes, where: str) -> Trajectory:

@@ -1,0 +1,160 @@
+"""What an evaluation remembers of a run once it is scored: enough for every table, without the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from coa.runtime.best_of import own_score
+from coa.trajectory import Author, Profile, Stop, Trajectory, Usage
+
+GROUPS: Final = (
+    "level", "Level", "difficulty", "difficulty_level", "topic", "category", "family", "hops", "type", "subject",
+    "platform", "data_source", "benchmark",
+)  # fmt: skip
+"""Keys of a task's meta by which results are broken down where a benchmark names none."""
+SELECTED: Final = "selected"
+"""Key in a trajectory's meta: it was chosen among the attempts at its task, and how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    task: str
+    sample: int = 0
+    value: float | None = None
+    """By the scorer that decides; None: failed or unscored."""
+    answer: str | None = None
+    stop: Stop = Stop.ANSWERED
+    usage: Usage = field(default_factory=Usage)
+    written: Mapping[str, int] = field(default_factory=dict)
+    """Tokens written by each agent."""
+    shared_out: bool = False
+    """The server told only their sum; it is shared out by the length of the texts."""
+    repairs: int = 0
+    own_score: int = 0
+    """What the run's last double check gave its answer."""
+    selected: str | None = None
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    """By all scorers that were asked."""
+    meta: Mapping[str, str] = field(default_factory=dict)
+    """Of the task, short values only."""
+    program: bool = False
+    """The answer is a program: no two are alike, so nothing is decided by majority."""
+    sequence_tokens: int | None = None
+    """Everything counted once, where a tokenizer counted."""
+    unmetered_calls: int = 0
+    """Model calls whose tokens nobody told: with any, the tokens are a lower bound."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.task, self.sample
+
+    @property
+    def failed(self) -> bool:
+        """It broke, or was interrupted, before there was an answer."""
+        return self.answer is None and self.stop in (Stop.FAILED, Stop.INTERRUPTED)
+
+    @property
+    def unscored(self) -> bool:
+        """It ended, and nobody could say whether well."""
+        return self.value is None and not self.failed
+
+    @property
+    def counted(self) -> float:
+        """The value for means over all attempts: what failed or has no verdict is not a success."""
+        return self.value if self.value is not None else 0.0
+
+    @property
+    def right(self) -> bool:
+        return self.value is not None and self.value >= 1
+
+
+def attempt_of(trajectory: Trajectory, scorer: str | None, profile: Profile | None = None) -> Attempt:
+    """`scorer` names the entry of `scores` that decides; None: the only one there is."""
+    values = {name: score.value for name, score in trajectory.scores.items()}
+    if scorer is None and len(values) == 1:
+        scorer = next(iter(values))
+    written, shared_out = written_by(trajectory)
+    return Attempt(
+        task=trajectory.task.id,
+        sample=trajectory.sample,
+        value=values.get(scorer) if scorer is not None else None,
+        answer=trajectory.answer,
+        stop=trajectory.stop,
+        usage=trajectory.usage,
+        written=written,
+        shared_out=shared_out,
+        repairs=len(trajectory.repairs),
+        own_score=own_score(trajectory, profile) if profile is not None else 0,
+        selected=str(chosen) if (chosen := trajectory.meta.get(SELECTED)) else None,
+        scores=values,
+        meta=short_meta(trajectory.task.meta),
+        program=trajectory.task.tests is not None,
+    )
+
+
+def written_by(trajectory: Trajectory) -> tuple[dict[str, int], bool]:
+    """Tokens of each agent: as sampled, or the server's sum shared out by characters; and which of the two."""
+    steps = [step for step in trajectory.steps if step.author is Author.MODEL]
+    counts: dict[str, int] = {}
+    if all(step.tokens is not None for step in steps):
+        for step in steps:
+            counts[step.agent] = counts.get(step.agent, 0) + len(step.tokens.ids if step.tokens else ())
+        return counts, False
+    sizes: dict[str, int] = {}
+    for step in steps:
+        sizes[step.agent] = sizes.get(step.agent, 0) + len(step.surface or step.text) + 1
+    return shared(trajectory.usage.completion_tokens, sizes), True
+
+
+def shared(total: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """A whole number shared out in proportion; what rounding leaves goes to the first of the largest remainders."""
+    whole = sum(sizes.values())
+    if not whole:
+        return {}
+    parts = {name: total * size // whole for name, size in sizes.items()}
+    left = sorted(sizes, key=lambda name: (-(total * sizes[name] % whole), name))
+    for name in left[: total - sum(parts.values())]:
+        parts[name] += 1
+    return parts
+
+
+def short_meta(meta: Mapping[str, object]) -> dict[str, str]:
+    """What results can be broken down by: short texts and numbers, those one level below (`info`) included."""
+    found: dict[str, str] = {}
+    for key, value in meta.items():
+        if isinstance(value, Mapping):
+            found |= {inner: str(part) for inner, part in value.items() if inner not in meta and _is_short(part)}
+        elif _is_short(value):
+            found[key] = str(value)
+    return found
+
+
+def _is_short(value: object) -> bool:
+    return isinstance(value, int | float | str) and 0 < len(str(value)) <= 60
+
+
+def by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
+    """Each key once, the first that was written; tasks in the order of their names, attempts in theirs."""
+    found: dict[tuple[str, int], Attempt] = {}
+    for attempt in attempts:
+        found.setdefault(attempt.key, attempt)
+    tasks: dict[str, list[Attempt]] = {}
+    for key in sorted(found):
+        tasks.setdefault(key[0], []).append(found[key])
+    return tasks
+
+
+def broken_down(
+    tasks: Mapping[str, Sequence[Attempt]], keys: Sequence[str], most: int = 20
+) -> dict[str, dict[str, dict[str, Sequence[Attempt]]]]:
+    """By each key that tells tasks apart, in at most so many groups; tasks without the key are under an empty name."""
+    found: dict[str, dict[str, dict[str, Sequence[Attempt]]]] = {}
+    for key in dict.fromkeys(keys):
+        groups: dict[str, dict[str, Sequence[Attempt]]] = {}
+        for task, attempts in tasks.items():
+            groups.setdefault(attempts[0].meta.get(key, ""), {})[task] = attempts
+        if 2 <= len(groups) <= most and set(groups) != {""}:
+            found[key] = dict(sorted(groups.items()))
+    return found

@@ -1,0 +1,190 @@
+"""The tasks of a benchmark: from a file here, from the hub, or the reason why not and what to do about it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import sys
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from coa.errors import EvaluationError, StoreError
+from coa.evaluate.benchmarks import Benchmark, Hub, benchmark_named, find_benchmark, names_of, plain_name
+from coa.trajectory import Task
+from coa.trajectory.formats.hub import Choice, cached_files, hub_files
+from coa.trajectory.formats.rows import Row, read_rows
+from coa.trajectory.formats.tasks import from_task, tasks_of
+
+ENDINGS: Final = (".jsonl", ".json", ".parquet", ".csv")
+_DOWNLOAD_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What is to be solved, and what identifies it."""
+
+    benchmark: Benchmark
+    tasks: list[Task]
+    files: tuple[str, ...]
+    """Names of the files; empty where a program made the tasks."""
+    sha256: str
+    """Of all its tasks, whatever the limit, as they are run: the same rows in another file are the same data."""
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coa" / "benchmarks"
+
+
+def load(name: str, data: Path | None = None, *, limit: int | None = None) -> Loaded:
+    """By a benchmark's name, or a file of tasks. A file that is called like a benchmark is that benchmark's."""
+    path = Path(name)
+    if path.is_file():
+        benchmark, files = find_benchmark(path.stem) or of_file(path), [path]
+    elif path.suffix in ENDINGS:
+        raise StoreError(f"there is no file {name}")
+    else:
+        benchmark = benchmark_named(name)
+        files = [] if benchmark.tasks is not None else found(benchmark, data) or _fetched(benchmark)
+    made: Iterable[Task]
+    made = benchmark.tasks() if benchmark.tasks is not None and not files else _read(benchmark, files)
+    tasks = list(made)
+    if not tasks:
+        raise StoreError(f"{', '.join(map(str, files)) or benchmark.name} holds no task")
+    return Loaded(benchmark, tasks[:limit], tuple(file.name for file in files), fingerprint(tasks))
+
+
+def of_file(path: Path) -> Benchmark:
+    """A benchmark of the user's own rows, scored by what fits each of them."""
+    return Benchmark(path.stem, f"tasks of {path.name}", None, "web", "auto")
+
+
+def fingerprint(tasks: Iterable[Task]) -> str:
+    digest = hashlib.sha256()
+    for task in tasks:
+        digest.update(orjson.dumps(from_task(task), option=orjson.OPT_SORT_KEYS) + b"\n")
+    return digest.hexdigest()
+
+
+def found(benchmark: Benchmark, data: Path | None = None, environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """Its files where they may be: `--data`, `$COA_DATA`, coa's cache, the hub's cache. Nothing is asked of anyone."""
+    if data is not None and not data.is_dir():
+        raise EvaluationError(f"--data {data} is no folder")
+    for folder in _folders(data, environment):
+        if files := _in_folder(benchmark, folder):
+            return files
+    return cached_files(benchmark.hub.id, _wanted(benchmark.hub)) if benchmark.hub is not None else []
+
+
+def missing(benchmark: Benchmark, reason: str = "") -> EvaluationError:
+    """What to download, and where to put it."""
+    place = cache_folder()
+    put = f"put {benchmark.name}.jsonl, .json, .parquet or .csv ({benchmark.columns}) into {place}, $COA_DATA or --data"
+    cures = [put]
+    if benchmark.hub is not None:
+        terms = f"accept the terms at huggingface.co/datasets/{benchmark.hub.id}, hf auth login, and "
+        cures.append(
+            f"or {terms if benchmark.hub.gated else ''}hf download {benchmark.hub.id} --repo-type dataset "
+            f"--include '{benchmark.hub.files[0]}' --local-dir {place / benchmark.name}"
+        )
+    if benchmark.url is not None:
+        cures.append(f"or curl -L -o {place / benchmark.name}.csv {benchmark.url}")
+    told = f"the data of {benchmark.name} are not here" + (f": {reason}" if reason else "")
+    return EvaluationError(told, cure="\n        ".join(cures))
+
+
+def _folders(data: Path | None, environment: Mapping[str, str]) -> Iterator[Path]:
+    if data is not None:
+        yield data
+    if named := environment.get("COA_DATA"):
+        yield Path(named)
+    yield cache_folder(environment)
+
+
+def _in_folder(benchmark: Benchmark, folder: Path) -> list[Path]:
+    """A file of one of its names, or a folder of one with the hub's files in it."""
+    if not folder.is_dir():
+        return []
+    names = names_of(benchmark)
+    entries = sorted(folder.iterdir())
+    for ending in ENDINGS:
+        for entry in entries:
+            if entry.suffix == ending and plain_name(entry.stem) in names and entry.is_file():
+                return [entry]
+    for entry in entries:
+        if entry.is_dir() and plain_name(entry.name) in names:
+            inside = sorted(str(file.relative_to(entry)) for file in entry.rglob("*") if file.suffix in ENDINGS)
+            wanted = _wanted(benchmark.hub)(inside) if benchmark.hub is not None else []
+            if wanted or len(inside) == 1:
+                return [entry / file for file in wanted or inside]
+    return []
+
+
+def _wanted(hub: Hub) -> Choice:
+    def choose(listed: list[str]) -> list[str]:
+        for pattern in hub.files:
+            if chosen := [path for path in listed if fnmatch(path, pattern) and path.endswith(ENDINGS)]:
+                return chosen
+        return []
+
+    return choose
+
+
+def _fetched(benchmark: Benchmark) -> list[Path]:
+    if benchmark.hub is not None:
+        try:
+            files = hub_files(benchmark.hub.id, _wanted(benchmark.hub))
+        except StoreError as error:
+            raise missing(benchmark, error.message) from error
+        if not files:
+            raise missing(benchmark, f"{benchmark.hub.id} has no file {' or '.join(benchmark.hub.files)}")
+        return files
+    if benchmark.url is None:
+        raise missing(benchmark)
+    place = cache_folder() / f"{benchmark.name}{Path(benchmark.url).suffix}"
+    part = place.with_name(f".{place.name}.{os.getpid()}.part")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with urllib.request.urlopen(benchmark.url, timeout=_DOWNLOAD_S) as answer, part.open("wb") as file:
+            while block := answer.read(1 << 20):
+                file.write(block)
+        part.replace(place)
+    except (OSError, ValueError) as error:
+        part.unlink(missing_ok=True)
+        raise missing(benchmark, f"{type(error).__name__}: {error}") from error
+    return [place]
+
+
+def _read(benchmark: Benchmark, files: Iterable[Path]) -> Iterator[Task]:
+    rows = (row for file in files for row in _rows(file))
+    return tasks_of(_shaped(benchmark, rows), source=benchmark.name)
+
+
+def _shaped(benchmark: Benchmark, rows: Iterable[Row]) -> Iterator[Row]:
+    for number, row in enumerate(rows, start=1):
+        try:
+            shaped = benchmark.read(row)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{benchmark.name}, row {number} cannot be read: {error}") from error
+        if shaped is not None:
+            yield shaped
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    if path.suffix != ".csv":
+        yield from read_rows(path)
+        return
+    csv.field_size_limit(min(sys.maxsize, 1 << 31))
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            row: dict[str, Any]
+            for row in csv.DictReader(file):
+                yield {key: value for key, value in row.items() if key}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise StoreError(f"{path} cannot be read as CSV: {error}") from error

@@ -1,0 +1,178 @@
+"""The folder of an evaluation: what is in it, whose it is, and scores that no kill can lose.
+
+config.json          what was asked; a folder is one evaluation's and refuses another
+trajectories.jsonl   each run as it ended, appended at once
+scores.jsonl         verdicts and choices as they come; at the end they move into the trajectories, and it is gone
+report.json, .html   made anew from the trajectories whenever an evaluation ends
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from coa.errors import EvaluationError, StoreError
+from coa.evaluate.attempts import SELECTED
+from coa.trajectory import JsonlWriter, Score, Trajectory
+from coa.trajectory.store import NAMES, rewrite
+from coa.trajectory.store.jsonl import read_lines
+from coa.trajectory.types import FrozenDict
+
+Key = tuple[str, int]
+_FREE: Final = ("limit", "samples", "ks", "versions")
+"""What may differ when an evaluation goes on: it then covers more, or less, of the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def trajectories(self) -> Path:
+        return self.path / NAMES[0]
+
+    @property
+    def scores(self) -> Path:
+        return self.path / "scores.jsonl"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.json"
+
+    @property
+    def page(self) -> Path:
+        return self.path / "report.html"
+
+    def read_config(self) -> dict[str, Any]:
+        try:
+            found = orjson.loads(self.config.read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def claim(self, asked: Mapping[str, Any]) -> None:
+        """Make it this evaluation's, or refuse if it is another's."""
+        before = self.read_config()
+        if before:
+            self._refuse_another(before, asked)
+        elif self.trajectories.is_file() or self.config.is_file():
+            raise EvaluationError(f"{self.path} holds runs of something else", cure="give another --out")
+        write_whole(self.config, _json(dict(asked)))
+
+    def _refuse_another(self, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+        if before.get("stage") != "eval":
+            raise EvaluationError(f"{self.path} holds no evaluation", cure="give another --out")
+        told = orjson.loads(_json(dict(asked)))
+        for name in [key for key in told if key not in _FREE]:
+            there, here = _identity(before.get(name)), _identity(told[name])
+            if there != here:
+                cure = "give another --out"
+                if name == "scorer":
+                    cure += f", or score what is there again: coa score {self.path} --scorer {told[name]}"
+                raise EvaluationError(
+                    f"{self.path} was evaluated with {name} {_short(there)}, not {_short(here)}", cure=cure
+                )
+
+
+@dataclass
+class Notes:
+    """What the journal says of runs: scores by name, and which attempt at a task was chosen."""
+
+    scores: dict[Key, dict[str, Score]] = field(default_factory=dict)
+    choices: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.scores or self.choices)
+
+    def applied(self, trajectory: Trajectory) -> Trajectory:
+        update: dict[str, Any] = {}
+        if told := self.scores.get(trajectory.key):
+            update["scores"] = FrozenDict({**trajectory.scores, **told})
+        choice = self.choices.get(trajectory.task.id)
+        if choice is not None and choice[0] == trajectory.sample:
+            update["meta"] = FrozenDict({**trajectory.meta, SELECTED: choice[1]})
+        return trajectory.model_copy(update=update) if update else trajectory
+
+
+class Journal:
+    """Appends what was found out about a run, one line for each."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._writer = JsonlWriter(folder.scores)
+
+    def score(self, key: Key, scores: Mapping[str, Score]) -> None:
+        told = {name: score.model_dump(mode="json") for name, score in scores.items()}
+        self._writer.write_line(orjson.dumps({"task": key[0], "sample": key[1], "scores": told}))
+
+    def choose(self, key: Key, how: str) -> None:
+        self._writer.write_line(orjson.dumps({"task": key[0], "sample": key[1], "chosen": how}))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def read_notes(folder: Folder) -> Notes:
+    notes = Notes()
+    if not folder.scores.is_file():
+        return notes
+    for number, line in read_lines(folder.scores):
+        try:
+            row = orjson.loads(line)
+            key = (str(row["task"]), int(row["sample"]))
+            if "chosen" in row:
+                notes.choices[key[0]] = (key[1], str(row["chosen"]))
+            else:
+                found = {name: Score.model_validate(score) for name, score in row["scores"].items()}
+                notes.scores.setdefault(key, {}).update(found)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreError(f"{folder.scores}, line {number} is no verdict: {error}") from error
+    return notes
+
+
+def settle(folder: Folder) -> None:
+    """Move what the journal says into the trajectories. Done twice, it comes to the same."""
+    if (notes := read_notes(folder)) and folder.trajectories.is_file():
+        rewrite(folder.trajectories, notes.applied)
+    folder.scores.unlink(missing_ok=True)
+
+
+def folders_in(path: Path) -> Iterable[Path]:
+    """The run folders that a path means: itself, or those inside it, where several benchmarks were evaluated."""
+    if any((path / name).is_file() for name in NAMES) or not path.is_dir():
+        return [path]
+    inside = sorted(child for child in path.iterdir() if any((child / name).is_file() for name in NAMES))
+    return inside or [path]
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _json(value: object) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _identity(value: Any) -> Any:
+    """Of a benchmark its name and content; its size follows from the limit."""
+    if isinstance(value, dict) and "sha256" in value and "name" in value:
+        return {"name": value["name"], "sha256": value["sha256"]}
+    return value
+
+
+def _short(value: object) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 160 else f"{text[:160]}…"

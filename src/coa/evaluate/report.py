@@ -1,0 +1,180 @@
+"""report.json and report.html of one evaluation. Everything but `timing` follows from the attempts alone."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from coa import __version__
+from coa.evaluate.attempts import GROUPS, Attempt, by_task
+from coa.evaluate.folder import Folder, write_whole
+from coa.evaluate.summary import Figures, figures, times
+from coa.report import Bar, bars, page, paragraph, table
+from coa.scoring import agreement
+
+_LONGEST: Final = 200
+
+
+def make_report(attempts: Sequence[Attempt], config: Mapping[str, Any], *, retried: int = 0) -> Figures:
+    """`config` is the folder's config.json: what was asked is what the numbers are about."""
+    tasks, samples = by_task(attempts), int(config["samples"])
+    planned = int(config["benchmark"]["tasks"])
+    groups = config["benchmark"].get("groups") or GROUPS
+    found = figures(tasks, samples=samples, planned=planned, ks=config.get("ks") or (), groups=groups)
+    return {
+        "benchmark": config["benchmark"],
+        "scorer": config["scorer"],
+        "complete": found["results"]["missing"] == 0,
+        **found,
+        "runs_tried_again_on_request": retried,
+        "agreement": agreements(tasks, str(config["scorer"])),
+        "provenance": {name: value for name, value in config.items() if name not in ("stage", "benchmark")},
+        "timing": times(tasks),
+    }
+
+
+def agreements(tasks: Mapping[str, Sequence[Attempt]], scorer: str) -> Figures:
+    """How often the scorer that decides and each other one say the same."""
+    attempts = [attempt for listed in tasks.values() for attempt in listed]
+    others = sorted({name for attempt in attempts for name in attempt.scores} - {scorer})
+    found: Figures = {}
+    for other in others:
+        both = [a for a in attempts if scorer in a.scores and other in a.scores]
+        counts = agreement((a.scores[scorer], a.scores[other]) for a in both)
+        if counts.compared:
+            found[other] = {**asdict(counts), "rate": counts.rate, "kappa": counts.kappa}
+    return found
+
+
+def write_report(folder: Folder, report: Figures) -> None:
+    data = orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
+    write_whole(folder.report, data)
+    write_whole(folder.page, _html(report).encode())
+
+
+def code_version() -> dict[str, str | None]:
+    """The version, and the commit where the code is a checkout."""
+    done = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    inside = done.returncode == 0
+    return {"coa": __version__, "commit": done.stdout.strip() if inside else None}
+
+
+def headline(report: Figures) -> str:
+    """One line: the benchmark's own metric with its interval, and what is not in it."""
+    found = report["results"]
+    if not found["metrics"]:
+        return f"{report['benchmark']['name']}: no attempt was made"
+    name = report["benchmark"].get("metric") or "pass@1"
+    name = name if name in found["metrics"] else next(iter(found["metrics"]))
+    parts = [f"{report['benchmark']['name']}: {name} {percent(found['metrics'][name])}"]
+    parts.append(f"{found['tasks']:,} tasks x {found['attempts_per_task']}, {found['right']:,} right")
+    for kind in ("unanswered", "failed", "unscored", "missing"):
+        if found[kind]:
+            parts.append(f"{found[kind]:,} {kind}")
+    if "success_if_all_unscored_were_right" in found:
+        parts.append(f"at most {found['success_if_all_unscored_were_right']:.1%} if all unscored were right")
+    return ", ".join(parts)
+
+
+def percent(value: Mapping[str, float]) -> str:
+    return f"{value['value']:.1%} [{value['low']:.1%}, {value['high']:.1%}]"
+
+
+def lines(report: Figures) -> list[tuple[str, str]]:
+    """What a person wants to see, name and figure."""
+    rows = [(name, percent(value)) for name, value in report["results"]["metrics"].items()]
+    spent = report["spent"]
+    for per, label in (("per_attempt", "attempt"), ("per_task", "task"), ("per_success", "success")):
+        if per == "per_task" and report["results"]["attempts_per_task"] == 1:
+            continue
+        rows.append((f"spent per {label}", told(spent[per], report["timing"][f"seconds_{per}"])))
+    if spent["unmetered_calls"]:
+        rows.append(("unmetered model calls", f"{spent['unmetered_calls']:,}: the tokens are a lower bound"))
+    rows += [(f"agreement with {name}", _agreed(value)) for name, value in report["agreement"].items()]
+    return rows
+
+
+def told(each: Mapping[str, float | None] | None, seconds: float | None) -> str:
+    if each is None:
+        return "no success"
+    cost = f", cost {each['cost']:.4g}" if each.get("cost") is not None else ""
+    time = f", {seconds:,.1f} s" if seconds is not None else ""
+    return (
+        f"{each['total_tokens']:,.0f} tokens ({each['prompt_tokens']:,.0f} read, {each['cached_tokens']:,.0f} of them "
+        f"from cache, {each['completion_tokens']:,.0f} written), {each['tool_calls']:,.1f} tool calls{time}{cost}"
+    )
+
+
+def _agreed(value: Mapping[str, Any]) -> str:
+    kappa = "" if value["kappa"] is None else f", kappa {value['kappa']:.2f}"
+    total = sum(value[name] for name in ("both_right", "both_wrong", "only_first", "only_second"))
+    return f"{value['rate']:.1%} of {total:,}{kappa}"
+
+
+def _html(report: Figures) -> str:
+    found = report["results"]
+    metrics = [
+        Bar(name, value["value"], percent(value), value["low"], value["high"])
+        for name, value in found["metrics"].items()
+    ]
+    benchmark = report["benchmark"]
+    parts = [
+        paragraph(headline(report)),
+        paragraph(
+            f"{benchmark['about']}. {benchmark['note']}" if benchmark.get("note") else benchmark.get("about", "")
+        ),
+        bars(metrics, title="success with 95 % intervals", most=1.0) if metrics else "",
+        paragraph("", heading="What it took"),
+        table(["", ""], lines(report)),
+        paragraph("", heading="Who wrote how much"),
+        table(
+            ["agent", "tokens written", "share"],
+            [
+                (name, count, f"{report['agents']['share'][name]:.1%}")
+                for name, count in report["agents"]["written_tokens"].items()
+            ],
+        ),
+        paragraph("", heading="How runs ended"),
+        table(["stop", "attempts"], list(report["stops"].items())),
+    ]
+    for key, groups in report["breakdown"].items():
+        parts.append(paragraph("", heading=f"By {key}"))
+        parts.append(group_table(groups))
+    parts.append(paragraph("", heading="Provenance"))
+    parts.append(table(["", ""], [(name, _short(value)) for name, value in _flat(report["provenance"]).items()]))
+    return page(f"Evaluation: {benchmark['name']}", *parts)
+
+
+def group_table(groups: Mapping[str, Figures]) -> str:
+    rows = [
+        (
+            name or "(none)",
+            group["tasks"],
+            group["attempts"],
+            percent(group["pass@1"]),
+            group["failed"],
+            group["unscored"],
+            None if group["tokens_per_success"] is None else round(group["tokens_per_success"]),
+        )
+        for name, group in groups.items()
+    ]
+    return table(["", "tasks", "attempts", "pass@1", "failed", "unscored", "tokens per success"], rows)
+
+
+def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, item in value.items():
+        found |= _flat(item, f"{before}{name}.") if isinstance(item, Mapping) else {f"{before}{name}": item}
+    return found
+
+
+def _short(value: object) -> str:
+    text = "" if value is None else str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

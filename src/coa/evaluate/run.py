@@ -1,0 +1,212 @@
+"""An evaluation from tasks to a report: run what is missing, score what is unscored, choose, and sum up.
+
+Whatever ends it (Ctrl-C, a kill, a full disk), the same call goes on from what the folder holds and ends with the same
+report. Nothing is tried again unless asked for: a failed run stays failed and is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from coa.errors import CoaError, ModelError
+from coa.evaluate.attempts import Attempt, attempt_of, by_task
+from coa.evaluate.data import Loaded
+from coa.evaluate.folder import Folder, Journal, settle
+from coa.evaluate.summary import chosen
+from coa.models.base import Model
+from coa.runtime import Progress, Select, Setting
+from coa.runtime.best_of import judged
+from coa.runtime.many import Outcome
+from coa.scoring import Scorer, score_trajectory
+from coa.trajectory import Profile, Stop, Trajectory, load_profile, read
+from coa.trajectory.store import set_aside
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is evaluated, and how it is told right from wrong."""
+
+    loaded: Loaded
+    samples: int
+    scorers: Sequence[Scorer]
+    """The first decides; the others are asked beside it, for agreement."""
+    select: Select | None = None
+    """How one of the samples is chosen, where one is."""
+    judge: Model | None = None
+    """Who chooses, if a judge does."""
+    concurrency: int = 64
+    retry_failed: bool = False
+    scoring_at_once: int = 32
+
+    @property
+    def scorer(self) -> str:
+        return self.scorers[0].name
+
+
+@dataclass
+class Standing(Progress):
+    """Progress with real verdicts instead of a comparison of texts."""
+
+    unscored: int = 0
+
+    def _count(self, outcome: Outcome) -> None:
+        self.answered += outcome.answered
+        self.failed += outcome.failed
+
+    def scored(self, attempt: Attempt) -> None:
+        self.graded += 1
+        self.right += attempt.right
+        self.unscored += attempt.unscored
+
+
+@dataclass
+class _Scoring:
+    """Runs that wait for their verdict, so many at a time."""
+
+    most: int
+    waiting: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def add(self, work: Awaitable[None]) -> None:
+        if len(self.waiting) >= self.most:
+            await self._one()
+        self.waiting.add(asyncio.ensure_future(work))
+
+    async def all(self) -> None:
+        while self.waiting:
+            await self._one()
+
+    async def _one(self) -> None:
+        done, self.waiting = await asyncio.wait(self.waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    async def cancel(self) -> None:
+        for task in self.waiting:
+            task.cancel()
+        await asyncio.gather(*self.waiting, return_exceptions=True)
+
+
+@asynccontextmanager
+async def scoring(most: int) -> AsyncIterator[_Scoring]:
+    work = _Scoring(most)
+    try:
+        yield work
+        await work.all()
+    finally:
+        await work.cancel()
+
+
+async def evaluate(plan: Plan, setting: Setting, folder: Folder, standing: Standing) -> list[Attempt]:
+    """All attempts at the plan's tasks, scored and chosen from, with everything in the folder but the report."""
+    settle(folder)
+    if plan.retry_failed and folder.trajectories.is_file():
+        set_aside(folder.trajectories, (Stop.FAILED, Stop.INTERRUPTED))
+    wanted = {(task.id, sample) for task in plan.loaded.tasks for sample in range(plan.samples)}
+    standing.total = len(wanted)
+    journal = Journal(folder)
+    attempts: list[Attempt] = []
+    grammar = _grammars(setting.profile)
+
+    async def score(trajectory: Trajectory) -> None:
+        done = await _scored(trajectory, plan.scorers)
+        journal.score(done.key, {scorer.name: done.scores[scorer.name] for scorer in plan.scorers})
+        add(done)
+
+    def add(done: Trajectory) -> None:
+        attempt = attempt_of(done, plan.scorer, grammar(done))
+        attempts.append(attempt)
+        standing.scored(attempt)
+
+    try:
+        async with scoring(plan.scoring_at_once) as work:
+            if folder.trajectories.is_file():
+                for trajectory in read(folder.trajectories):
+                    if trajectory.key not in wanted:
+                        continue
+                    if all(scorer.name in trajectory.scores for scorer in plan.scorers):
+                        add(trajectory)
+                    else:
+                        await work.add(score(trajectory))
+            runs = setting.many(
+                plan.loaded.tasks,
+                samples=plan.samples,
+                concurrency=plan.concurrency,
+                progress=standing,
+                out=folder.trajectories,
+            )
+            try:
+                async for trajectory in runs:
+                    await work.add(score(trajectory))
+            finally:
+                await runs.aclose()
+        if plan.select is not None:
+            attempts = await _choose(plan, attempts, journal)
+    finally:
+        journal.close()
+    settle(folder)
+    return attempts
+
+
+async def _scored(trajectory: Trajectory, scorers: Sequence[Scorer]) -> Trajectory:
+    for scorer in scorers:
+        if scorer.name not in trajectory.scores:
+            trajectory = await score_trajectory(trajectory, scorer)
+    return trajectory
+
+
+async def _choose(plan: Plan, attempts: list[Attempt], journal: Journal) -> list[Attempt]:
+    """Mark one attempt at each task that has an answer."""
+    assert plan.select is not None
+    questions = {task.id: task.question for task in plan.loaded.tasks}
+    picked: dict[str, int] = {}
+    how = plan.select
+
+    async def one(task: str, candidates: Sequence[Attempt]) -> None:
+        before = next((attempt for attempt in candidates if attempt.selected), None)
+        choice = before or await _choice(candidates, how, questions[task], plan.judge)
+        if choice is not None:
+            picked[task] = choice.sample
+            if before is None:
+                journal.choose(choice.key, how.value)
+
+    async with scoring(plan.scoring_at_once) as work:
+        for task, candidates in by_task(attempts).items():
+            await work.add(one(task, candidates))
+    return [
+        replace(attempt, selected=how.value) if picked.get(attempt.task) == attempt.sample else attempt
+        for attempt in attempts
+    ]
+
+
+async def _choice(candidates: Sequence[Attempt], how: Select, question: str, judge: Model | None) -> Attempt | None:
+    """A judge that fails leaves the choice to the majority, as in `coa run`."""
+    answered = [attempt for attempt in candidates if attempt.answer and attempt.answer.strip()]
+    if how is not Select.JUDGE:
+        return chosen(candidates, how) or (answered[0] if answered else None)
+    if len(answered) < 2:
+        return answered[0] if answered else None
+    if judge is None:
+        raise ModelError("selecting by a judge needs a judge", cure="add --judge URL")
+    try:
+        return await judged(answered, question, judge)
+    except ModelError:
+        return chosen(candidates, Select.MAJORITY) or answered[0]
+
+
+def _grammars(profile: Profile) -> Callable[[Trajectory], Profile]:
+    """The profile that a run was made with: the evaluation's, or the one its task names."""
+    known: dict[str, Profile] = {profile.name: profile}
+
+    def find(trajectory: Trajectory) -> Profile:
+        name = trajectory.profile
+        if name not in known:
+            try:
+                known[name] = load_profile(name)
+            except CoaError:  # it broke before it had one, which its failure tells
+                known[name] = profile
+        return known[name]
+
+    return find

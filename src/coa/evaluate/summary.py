@@ -1,0 +1,175 @@
+"""Attempts -> figures: success by every metric, what was spent, how runs ended. Equal attempts give equal figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from coa.evaluate.attempts import Attempt, broken_down
+from coa.evaluate.metrics import Estimate, mean, pass_at_k, shares
+from coa.runtime import Select
+from coa.runtime.best_of import highest, majority
+from coa.trajectory import Usage
+
+Tasks = Mapping[str, Sequence[Attempt]]
+Figures = dict[str, Any]
+SPENT: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "total_tokens", "model_calls", "tool_calls")
+
+
+def figures(tasks: Tasks, *, samples: int, planned: int, ks: Sequence[int] = (), groups: Sequence[str] = ()) -> Figures:
+    """Everything but times. `planned`: tasks that were to be solved, whether or not they have an attempt."""
+    attempts = [attempt for listed in tasks.values() for attempt in listed]
+    return {
+        "results": results(tasks, samples=samples, planned=planned, ks=ks),
+        "spent": spent(tasks),
+        "agents": agents(attempts),
+        "stops": dict(sorted(Counter(attempt.stop.value for attempt in attempts).items())),
+        "repairs": {
+            "attempts_with": sum(attempt.repairs > 0 for attempt in attempts),
+            "share_of_attempts": _share(sum(attempt.repairs > 0 for attempt in attempts), len(attempts)),
+            "total": sum(attempt.repairs for attempt in attempts),
+        },
+        "breakdown": {
+            key: {name: _group(part, samples) for name, part in found.items()}
+            for key, found in broken_down(tasks, groups).items()
+        },
+    }
+
+
+def results(tasks: Tasks, *, samples: int, planned: int, ks: Sequence[int] = ()) -> Figures:
+    attempts = [attempt for listed in tasks.values() for attempt in listed]
+    unscored = sum(attempt.unscored for attempt in attempts)
+    found: Figures = {
+        "tasks": planned,
+        "attempts_per_task": samples,
+        "attempts": len(attempts),
+        "missing": planned * samples - len(attempts),
+        "right": sum(attempt.right for attempt in attempts),
+        "unanswered": sum(attempt.answer is None and not attempt.failed for attempt in attempts),
+        "failed": sum(attempt.failed for attempt in attempts),
+        "unscored": unscored,
+        "metrics": metrics(tasks, samples=samples, ks=ks) if attempts else {},
+    }
+    if unscored:
+        value = mean([[attempt.counted for attempt in listed] for listed in tasks.values()]).value
+        weight = sum(sum(attempt.unscored for attempt in listed) / len(listed) for listed in tasks.values()) / len(
+            tasks
+        )
+        found["success_if_all_unscored_were_right"] = value + weight
+    return found
+
+
+def metrics(tasks: Tasks, *, samples: int, ks: Sequence[int] = ()) -> dict[str, dict[str, float]]:
+    """Over tasks that have an attempt. Metrics of k attempts are given where every task has k."""
+    fewest = min(map(len, tasks.values()))
+    counted = [[attempt.counted for attempt in listed] for listed in tasks.values()]
+    found = {"pass@1": mean([[float(attempt.right) for attempt in listed] for listed in tasks.values()])}
+    if samples > 1:
+        found[f"avg@{samples}"] = mean(counted)
+    elif any(value not in (0.0, 1.0) for values in counted for value in values):
+        found["mean score"] = mean(counted)
+    for k in sorted({*ks, *_powers(samples)}):
+        if 1 < k <= fewest:
+            chances = [pass_at_k(len(listed), sum(a.right for a in listed), k) for listed in tasks.values()]
+            found[f"pass@{k}"] = shares(chances)
+    if samples > 1 and fewest == samples:
+        picks = {how: [chosen(listed, how) for listed in tasks.values()] for how in Select}
+        for how, picked in picks.items():
+            if any(attempt is not None for attempt in picked):
+                name = f"majority@{samples}" if how is Select.MAJORITY else f"best of {samples} by {how}"
+                found[name] = shares([float(attempt.right) if attempt else 0.0 for attempt in picked])
+    return {name: asdict(estimate) for name, estimate in found.items()}
+
+
+def chosen(attempts: Sequence[Attempt], how: Select) -> Attempt | None:
+    """The attempt that this way of choosing takes; None where there is nothing to choose or nobody has chosen.
+
+    A judge's choice is the one it made when the evaluation ran.
+    """
+    if how is Select.JUDGE:
+        return next((attempt for attempt in attempts if attempt.selected == how), None)
+    answered = [attempt for attempt in attempts if attempt.answer and attempt.answer.strip()]
+    if not answered or (answered[0].program and how is Select.MAJORITY):
+        return None
+    if how is Select.MAJORITY:
+        return majority(answered)
+    if not any(attempt.own_score for attempt in answered):
+        return None
+    return highest(answered, [attempt.own_score for attempt in answered])
+
+
+def spent(tasks: Tasks) -> Figures:
+    """Sums; for each task; and for each success, which is what all attempts spent by the number of right ones."""
+    attempts = [attempt for listed in tasks.values() for attempt in listed]
+    usage = Usage.sum(attempt.usage for attempt in attempts)
+    total: dict[str, float | None] = {name: getattr(usage, name) for name in SPENT}
+    if attempts and all(attempt.sequence_tokens is not None for attempt in attempts):
+        total["sequence_tokens"] = sum(attempt.sequence_tokens or 0 for attempt in attempts)
+    total["cost"] = usage.cost
+    return {
+        "total": total,
+        "per_attempt": _each(total, len(attempts)),
+        "per_task": _each(total, len(tasks)),
+        "per_success": _each(total, sum(attempt.right for attempt in attempts)),
+        "unmetered_calls": sum(attempt.unmetered_calls for attempt in attempts),
+    }
+
+
+def times(tasks: Tasks) -> Figures:
+    """Apart from the rest, because no two runs take equally long."""
+    attempts = [attempt for listed in tasks.values() for attempt in listed]
+    seconds = sum(attempt.usage.seconds for attempt in attempts)
+    right = sum(attempt.right for attempt in attempts)
+    return {
+        "seconds": seconds,
+        "seconds_per_attempt": _share(seconds, len(attempts)),
+        "seconds_per_task": _share(seconds, len(tasks)),
+        "seconds_per_success": _share(seconds, right),
+    }
+
+
+def agents(attempts: Sequence[Attempt]) -> Figures:
+    """Tokens that each agent wrote, and its share of all."""
+    written: Counter[str] = Counter()
+    for attempt in attempts:
+        written.update(attempt.written)
+    whole = sum(written.values())
+    rows = sorted(written.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "written_tokens": dict(rows),
+        "share": {name: _share(count, whole) for name, count in rows},
+        "shared_out_by_length": any(attempt.shared_out and attempt.written for attempt in attempts),
+    }
+
+
+def estimate(value: Mapping[str, float]) -> Estimate:
+    return Estimate(value["value"], value["low"], value["high"])
+
+
+def _group(tasks: Tasks, samples: int) -> Figures:
+    found = results(tasks, samples=samples, planned=len(tasks))
+    return {
+        **{name: found[name] for name in ("tasks", "attempts", "right", "failed", "unscored")},
+        "pass@1": found["metrics"]["pass@1"],
+        "tokens_per_success": spent(tasks)["per_success"]["total_tokens"] if found["right"] else None,
+    }
+
+
+def _each(total: Mapping[str, float | None], count: int) -> dict[str, float | None] | None:
+    if not count:
+        return None
+    return {name: None if value is None else value / count for name, value in total.items()}
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _powers(samples: int) -> list[int]:
+    found, k = [], 2
+    while k < samples:
+        found.append(k)
+        k *= 2
+    return [*found, samples]

@@ -1,0 +1,38 @@
+"""Data files of a hub's data set: fetched where the hub answers, else taken from what was fetched before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from coa.errors import StoreError
+
+Choice = Callable[[list[str]], Iterable[str]]
+"""Of all paths in the data set, those wanted."""
+
+
+def hub_files(name: str, wanted: Choice) -> list[Path]:
+    from huggingface_hub import HfApi, hf_hub_download
+
+    try:
+        listed = sorted(HfApi().list_repo_files(name, repo_type="dataset"))
+        return [Path(hf_hub_download(name, file, repo_type="dataset")) for file in wanted(listed)]
+    except Exception as error:  # network, gated, misspelled: the library's errors have no common base
+        if found := cached_files(name, wanted):
+            return found
+        raise StoreError(
+            f"cannot get the data set {name!r} from the hub: {type(error).__name__}: {error}",
+            cure="check the name and the connection, log in with `hf auth login`, or download it and give its folder",
+        ) from error
+
+
+def cached_files(name: str, wanted: Choice) -> list[Path]:
+    """Those that an earlier download left; nothing is asked of anyone."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(name, repo_type="dataset", local_files_only=True))
+    except Exception:  # not there, whatever the library calls it
+        return []
+    listed = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+    return [folder / file for file in wanted(listed)]
