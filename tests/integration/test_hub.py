@@ -21,12 +21,18 @@ FILES = {
     "tokenizer_config.json": json.dumps({"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}).encode(),
 }
 COMMIT = "0" * 40
+_RL_ROW = {"prompt": "Question: Who?", "reward_model": {"ground_truth": {"target": ["Ada"]}}, "extra_info": None}
 _ROW = {"instruction": "Use tools.", "input": "Who?", "output": "<think>hm</think><web_search>x</web_search>"}
 DATA_SET = {
     "/api/datasets/lab/afm/tree/main": json.dumps(
         [{"type": "file", "oid": "1", "size": 9, "path": path} for path in ("README.md", "data.json")]
     ).encode(),
     "/datasets/lab/afm/resolve/main/data.json": json.dumps([_ROW] * 3).encode(),
+    "/api/datasets/lab/rl/tree/main": json.dumps(
+        [{"type": "file", "oid": "1", "size": 9, "path": f"data/{name}.json"} for name in ("test", "train")]
+    ).encode(),
+    "/datasets/lab/rl/resolve/main/data/train.json": json.dumps([_RL_ROW] * 2).encode(),
+    "/datasets/lab/rl/resolve/main/data/test.json": json.dumps([_RL_ROW]).encode(),
 }
 
 
@@ -141,3 +147,26 @@ def test_a_data_set_is_trained_on_by_its_hub_id(hub: str, tmp_path: Path) -> Non
     assert done.stdout == "3 web Who?\n", done.stdout + done.stderr
     unknown = in_process(code, hub, "lab/other", tmp_path)
     assert unknown.returncode == 3 and "cannot get the data set 'lab/other'" in unknown.stdout
+
+
+TASKS = (
+    "import sys; from coa.trajectory.formats.tasks import read_tasks; from coa import CoaError\n"
+    "try: print(*[(task.question, *task.answer) for task in read_tasks(sys.argv[1])])\n"
+    "except CoaError as e: print(e); sys.exit(3)"
+)
+
+
+def test_tasks_are_read_by_their_hub_id_whole_or_in_part(hub: str, tmp_path: Path) -> None:
+    whole = in_process(TASKS, hub, "lab/rl", tmp_path)
+    assert whole.stdout == f"{' '.join([repr(('Who?', 'Ada'))] * 3)}\n", whole.stdout + whole.stderr
+    assert in_process(TASKS, hub, "lab/rl:data/test.json", tmp_path).stdout.count("Who?") == 1
+    assert in_process(TASKS, hub, "lab/rl:data/tr*", tmp_path).stdout.count("Who?") == 2
+    absent = in_process(TASKS, hub, "lab/rl:dev", tmp_path)
+    assert absent.returncode == 3 and "has no 'dev'" in absent.stdout and "data/test.json, data/train" in absent.stdout
+
+
+def test_the_cache_gives_the_same_tasks_the_same_ids(hub: str, tmp_path: Path) -> None:
+    ids = TASKS.replace("(task.question, *task.answer)", "task.id")
+    first = in_process(ids, hub, "lab/rl", tmp_path).stdout.split()
+    assert len(set(first)) == 3
+    assert in_process(ids, hub, "lab/rl", tmp_path).stdout.split() == first

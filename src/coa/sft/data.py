@@ -9,22 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Final
 
 import torch
 
-from coa.errors import ProfileError, StoreError, TrainingError
+from coa.errors import ProfileError, TrainingError
 from coa.models.tokenizer import TextTokenizer
 from coa.sft.config import SftConfig
 from coa.training.packing import Example
 from coa.trajectory import OBSERVATION, Author, Kind, Profile, Sample, Tally, Trajectory, load_profile, to_samples
 from coa.trajectory.formats.detect import Content, detect, read_trajectories
-from coa.trajectory.formats.hub import hub_files
+from coa.trajectory.formats.sources import files
 from coa.trajectory.profile import with_added
 from coa.trajectory.shapes import Reading, read
-from coa.trajectory.store import NAMES
-
-ENDINGS: Final = (".jsonl", ".json", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -51,29 +47,6 @@ def load(config: SftConfig) -> Loaded:
         digest.hexdigest()[:16],
         sum(bool(t.repairs) for t in trajectories),
     )
-
-
-def files(source: str) -> list[Path]:
-    """The data files that a path or a hub id means."""
-    path = Path(source)
-    if path.is_file():
-        return [path]
-    if path.is_dir():
-        named = [path / name for name in NAMES if (path / name).is_file()]
-        found = named[:1] or sorted(file for file in path.rglob("*") if file.suffix in ENDINGS and file.is_file())
-        if not found:
-            raise StoreError(f"the folder {path} holds no .jsonl, .json or .parquet file")
-        return found
-    if source.startswith((".", "/", "~")) or source.count("/") != 1 or path.suffix in ENDINGS:
-        raise StoreError(f"there is no file or folder {source}")
-    return _from_hub(source)
-
-
-def _from_hub(name: str) -> list[Path]:
-    paths = hub_files(name, lambda listed: [file for file in listed if file.endswith(ENDINGS)])
-    if not paths:
-        raise StoreError(f"the data set {name!r} holds no .jsonl, .json or .parquet file")
-    return paths
 
 
 def _read(file: Path, config: SftConfig) -> Iterator[Trajectory]:

@@ -1,12 +1,16 @@
 """Task rows as people bring them -> `Task`.
 
-Read are our own rows, the RL rows of AFM and verl (`prompt`, `reward_model`, `extra_info`; the ground truth a string,
-an object, or an object spelled as JSON), and the flat rows of the common benchmarks. JSONL, JSON lists and Parquet.
+Read are our own rows, the RL rows of AFM and verl (`prompt`, `reward_model`, `extra_info`), and the flat rows of the
+common benchmarks. JSONL, JSON lists and Parquet, from a file, a folder or the hub. RL rows come with defects, which are
+repaired: no index, or one for all; the ground truth a string, an object, or an object spelled as text; whole fields
+spelled as JSON.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +21,7 @@ from pydantic import ValidationError
 
 from coa.errors import StoreError
 from coa.trajectory.formats.rows import Row, read_rows
+from coa.trajectory.formats.sources import files
 from coa.trajectory.types import CodeTests, Message, Task, TestCase
 
 _IDS: Final = ("id", "task_id", "_id", "index", "question_id")
@@ -26,13 +31,16 @@ _HEADING: Final = re.compile(r"^(?:Task|Question|Problem)[ \t]*:[ \t]*\n?", re.M
 """Where the question begins in a prompt that holds instructions and question in one message."""
 
 
-def read_tasks(path: str | Path) -> Iterator[Task]:
-    """Tasks of a file, each with an id of its own: rows that bring none get one from their content."""
-    yield from tasks_of(read_rows(path), source=str(path))
-
-
-def tasks_of(rows: Iterable[Row], *, source: str = "rows") -> Iterator[Task]:
+def read_tasks(source: str | Path) -> Iterator[Task]:
+    """Tasks of a file, a folder or a hub id, each with an id of its own: rows that bring none get one from content."""
     seen: set[str] = set()
+    for path in files(str(source)):
+        yield from tasks_of(read_rows(path), source=str(path), seen=seen)
+
+
+def tasks_of(rows: Iterable[Row], *, source: str = "rows", seen: set[str] | None = None) -> Iterator[Task]:
+    """`seen` holds the ids that are taken, where the rows are not the only ones."""
+    seen = set() if seen is None else seen
     for number, row in enumerate(rows, start=1):
         try:
             task = to_task(row)
@@ -48,8 +56,8 @@ def tasks_of(rows: Iterable[Row], *, source: str = "rows") -> Iterator[Task]:
 
 
 def to_task(row: Row) -> Task:
-    if isinstance(row.get("reward_model"), Mapping):
-        return _from_rl_row(row)
+    if isinstance(reward := _unspelled(row.get("reward_model")), Mapping):
+        return _from_rl_row(row, reward)
     question = _first(row, _QUESTIONS)
     if question is None:
         raise ValueError(f"it has no question; the fields are {sorted(row)}")
@@ -77,21 +85,21 @@ def content_id(question: str, answer: object) -> str:
     return hashlib.sha256(f"{question}\x00{answer}".encode()).hexdigest()[:12]
 
 
-def _from_rl_row(row: Row) -> Task:
-    info = _parse_truth(row.get("extra_info")) or {}
+def _from_rl_row(row: Row, reward: Mapping[str, Any]) -> Task:
+    info = _unspelled(row.get("extra_info")) or {}
     if not isinstance(info, Mapping):
         raise ValueError(f"its extra_info is {type(info).__name__}, not an object")
     prompt = _messages(row.get("prompt"))
-    question = info.get("question") or (_question_in(prompt[-1].content) if prompt else None)
+    question = info.get("question") or _first(row, _QUESTIONS) or (_question_in(prompt[-1].content) if prompt else None)
     if not question:
-        raise ValueError("it has neither a prompt nor extra_info.question")
-    truth = _parse_truth(row["reward_model"].get("ground_truth"))
+        raise ValueError("it has neither a prompt nor a question")
+    truth = _unspelled(reward.get("ground_truth"))
     tests = _tests(truth)
-    answer = () if tests else _answer(truth, info.get("answer"))
+    beside = info.get("answer")
+    answer = () if tests else _answer(truth, _first(row, _ANSWERS) if beside in (None, "") else _unspelled(beside))
     source = str(row.get("data_source") or "task")
-    index = info.get("index")
     # Without an index the content decides; a constant would make one group of all rows.
-    identity = content_id(str(question), truth) if index in (None, "") else str(index)
+    identity = _index(info.get("index")) or content_id(str(question), truth)
     kept = {"question", "answer", "index", "need_tools_kwargs", "tools_kwargs"}
     meta = {key: _plain(value) for key, value in info.items() if key not in kept and value not in (None, "")}
     return Task(
@@ -104,10 +112,20 @@ def _from_rl_row(row: Row) -> Task:
     )
 
 
+def _index(value: object) -> str | None:
+    """A column with gaps comes as floats, with nan in the gaps."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return str(int(value)) if value.is_integer() else str(value)
+    return None if value is None or value == "" else str(value)
+
+
 def _messages(prompt: Any) -> tuple[Message, ...]:
-    """A list of messages, or a bare string from the user."""
-    rows = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return tuple(Message(role=row["role"], content=row["content"]) for row in rows or ())
+    """A list of messages, the same spelled as JSON, or a bare string from the user."""
+    if isinstance(prompt, str):
+        prompt = _json_list(prompt, dict) or [{"role": "user", "content": prompt}]
+    return tuple(Message(role=row["role"], content=row["content"]) for row in prompt or ())
 
 
 def _question_in(content: str) -> str:
@@ -115,15 +133,35 @@ def _question_in(content: str) -> str:
     return (content[heading.end() :] if heading else content).strip()
 
 
-def _parse_truth(truth: object) -> object:
-    """Undo JSON spelled as a string, but only where it spells an object: "204" is an answer, not a number."""
-    if isinstance(truth, str) and truth.lstrip().startswith("{"):
+def _unspelled(value: object) -> object:
+    """Undo an object or a list of strings spelled as text, in JSON or as Python prints it.
+
+    Nothing else is touched: "204" is an answer and not a number, "{1, 2}" a set in a formula.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if text.startswith("["):
+        return _json_list(text, str) or value
+    if not text.startswith("{"):
+        return value
+    try:
+        parsed = orjson.loads(text)
+    except orjson.JSONDecodeError:
         try:
-            parsed = orjson.loads(truth)
-        except orjson.JSONDecodeError:
-            return truth
-        return parsed if isinstance(parsed, dict) else truth
-    return truth
+            parsed = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return value
+    return parsed if isinstance(parsed, dict) and all(isinstance(key, str) for key in parsed) else value
+
+
+def _json_list(text: str, kind: type) -> list[Any] | None:
+    try:
+        parsed = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    whole = isinstance(parsed, list) and all(isinstance(item, kind) for item in parsed)
+    return parsed if whole else None
 
 
 def _tests(truth: object) -> CodeTests | None:
@@ -142,12 +180,16 @@ def _tests(truth: object) -> CodeTests | None:
 
 
 def _answer(truth: object, fallback: object) -> Any:
-    if isinstance(truth, Mapping):
-        for name in ("target", "answer", "answers", "ground_truth", "value"):
-            if truth.get(name) is not None:
-                return truth[name]
+    if truth is None or truth == "":
+        return _answer(fallback, None) if isinstance(fallback, Mapping) else fallback
+    if not isinstance(truth, Mapping):
+        return truth
+    for name in ("target", "answer", "answers", "ground_truth", "value"):
+        if truth.get(name) is not None:
+            return truth[name]
+    if fallback is None:
         raise ValueError(f"its ground truth has none of the known fields; it has {sorted(truth)}")
-    return fallback if truth is None else truth
+    return fallback
 
 
 def _first(row: Row, names: tuple[str, ...]) -> Any:

@@ -1,0 +1,53 @@
+"""Where data lie: a file, a folder, or a data set on the hub, named as `owner/name` or `owner/name:part`."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+from coa.errors import StoreError
+from coa.trajectory.store import NAMES
+
+ENDINGS: Final = (".jsonl", ".json", ".parquet")
+
+
+def files(source: str) -> list[Path]:
+    """The data files that a path or a hub id means; those of the hub are downloaded once and kept in its cache."""
+    path = Path(source)
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        named = [path / name for name in NAMES if (path / name).is_file()]
+        found = named[:1] or sorted(file for file in path.rglob("*") if file.suffix in ENDINGS and file.is_file())
+        if not found:
+            raise StoreError(f"the folder {path} holds no .jsonl, .json or .parquet file")
+        return found
+    name, _, part = source.partition(":")
+    if name.startswith((".", "/", "~")) or name.count("/") != 1 or Path(name).suffix in ENDINGS:
+        raise StoreError(f"there is no file or folder {source}")
+    return _from_hub(name, part)
+
+
+def _from_hub(name: str, part: str) -> list[Path]:
+    from huggingface_hub import HfApi, hf_hub_download
+
+    try:
+        listed = sorted(file for file in HfApi().list_repo_files(name, repo_type="dataset") if file.endswith(ENDINGS))
+        wanted = [file for file in listed if _belongs(file, part)]
+        paths = [Path(hf_hub_download(name, file, repo_type="dataset")) for file in wanted]
+    except Exception as error:  # network, gated, misspelled: the library's errors have no common base
+        raise StoreError(
+            f"cannot get the data set {name!r} from the hub: {type(error).__name__}: {error}",
+            cure="check the name and the connection, log in with `hf auth login`, or download it and give its folder",
+        ) from error
+    if listed and not paths:
+        raise StoreError(f"the data set {name!r} has no {part!r}", cure=f"its data files are {', '.join(listed[:20])}")
+    if not paths:
+        raise StoreError(f"the data set {name!r} holds no .jsonl, .json or .parquet file")
+    return paths
+
+
+def _belongs(file: str, part: str) -> bool:
+    """To a part that is a file, a folder, or a pattern such as `data/train-*`."""
+    return not part or file == part or file.startswith(part.rstrip("/") + "/") or fnmatch(file, part)
