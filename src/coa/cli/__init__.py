@@ -17,6 +17,7 @@ from coa.cli.inspect import inspect
 from coa.cli.judge import judge
 from coa.cli.profile import profile
 from coa.cli.run import run
+from coa.cli.sample import sample
 from coa.cli.sandbox import sandbox
 from coa.cli.sft import sft
 from coa.cli.teach import teach
@@ -38,6 +39,7 @@ app.command()(cost)
 app.command()(inspect)
 app.command()(export)
 app.command()(sft)
+app.command()(sample)
 app.command("eval")(evaluate)
 app.add_typer(profile, name="profile")
 app.add_typer(tools, name="tools")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -117,7 +117,7 @@ async def run_many(
     tools: Mapping[str, Tool] | None = None,
     profile: Profile | str = "web",
     *,
-    samples: int = 1,
+    samples: int | Sequence[int] = 1,
     concurrency: int = 64,
     out: str | Path | None = None,
     sampling: Sampling | None = None,
@@ -128,11 +128,13 @@ async def run_many(
     retry_failed: bool = False,
     watch_s: float = 300.0,
     constrain: Constrain | str = Constrain.AUTO,
+    score: Callable[[Trajectory], Awaitable[Trajectory]] | None = None,
 ) -> AsyncGenerator[Trajectory, None]:
-    """Trajectories as they finish, `samples` for each task.
+    """Trajectories as they finish, `samples` for each task, or those of these numbers.
 
     With `out`, each is appended to that file, and what the file holds already is not run again. `retry_failed` first
-    moves the failed and interrupted runs of the file to `<out>.aside`, so that they are.
+    moves the failed and interrupted runs of the file to `<out>.aside`, so that they are. `score` is asked before a run
+    is kept; one that is stopped while it is asked is kept as it was.
     """
     refuse_unpriced(limits or (load_profile(profile) if isinstance(profile, str) else profile).limits, price)
     progress = progress or Progress()
@@ -141,10 +143,11 @@ async def run_many(
         set_aside(out, (Stop.FAILED, Stop.INTERRUPTED))
     writer = JsonlWriter(out) if out is not None else None
     done = {trajectory.key: Outcome.of(trajectory) for trajectory in read(out)} if out is not None else {}
-    jobs = _jobs(tasks, samples, done, progress)
+    jobs = _jobs(tasks, range(samples) if isinstance(samples, int) else samples, done, progress)
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=2 * concurrency)
 
     closing = False
+    unscored: list[Trajectory] = []
 
     async def attempt(task: Task, number: int) -> Trajectory:
         chain = Chain(
@@ -176,6 +179,12 @@ async def run_many(
                 result = _broken(task, number, profile, error)
             finally:
                 progress.running.pop((task.id, number), None)
+            if score is not None:
+                try:
+                    result = await score(result)
+                except BaseException:
+                    unscored.append(result)
+                    raise
             await results.put(result)
 
     async def work_all() -> None:
@@ -208,13 +217,15 @@ async def run_many(
                 while not results.empty():  # finished, but nobody waited for it any more
                     if isinstance(result := results.get_nowait(), Trajectory):
                         writer.write(result)
+                for result in unscored:
+                    writer.write(result)
 
 
 def _jobs(
-    tasks: Iterable[Task], samples: int, done: Mapping[tuple[str, int], Outcome], progress: Progress
+    tasks: Iterable[Task], numbers: Sequence[int], done: Mapping[tuple[str, int], Outcome], progress: Progress
 ) -> Iterator[tuple[Task, int]]:
     for task in tasks:
-        for number in range(samples):
+        for number in numbers:
             outcome = done.get((task.id, number))
             if outcome is None:
                 yield task, number

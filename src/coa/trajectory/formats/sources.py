@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from coa.errors import StoreError
+from coa.trajectory.formats.hub import hub_files
 from coa.trajectory.store import NAMES
 
 ENDINGS: Final = (".jsonl", ".json", ".parquet")
@@ -30,22 +31,18 @@ def files(source: str) -> list[Path]:
 
 
 def _from_hub(name: str, part: str) -> list[Path]:
-    from huggingface_hub import HfApi, hf_hub_download
+    listed: list[str] = []
 
-    try:
-        listed = sorted(file for file in HfApi().list_repo_files(name, repo_type="dataset") if file.endswith(ENDINGS))
-        wanted = [file for file in listed if _belongs(file, part)]
-        paths = [Path(hf_hub_download(name, file, repo_type="dataset")) for file in wanted]
-    except Exception as error:  # network, gated, misspelled: the library's errors have no common base
-        raise StoreError(
-            f"cannot get the data set {name!r} from the hub: {type(error).__name__}: {error}",
-            cure="check the name and the connection, log in with `hf auth login`, or download it and give its folder",
-        ) from error
-    if listed and not paths:
+    def wanted(paths: list[str]) -> list[str]:
+        listed[:] = [path for path in paths if path.endswith(ENDINGS)]
+        return [path for path in listed if _belongs(path, part)]
+
+    found = hub_files(name, wanted)
+    if listed and not found:
         raise StoreError(f"the data set {name!r} has no {part!r}", cure=f"its data files are {', '.join(listed[:20])}")
-    if not paths:
+    if not found:
         raise StoreError(f"the data set {name!r} holds no .jsonl, .json or .parquet file")
-    return paths
+    return found
 
 
 def _belongs(file: str, part: str) -> bool:

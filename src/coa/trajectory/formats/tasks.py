@@ -85,12 +85,18 @@ def content_id(question: str, answer: object) -> str:
     return hashlib.sha256(f"{question}\x00{answer}".encode()).hexdigest()[:12]
 
 
+def question_in(content: str) -> str:
+    """The question of a prompt, without the instructions before it."""
+    heading = _HEADING.search(content)
+    return (content[heading.end() :] if heading else content).strip()
+
+
 def _from_rl_row(row: Row, reward: Mapping[str, Any]) -> Task:
     info = _unspelled(row.get("extra_info")) or {}
     if not isinstance(info, Mapping):
         raise ValueError(f"its extra_info is {type(info).__name__}, not an object")
     prompt = _messages(row.get("prompt"))
-    question = info.get("question") or _first(row, _QUESTIONS) or (_question_in(prompt[-1].content) if prompt else None)
+    question = info.get("question") or _first(row, _QUESTIONS) or (question_in(prompt[-1].content) if prompt else None)
     if not question:
         raise ValueError("it has neither a prompt nor a question")
     truth = _unspelled(reward.get("ground_truth"))
@@ -126,11 +132,6 @@ def _messages(prompt: Any) -> tuple[Message, ...]:
     if isinstance(prompt, str):
         prompt = _json_list(prompt, dict) or [{"role": "user", "content": prompt}]
     return tuple(Message(role=row["role"], content=row["content"]) for row in prompt or ())
-
-
-def _question_in(content: str) -> str:
-    heading = _HEADING.search(content)
-    return (content[heading.end() :] if heading else content).strip()
 
 
 def _unspelled(value: object) -> object:

@@ -1,0 +1,1 @@
+"""Reinforcement learning: tasks and a checkpoint in, a better checkpoint out."""

@@ -1,0 +1,192 @@
+"""The paper's query sampling: try every task without tools and with them, and keep those that RL can learn from.
+
+Without tools comes first, because it costs one call: what is solved that way is not run with tools any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from pydantic import JsonValue
+
+from coa.errors import ProfileError
+from coa.rl.attempts import Attempts
+from coa.rl.difficulty import Fate, Rate, Rules, fate, fate_with, fate_without
+from coa.rl.without_tools import without_tools
+from coa.runtime import Progress, Setting, run_many
+from coa.scoring import normalise
+from coa.trajectory import Profile, Task, Trajectory, load_profile
+from coa.trajectory.types import FrozenDict
+
+META_KEY: Final = "sampling"
+"""Where a kept task's meta tells its rates."""
+_NONE: Final = Rate()
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A task and what was found out about it."""
+
+    task: Task
+    fate: Fate
+    without: Rate = _NONE
+    with_tools: Rate = _NONE
+
+    @property
+    def reason(self) -> str:
+        match self.fate:
+            case Fate.IN_SFT_DATA:
+                return "its question is in the data that SFT was trained on"
+            case Fate.TOOLS_NOT_NEEDED:
+                return f"solved without tools {self.without}"
+            case Fate.UNSCORED if not self.with_tools.attempts:
+                return f"too few attempts without tools could be scored: solved {self.without}"
+            case Fate.UNSCORED:
+                return f"too few attempts with tools could be scored: solved {self.with_tools}"
+            case _:
+                return f"solved with tools {self.with_tools}"
+
+    def measured(self, **models: str) -> Task:
+        """The task with its rates in meta."""
+        found: dict[str, JsonValue] = {"with_tools": self.with_tools.to_json(), **models}
+        if self.without.attempts:
+            found["without_tools"] = self.without.to_json()
+        return self.task.model_copy(update={"meta": FrozenDict({**self.task.meta, META_KEY: found})})
+
+
+class Runs(Protocol):
+    """Attempts at tasks, as `run_many` makes them."""
+
+    def __call__(
+        self, tasks: Sequence[Task], numbers: Sequence[int], attempts: Attempts, progress: Progress
+    ) -> AsyncGenerator[Trajectory, None]: ...
+
+
+Watch = Callable[[str, Progress], AbstractAsyncContextManager[None]]
+"""Shows where a stage stands while it goes on."""
+
+
+def acting(setting: Setting, concurrency: int) -> Runs:
+    """Runs as `coa run` makes them."""
+
+    def runs(
+        tasks: Sequence[Task], numbers: Sequence[int], attempts: Attempts, progress: Progress
+    ) -> AsyncGenerator[Trajectory, None]:
+        return run_many(
+            tasks,
+            setting.model,
+            setting.tools,
+            setting.profile,
+            samples=numbers,
+            concurrency=concurrency,
+            out=attempts.file,
+            sampling=setting.sampling,
+            limits=setting.limits,
+            price=setting.price,
+            prompt=setting.prompt,
+            constrain=setting.constrain,
+            progress=progress,
+            score=attempts.score,
+        )
+
+    return runs
+
+
+def knowing(setting: Setting, concurrency: int) -> Runs:
+    """Answers from what the model knows, in the form that each task's profile asks for; tools and prompts are left."""
+
+    async def runs(
+        tasks: Sequence[Task], numbers: Sequence[int], attempts: Attempts, progress: Progress
+    ) -> AsyncGenerator[Trajectory, None]:
+        for name in dict.fromkeys(task.profile for task in tasks):
+            group = [task.model_copy(update={"profile": None}) for task in tasks if task.profile == name]
+            bare = without_tools(_profile(name, setting.profile))
+            asked = acting(replace(setting, tools={}, profile=bare, prompt=lambda task: None), concurrency)
+            async with aclosing(asked(group, numbers, attempts, progress)) as made:
+                async for trajectory in made:
+                    yield trajectory
+
+    return runs
+
+
+async def sample(
+    tasks: Sequence[Task],
+    rules: Rules,
+    without: tuple[Runs, Attempts],
+    with_tools: tuple[Runs, Attempts],
+    *,
+    watch: Watch,
+    trained_on: Iterable[str] = (),
+    enough: bool = False,
+) -> list[Sampled]:
+    """The fate of each task, in their order. `trained_on` are questions that SFT has seen.
+
+    With `enough`, attempts are made one after another at each task, and none once its fate is certain.
+    """
+    known = {normalise(question) for question in trained_on}
+    fresh = [task for task in tasks if normalise(task.question) not in known] if known else list(tasks)
+    before, after = without[1], with_tools[1]
+    total, final = rules.no_tools_samples, rules.samples
+
+    def rate_without(task: Task) -> Rate:
+        return before.rate(task, total, rules.solved_at)
+
+    def rate_with(task: Task) -> Rate:
+        return after.rate(task, final, rules.solved_at)
+
+    await before.load({task.id: task for task in fresh} if total else {})
+    await _try(
+        fresh, total, without, lambda t: fate_without(rate_without(t), rules), "without tools", watch, enough=enough
+    )
+    needy = [task for task in fresh if fate_without(rate_without(task), rules) is Fate.KEPT]
+    await after.load({task.id: task for task in needy})
+    await _try(needy, final, with_tools, lambda t: fate_with(rate_with(t), rules), "with tools", watch, enough=enough)
+
+    tried, acted = {task.id for task in fresh}, {task.id for task in needy}
+    return [
+        Sampled(task, Fate.IN_SFT_DATA)
+        if task.id not in tried
+        else _sampled(task, rate_without(task), rate_with(task) if task.id in acted else _NONE, rules)
+        for task in tasks
+    ]
+
+
+async def _try(
+    tasks: Sequence[Task],
+    samples: int,
+    side: tuple[Runs, Attempts],
+    decided: Callable[[Task], Fate | None],
+    name: str,
+    watch: Watch,
+    *,
+    enough: bool,
+) -> None:
+    """All attempts at once, or a round for each number, so that a round knows what came of those before it."""
+    runs, attempts = side
+    for numbers in [[number] for number in range(samples)] if enough else [list(range(samples))]:
+        waiting = [task for task in tasks if decided(task) is None] if enough else tasks
+        if not waiting or not numbers:
+            continue
+        progress = Progress(total=len(waiting) * len(numbers))
+        title = f"{name}, attempt {numbers[0] + 1} of {samples}" if enough else name
+        async with watch(title, progress), aclosing(runs(waiting, numbers, attempts, progress)) as made:
+            async for trajectory in made:
+                attempts.add(trajectory)
+
+
+def _sampled(task: Task, without: Rate, with_tools: Rate, rules: Rules) -> Sampled:
+    found = fate(without, with_tools, rules)
+    # All attempts were made, so nothing can be open; a defect here must not look like a verdict.
+    assert found is not None, f"the fate of task {task.id} is open"
+    return Sampled(task, found, without, with_tools)
+
+
+def _profile(name: str | None, chosen: Profile) -> Profile:
+    """One that cannot be read is told by the runs with tools; what is asked here does not need its agents."""
+    try:
+        return load_profile(name) if name else chosen
+    except ProfileError:
+        return chosen

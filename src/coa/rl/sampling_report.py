@@ -1,0 +1,147 @@
+"""What a sampling leaves: the kept tasks, the dropped ones with their reasons, and a report as JSON and as a page."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from coa import __version__
+from coa.errors import StoreError
+from coa.report import Bar, bars, details, funnel, page, paragraph, table
+from coa.rl.difficulty import Fate, Rules, histogram
+from coa.rl.sampling import Sampled
+from coa.trajectory.formats.rows import write_rows
+from coa.trajectory.formats.tasks import from_task
+
+MEANING: Final = {
+    Fate.IN_SFT_DATA: "the question is in the data given with --exclude",
+    Fate.TOOLS_NOT_NEEDED: "solved without tools too often",
+    Fate.UNSCORED: "fewer than half of the attempts could be scored: neither solved nor failed",
+    Fate.ALWAYS_SOLVED: "every scored attempt with tools solved it",
+    Fate.NEVER_SOLVED: "no scored attempt with tools solved it",
+}
+"""In the order in which tasks leave."""
+_EXAMPLES: Final = 5
+
+
+def folder_beside(out: Path) -> Path:
+    """Where attempts and reports of the tasks in `out` are kept."""
+    return out.with_suffix(".sampling")
+
+
+def hold_settings(folder: Path, settings: Mapping[str, Any], rules: Rules) -> None:
+    """Write config.json; refuse a folder whose attempts were made in another way, for their rates would not compare."""
+    path = folder / "config.json"
+    wanted = json.loads(json.dumps(settings))
+    if path.is_file():
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))["settings"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{path} cannot be read", cure="delete it, or use another --out") from error
+        if other := sorted(key for key in wanted if held.get(key) != wanted[key]):
+            told = "; ".join(f"{key} was {held.get(key)!r} and is {wanted[key]!r}" for key in other)
+            raise StoreError(
+                f"the attempts in {folder} were made with other settings: {told}",
+                cure="use another --out, or delete the folder to begin anew",
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {"coa": __version__, "settings": wanted, "rules": rules.model_dump(mode="json")}
+    _replace(path, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_tasks(out: Path, found: Sequence[Sampled], **models: str) -> int:
+    """The kept tasks with their rates, and beside them the dropped ones; how many were kept."""
+    kept = [item for item in found if item.fate is Fate.KEPT]
+    dropped = [
+        {
+            "id": item.task.id,
+            "question": item.task.question,
+            "dropped": item.fate.value,
+            "reason": item.reason,
+            "with_tools": item.with_tools.to_json(),
+            "without_tools": item.without.to_json(),
+        }
+        for item in found
+        if item.fate is not Fate.KEPT
+    ]
+    if kept:
+        part = out.with_stem(f".{out.stem}.part")
+        write_rows(part, (orjson.dumps(from_task(item.measured(**models))) for item in kept))
+        part.replace(out)
+    else:
+        out.unlink(missing_ok=True)  # an older selection must not be taken for this one
+    write_rows(folder_beside(out) / "dropped.jsonl", map(orjson.dumps, dropped))
+    return len(kept)
+
+
+def report(found: Sequence[Sampled], rules: Rules, settings: Mapping[str, Any]) -> dict[str, Any]:
+    fates = Counter(item.fate for item in found)
+    # A rate that is too thin to decide a fate is none to draw either.
+    acted = [item.with_tools for item in found if item.fate is not Fate.UNSCORED]
+    asked = [item.without for item in found if item.fate is not Fate.UNSCORED or item.with_tools.attempts]
+    return {
+        "settings": dict(settings),
+        "rules": rules.model_dump(mode="json"),
+        "tasks": len(found),
+        "kept": fates[Fate.KEPT],
+        "dropped": {fate.value: fates[fate] for fate in MEANING if fates[fate]},
+        "solved_with_tools": histogram(acted, rules.samples),
+        "solved_without_tools": histogram(asked, rules.no_tools_samples),
+        "attempts": sum(item.with_tools.attempts + item.without.attempts for item in found),
+        "unscored_attempts": sum(item.with_tools.unscored + item.without.unscored for item in found),
+    }
+
+
+def write_report(folder: Path, found: Sequence[Sampled], rules: Rules, settings: Mapping[str, Any]) -> dict[str, Any]:
+    data = report(found, rules, settings)
+    _replace(folder / "report.json", json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    _replace(folder / "report.html", _html(found, data, rules))
+    return data
+
+
+def _html(found: Sequence[Sampled], data: Mapping[str, Any], rules: Rules) -> str:
+    stages, left = [], len(found)
+    for fate in MEANING:
+        lost = data["dropped"].get(fate.value, 0)
+        stages.append((fate.value, left, left - lost))
+        left -= lost
+    parts = [
+        paragraph(
+            f"{data['kept']:,} of {len(found):,} tasks kept, after {data['attempts']:,} attempts, of which "
+            f"{data['unscored_attempts']:,} could not be scored and count neither as solved nor as failed."
+        ),
+        funnel(("tasks", len(found)), stages, title="tasks left after each rule"),
+        paragraph("", heading="Solved with tools"),
+        _bars(data["solved_with_tools"], rules.samples, "tasks by attempts solved with tools"),
+    ]
+    if rules.no_tools_samples:
+        parts.append(paragraph("", heading="Solved without tools"))
+        title = "tasks by attempts solved without tools"
+        parts.append(_bars(data["solved_without_tools"], rules.no_tools_samples, title))
+    parts.append(paragraph("", heading="Why tasks were dropped"))
+    rows = [(fate.value, data["dropped"].get(fate.value, 0), meaning) for fate, meaning in MEANING.items()]
+    parts.append(table(["dropped as", "tasks", "because"], rows))
+    for fate in MEANING:
+        some = [item for item in found if item.fate is fate]
+        if some:
+            lines = [f"{item.task.id}: {item.task.question[:300]} — {item.reason}" for item in some[:_EXAMPLES]]
+            parts.append(details(f"{fate.value}, {len(some):,}", lines))
+    parts.append(paragraph("", heading="Settings"))
+    parts.append(table(["setting", "value"], [(key, str(value)) for key, value in data["settings"].items()]))
+    parts.append(table(["rule", "value"], [(key, str(value)) for key, value in data["rules"].items()]))
+    return page("Query sampling", *parts)
+
+
+def _bars(counts: Sequence[int], samples: int, title: str) -> str:
+    return bars([Bar(f"{solved} of {samples}", count) for solved, count in enumerate(counts)], title=title)
+
+
+def _replace(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
