@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coa.distill.atif import to_atif
@@ -216,3 +217,32 @@ def test_rows_are_trained_on_and_the_result_is_asked(tmp_path: Path) -> None:
     assert "answer: " in shown
     assert coa("inspect", run / "agent" / "step-4", "--no-pager").count("violations") == 2
     assert json.loads(coa(*train, cwd=tmp_path))["finished"]
+
+
+def test_tasks_are_sampled_for_rl(tmp_path: Path) -> None:
+    """AFM's RL rows -> coa sample with a model that knows nothing -> tasks that every command reads."""
+    _save_tiny_model(tmp_path / "model")
+    (tmp_path / "mytools.py").write_text(TOOLS)
+    (tmp_path / "scoring.py").write_text("def score(task, answer):\n    return float(len(answer or '') % 2)\n")
+    rows = [
+        {
+            "data_source": "rivers",
+            "prompt": [{"role": "user", "content": f"Question: Which river runs through town {n}?"}],
+            "reward_model": {"style": "rule", "ground_truth": {"target": ["Sill"]}},
+            "extra_info": {"index": None, "split": "train"},
+        }
+        for n in range(4)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rl.parquet")
+    command = ["sample", "rl.parquet", "--model", "model", "--profile", "nano", "--tool", "web_search=mytools:Lookup"]
+    command += ["--budget", "steps=6", "--budget", "model_tokens=80", "-n", 3, "--no-tools-samples", 2, "--seed", 1]
+    command += ["--scorer", "scoring:score", "--max-without-tools", 1, "--keep-unsolved"]
+    shown = coa(*command, "--out", "kept.jsonl", cwd=tmp_path)
+    report = json.loads((tmp_path / "kept.sampling" / "report.json").read_text())
+    assert report["tasks"] == 4 and report["attempts"] == 4 * (2 + 3) and f"kept {report['kept']} of 4" in shown
+    kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    assert len({row["id"] for row in kept}) == len(kept) == report["kept"] > 0
+    assert all(row["meta"]["sampling"]["with_tools"]["scored"] == 3 and row["answer"] == ["Sill"] for row in kept)
+    coa("inspect", "kept.sampling/without-tools", "--limit", 1, cwd=tmp_path)
+    coa(*command, "--out", "again.jsonl", cwd=tmp_path)
+    assert (tmp_path / "again.jsonl").read_text() == (tmp_path / "kept.jsonl").read_text(), "one seed, one selection"
