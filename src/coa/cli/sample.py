@@ -169,7 +169,8 @@ def sample(
                 for name in ("without-tools", "with-tools")
             )
             if retry_failed:
-                before.retry_failed(), after.retry_failed()
+                before.retry_failed()
+                after.retry_failed()
 
             async def work() -> None:
                 found.extend(
@@ -198,7 +199,8 @@ def sample(
     else:
         _show(data, found)
         typer.echo(f"spent on all attempts: {spent(usage)}")
-        typer.echo(f"{kept:,} tasks in {out}; attempts, reasons and report: {folder / 'report.html'}")
+        where = f"{kept:,} tasks in {out}; " if kept else ""
+        typer.echo(f"{where}attempts, reasons and report: {folder / 'report.html'}")
     if not kept:
         raise CoaError("no task was kept", cure=_cure(data))
 
