@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from coa.sft.plan import Plan
 from coa.training.checkpoint import PREFIX, rotate, seal
+from coa.training.interruption import Interruption
+from coa.training.metrics import append, clock, keep_until
 
 _NAMES: Final = {
     "loss": "loss",
@@ -51,9 +48,7 @@ class Metrics(TrainerCallback):
         found = {_NAMES.get(name, name): value for name, value in logs.items() if not _of_no_interest(name)}
         if not found:
             return
-        row = {"step": state.global_step, **found, "time": round(time.time(), 3)}
-        with self._path.open("ab") as file:
-            file.write(orjson.dumps(row) + b"\n")
+        append(self._path, state.global_step, found)
         if "loss" in found:
             self._progress(state, found)
         elif "held_out_loss" in found:
@@ -71,29 +66,6 @@ class Metrics(TrainerCallback):
 
 def _of_no_interest(name: str) -> bool:
     return name in ("epoch", "total_flos") or name.startswith(("train_", "eval_runtime", "eval_samples", "eval_steps"))
-
-
-def clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def keep_until(path: Path, step: int) -> None:
-    """Take back rows of later steps, and a row that was cut off."""
-    if not path.is_file():
-        return
-    kept = []
-    for line in path.read_bytes().splitlines():
-        try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue
-        if row["step"] <= step and (step or row["step"]):
-            kept.append(line + b"\n")
-    part = path.with_suffix(".part")
-    part.write_bytes(b"".join(kept))
-    os.replace(part, path)
 
 
 class Checkpoints(TrainerCallback):
@@ -129,38 +101,21 @@ class EarlyStop(TrainerCallback):
             control.should_training_stop = True
 
 
-class Interruption(TrainerCallback):
-    """Ctrl-C and SIGTERM: finish the update, save, stop. A second one stops at once.
+class StopWhenAsked(TrainerCallback):
+    """Several processes would not hear a signal at the same update, so there it does what it always does; the last
+    checkpoint is what remains."""
 
-    Several processes would not hear it at the same update, so there the signal does what it always does; the last
-    checkpoint is what remains.
-    """
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self.asked = False
-        self._tell = tell
-        self._before: dict[signal.Signals, Any] = {}
+    def __init__(self, interruption: Interruption) -> None:
+        self._interruption = interruption
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if args.world_size > 1 or threading.current_thread() is not threading.main_thread():
-            return
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._ask)
-
-    def _ask(self, *_: object) -> None:
-        self.asked = True
-        self._restore()
-        self._tell("asked to stop: this update is finished and saved first; once more stops at once")
+        if args.world_size == 1:
+            self._interruption.listen()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if self.asked and state.global_step < state.max_steps:
+        if self._interruption.asked and state.global_step < state.max_steps:
             control.should_save = True
             control.should_training_stop = True
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
+        self._interruption.restore()

@@ -5,14 +5,13 @@ Defaults are the paper's (full fine-tuning, AdamW, cosine with 10 % warm-up, los
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from coa.errors import TrainingError
+from coa.training.settings import Lora, describe_settings, load_settings
 from coa.trajectory.types import Frozen
 
 
@@ -21,20 +20,6 @@ class Phase(Frozen):
 
     max_tokens: int = Field(ge=16)
     epochs: float = Field(gt=0)
-
-
-class Lora(Frozen):
-    """An adapter instead of all weights."""
-
-    rank: int = Field(16, ge=1)
-    alpha: int = Field(32, ge=1)
-    dropout: float = Field(0.0, ge=0, lt=1)
-    targets: str = "all-linear"
-    """Which layers: `all-linear`, or a regular expression for their names."""
-    dora: bool = False
-    """Weight-decomposed LoRA."""
-    merge: bool = True
-    """Write the result as a whole model; otherwise as an adapter that names its base."""
 
 
 class SftConfig(Frozen):
@@ -127,63 +112,9 @@ class SftConfig(Frozen):
 
 def load_config(path: Path | None, settings: Sequence[str] = (), **given: Any) -> SftConfig:
     """From a TOML file, then what `--set key=value` says, then options of the command; None is not given."""
-    data: dict[str, Any] = {}
-    if path is not None:
-        data = _read_toml(path)
-    for setting in settings:
-        _set(data, setting)
-    data |= {name: value for name, value in given.items() if value is not None}
-    try:
-        return SftConfig.model_validate(data)
-    except ValidationError as error:
-        raise TrainingError(
-            f"{path or 'the settings'}: {_first_problem(error)}",
-            cure="`coa sft --settings` lists every key with its meaning and default",
-        ) from error
+    return load_settings(SftConfig, "sft", path, settings, given)
 
 
 def describe() -> str:
     """Every key, its default and its meaning."""
-    lines = []
-    for prefix, kind in (("", SftConfig), ("lora.", Lora)):
-        for name, field in kind.model_fields.items():
-            default = field.get_default(call_default_factory=True)
-            about = " ".join((field.description or "").split())
-            lines.append(f"{prefix + name:<22} {default!s:<16} {about}".rstrip())
-    return "\n".join(lines)
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise TrainingError(f"cannot read {path}: {error.strerror}", cure="recipes are in configs/sft/") from error
-    except tomllib.TOMLDecodeError as error:
-        raise TrainingError(f"{path} is not valid TOML: {error}") from error
-
-
-def _set(data: dict[str, Any], setting: str) -> None:
-    """`lr=1e-5`, `lora.rank=8`, `data=["a", "b"]`: the value is TOML, or else plain text."""
-    key, found, text = setting.partition("=")
-    if not found:
-        raise TrainingError(f"--set {setting!r} is not of the form key=value")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    if isinstance(value, int) and key.strip().endswith("lr"):
-        value = float(value)
-    *tables, name = key.strip().split(".")
-    for table in tables:
-        inner = data.setdefault(table, {})
-        if not isinstance(inner, dict):
-            raise TrainingError(f"--set {setting!r}: {table} is not a table")
-        data = inner
-    data[name] = value
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem: Mapping[str, Any] = error.errors()[0]
-    where = ".".join(map(str, problem["loc"]))
-    return f"{where}: {problem['msg']}" if where else str(problem["msg"])
+    return describe_settings({"": SftConfig, "lora.": Lora})

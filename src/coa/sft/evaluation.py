@@ -9,17 +9,15 @@ from pathlib import Path
 
 import torch
 
-from coa.models.base import Sampling
 from coa.models.local import LocalModel
 from coa.models.tokenizer import TextTokenizer
-from coa.runtime import run_many
-from coa.runtime.guide import Constrain
-from coa.scoring import score_trajectory, scorer_for
+from coa.runtime.success import figures, keep, look, sentence
+from coa.scoring import scorer_for
 from coa.tools import Tool
 from coa.tools.registry import open_tools
 from coa.training.policy import give_back
 from coa.training.weights import base_of
-from coa.trajectory import Message, Profile, Stop, Task, Trajectory, writer
+from coa.trajectory import Message, Profile, Task, Trajectory
 
 Prompts = Mapping[str, Sequence[Message]]
 
@@ -55,18 +53,9 @@ class AgentEval:
             give_back(inner)
             local = LocalModel(inner, self._tokenizer, name=f"step {step}")
             done = asyncio.run(self._run(local))
-        self._keep(done, step)
-        scored = [value for t in done if (value := t.scores["success"].value) is not None]
-        answered = sum(t.stop is Stop.ANSWERED for t in done) / len(done)
-        found = {
-            "success_tasks": len(scored),
-            "answered": answered,
-            **({"success": sum(scored) / len(scored)} if scored else {}),
-        }
-        share = f"{found['success']:.1%} of {len(scored)}" if scored else "nothing could be scored"
-        rest = f", {len(done) - len(scored)} unscored" if len(scored) < len(done) else ""
-        self._tell(f"step {step}: success {share} held-out tasks{rest}; {answered:.1%} answered of their own accord")
-        return found
+        keep(done, self._out / f"step-{step}")
+        self._tell(f"step {step}: {sentence(done)}")
+        return figures(done)
 
     async def _run(self, model: LocalModel) -> list[Trajectory]:
         scorer = scorer_for(self._scorer)
@@ -75,31 +64,17 @@ class AgentEval:
             async with open_tools(self._given, wanted=wanted) as box:
                 for name, error in box.absent.items():
                     self._tell(f"no tool {name} for the evaluation: {error}")
-                runs = run_many(
+                return await look(
                     self._tasks,
                     model,
                     {**box.tools, **self._own},
                     self._profile,
-                    concurrency=32,
-                    sampling=Sampling(temperature=0.0, seed=0),
+                    scorer,
                     prompt=lambda task: self._prompts.get(task.id),
-                    # What the model has learnt is the question, so no grammar holds it.
-                    constrain=Constrain.NEVER,
                 )
-                return [await score_trajectory(run, scorer, name="success") async for run in runs]
         finally:
             await scorer.close()
             await model.close()
-
-    def _keep(self, done: Sequence[Trajectory], step: int) -> None:
-        """For `coa inspect`: what the agent did at this step."""
-        folder = self._out / f"step-{step}"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "trajectories.jsonl"
-        path.unlink(missing_ok=True)
-        with writer(path) as out:
-            for trajectory in sorted(done, key=lambda t: t.task.id):
-                out.write(trajectory)
 
 
 def tasks_of(held_out: Sequence[Trajectory], count: int) -> tuple[list[Task], Prompts]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import platform
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,12 +14,11 @@ import torch
 from accelerate import PartialState
 from transformers.utils import logging
 
-from coa import __version__
 from coa.errors import TrainingError
 from coa.models.local.model import load_weights
 from coa.models.tokenizer import TextTokenizer
 from coa.sft import data as examples_of
-from coa.sft.callbacks import Checkpoints, EarlyStop, Interruption, Metrics
+from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked
 from coa.sft.card import model_card
 from coa.sft.config import SftConfig
 from coa.sft.evaluation import AgentEval, tasks_of
@@ -29,13 +26,12 @@ from coa.sft.plan import HeldOut, Plan
 from coa.sft.trainer import RowTrainer, arguments, has_bf16
 from coa.tools import Tool
 from coa.training import checkpoint, policy, weights
+from coa.training.interruption import Interruption
 from coa.training.packing import Example
+from coa.training.run_folder import METRICS, MODEL, claim
 from coa.trajectory import Tally
 from coa.trajectory.formats.tasks import read_tasks
 
-CONFIG: Final = "config.json"
-METRICS: Final = "metrics.jsonl"
-MODEL: Final = "model"
 _FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept")
 """Settings that may change between two starts of a run: they do not change what is trained."""
 
@@ -71,7 +67,15 @@ def train(
     say = tell if everyone.is_main_process else _silent
     loaded = examples_of.load(config)
     with everyone.main_process_first():
-        _claim(out, config, loaded.fingerprint, write=everyone.is_main_process)
+        claim(
+            out,
+            "sft",
+            config.model_dump(mode="json"),
+            loaded.fingerprint,
+            free=_FREE,
+            seed=config.seed,
+            write=everyone.is_main_process,
+        )
         if everyone.is_main_process:
             checkpoint.clear_torn(out)
     if (out / MODEL).is_dir():
@@ -106,7 +110,7 @@ def train(
     agent_eval = _agent_eval(config, loaded, tokenizer, tools or {}, out, say, everyone)
     looks = (config.eval_every or max(len(plan.updates) // 10, 1)) if len(held_out) or agent_eval else 0
     last = checkpoint.latest(out)
-    interruption = Interruption(say)
+    interruption = Interruption(say, "update")
     trainer = RowTrainer(
         trained,
         arguments(
@@ -120,7 +124,7 @@ def train(
             Metrics(out / METRICS, say, plan),
             Checkpoints(out, config.checkpoints_kept),
             *([EarlyStop(config.patience)] if config.patience else []),
-            interruption,
+            StopWhenAsked(interruption),
         ],
     )
     count = sum(p.numel() for p in trained.parameters() if p.requires_grad)
@@ -150,53 +154,6 @@ def train(
     _save(trainer, config, out, tokenizer, card, bf16=bf16)
     say(f"wrote {out / MODEL}")
     return Result(out / MODEL, step, True, figures, everyone.is_main_process)
-
-
-def _claim(out: Path, config: SftConfig, fingerprint: str, *, write: bool) -> None:
-    """Make the run folder this config's, or refuse if it is another's."""
-    record = {
-        "stage": "sft",
-        "config": config.model_dump(mode="json"),
-        "data_fingerprint": fingerprint,
-        "seed": config.seed,
-        "versions": {
-            "coa": __version__,
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "transformers", "accelerate")},
-        },
-    }
-    path = out / CONFIG
-    if path.is_file():
-        before = orjson.loads(path.read_bytes())
-        _refuse_other_run(out, before, record)
-        return
-    if out.is_dir() and any(out.iterdir()):
-        raise TrainingError(
-            f"{out} is not empty and holds no {CONFIG} of a training run", cure="choose another folder with --out"
-        )
-    if write:
-        out.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
-        part.rename(path)
-
-
-def _refuse_other_run(out: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    if before.get("stage") != "sft":
-        raise TrainingError(f"{out} is the folder of another kind of run", cure="choose another folder with --out")
-    old, new = before["config"], now["config"]
-    different = sorted(key for key in {*old, *new} if old.get(key) != new.get(key) and key not in _FREE)
-    if different:
-        key = different[0]
-        raise TrainingError(
-            f"{out} is a run with other settings: {key} was {old.get(key)!r} and is now {new.get(key)!r}"
-            + (f" (also: {', '.join(different[1:])})" if different[1:] else ""),
-            cure="give the settings it was started with, or another folder with --out",
-        )
-    if before["data_fingerprint"] != now["data_fingerprint"]:
-        raise TrainingError(
-            f"the data has changed since the run in {out} was started", cure="choose another folder with --out"
-        )
 
 
 def _pools(

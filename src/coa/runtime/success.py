@@ -1,0 +1,75 @@
+"""How often a model succeeds as it is: greedy, with real tools, held by no grammar. For looks during training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from coa.models.base import Model, Sampling
+from coa.runtime.guide import Constrain
+from coa.runtime.many import run_many
+from coa.scoring import Scorer, score_trajectory
+from coa.tools import Tool
+from coa.trajectory import Limits, Message, Profile, Stop, Task, Trajectory, writer
+
+SUCCESS: Final = "success"
+"""Name of the score."""
+Prompt = Callable[[Task], Sequence[Message] | None]
+
+
+async def look(
+    tasks: Sequence[Task],
+    model: Model,
+    tools: Mapping[str, Tool],
+    profile: Profile | str,
+    scorer: Scorer,
+    *,
+    prompt: Prompt | None = None,
+    limits: Limits | None = None,
+    max_tokens: int = 4096,
+) -> list[Trajectory]:
+    """One attempt at each task, scored, in the order of their ids."""
+    runs = run_many(
+        tasks,
+        model,
+        tools,
+        profile,
+        concurrency=32,
+        sampling=Sampling(temperature=0.0, max_tokens=max_tokens, seed=0),
+        limits=limits,
+        prompt=prompt,
+        # What the model has learnt is the question, so no grammar holds it.
+        constrain=Constrain.NEVER,
+    )
+    done = [await score_trajectory(run, scorer, name=SUCCESS) async for run in runs]
+    return sorted(done, key=lambda trajectory: trajectory.task.id)
+
+
+def figures(done: Sequence[Trajectory]) -> dict[str, float]:
+    """For the metrics. What could not be scored is in no mean."""
+    scored = _scored(done)
+    found = {"success_tasks": len(scored), "answered": sum(t.stop is Stop.ANSWERED for t in done) / max(len(done), 1)}
+    return {**found, **({SUCCESS: sum(scored) / len(scored)} if scored else {})}
+
+
+def sentence(done: Sequence[Trajectory]) -> str:
+    """For people."""
+    found, scored = figures(done), _scored(done)
+    share = f"{found[SUCCESS]:.1%} of {len(scored)}" if scored else "nothing could be scored"
+    rest = f", {len(done) - len(scored)} unscored" if len(scored) < len(done) else ""
+    return f"success {share} held-out tasks{rest}; {found['answered']:.1%} answered of their own accord"
+
+
+def keep(done: Sequence[Trajectory], folder: Path) -> None:
+    """For `coa inspect`; a look that is repeated takes the place of the first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "trajectories.jsonl"
+    path.unlink(missing_ok=True)
+    with writer(path) as out:
+        for trajectory in done:
+            out.write(trajectory)
+
+
+def _scored(done: Sequence[Trajectory]) -> list[float]:
+    return [value for t in done if (value := t.scores[SUCCESS].value) is not None]

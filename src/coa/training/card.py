@@ -1,0 +1,51 @@
+"""The model card: what a stranger must know of the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def model_card(
+    *,
+    name: str,
+    base: str,
+    stage: str,
+    about: str,
+    data: Sequence[str],
+    recipe: Mapping[str, object],
+    figures: Mapping[str, str],
+    command: str,
+) -> str:
+    return "\n".join(
+        [
+            "---",
+            "library_name: transformers",
+            "pipeline_tag: text-generation",
+            f"base_model: {base}",
+            f"tags: [chain-of-agents, {stage}]",
+            "---",
+            "",
+            f"# {name}",
+            "",
+            about,
+            "",
+            "## Data",
+            "",
+            *(f"- {line}" for line in data),
+            "",
+            "## Recipe",
+            "",
+            *(f"- {key}: {value}" for key, value in recipe.items()),
+            "",
+            "## Figures",
+            "",
+            *(f"- {key}: {value}" for key, value in figures.items()),
+            "",
+            "## Command",
+            "",
+            "```",
+            command,
+            "```",
+            "",
+        ]
+    )

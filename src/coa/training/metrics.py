@@ -1,0 +1,39 @@
+"""metrics.jsonl: a row an update or a look, each with its step."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import orjson
+
+
+def append(path: Path, step: int, found: Mapping[str, object]) -> None:
+    row = {"step": step, **found, "time": round(time.time(), 3)}
+    with path.open("ab") as file:
+        file.write(orjson.dumps(row) + b"\n")
+
+
+def keep_until(path: Path, step: int) -> None:
+    """Take back rows of later steps, and a row that was cut off: what a killed run wrote after its last checkpoint."""
+    if not path.is_file():
+        return
+    kept = []
+    for line in path.read_bytes().splitlines():
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if row["step"] <= step and (step or row["step"]):
+            kept.append(line + b"\n")
+    part = path.with_suffix(".part")
+    part.write_bytes(b"".join(kept))
+    os.replace(part, path)
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,76 @@
+"""A run's folder belongs to one run: its settings, its data, its seed."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Collection
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from coa import __version__
+from coa.errors import TrainingError
+
+CONFIG: Final = "config.json"
+METRICS: Final = "metrics.jsonl"
+MODEL: Final = "model"
+
+
+def claim(
+    out: Path,
+    stage: str,
+    config: dict[str, Any],
+    fingerprint: str,
+    *,
+    free: Collection[str],
+    seed: int,
+    write: bool = True,
+) -> None:
+    """Make the folder this run's, or refuse if it is another's.
+
+    `free` are the settings that may change between two starts of a run: they do not change what is trained.
+    """
+    record = {
+        "stage": stage,
+        "config": config,
+        "data_fingerprint": fingerprint,
+        "seed": seed,
+        "versions": {
+            "coa": __version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "transformers", "accelerate")},
+        },
+    }
+    path = out / CONFIG
+    if path.is_file():
+        _refuse_other_run(out, orjson.loads(path.read_bytes()), record, free)
+        return
+    if out.is_dir() and any(out.iterdir()):
+        raise TrainingError(
+            f"{out} is not empty and holds no {CONFIG} of a training run", cure="choose another folder with --out"
+        )
+    if write:
+        out.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
+        part.rename(path)
+
+
+def _refuse_other_run(out: Path, before: dict[str, Any], now: dict[str, Any], free: Collection[str]) -> None:
+    if before.get("stage") != now["stage"]:
+        raise TrainingError(f"{out} is the folder of another kind of run", cure="choose another folder with --out")
+    old, new = before["config"], now["config"]
+    different = sorted(key for key in {*old, *new} if old.get(key) != new.get(key) and key not in free)
+    if different:
+        key = different[0]
+        raise TrainingError(
+            f"{out} is a run with other settings: {key} was {old.get(key)!r} and is now {new.get(key)!r}"
+            + (f" (also: {', '.join(different[1:])})" if different[1:] else ""),
+            cure="give the settings it was started with, or another folder with --out",
+        )
+    if before["data_fingerprint"] != now["data_fingerprint"]:
+        raise TrainingError(
+            f"the data has changed since the run in {out} was started", cure="choose another folder with --out"
+        )
