@@ -1,1 +1,1 @@
-"""Reinforcement learning: tasks and a checkpoint in, a better checkpoint out."""
+"""Agentic RL: tasks and a model folder -> a better model folder, by DAPO with real tools."""

@@ -14,6 +14,7 @@ import torch
 from accelerate import PartialState
 from transformers.utils import logging
 
+from coa import __version__
 from coa.errors import TrainingError
 from coa.models.local.model import load_weights
 from coa.models.tokenizer import TextTokenizer
@@ -74,6 +75,7 @@ def train(
             loaded.fingerprint,
             free=_FREE,
             seed=config.seed,
+            coa=__version__,
             write=everyone.is_main_process,
         )
         if everyone.is_main_process:

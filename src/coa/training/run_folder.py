@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import orjson
 
-from coa import __version__
 from coa.errors import TrainingError
 
 CONFIG: Final = "config.json"
@@ -26,11 +25,13 @@ def claim(
     *,
     free: Collection[str],
     seed: int,
+    coa: str,
     write: bool = True,
 ) -> None:
     """Make the folder this run's, or refuse if it is another's.
 
     `free` are the settings that may change between two starts of a run: they do not change what is trained.
+    `coa` is its version.
     """
     record = {
         "stage": stage,
@@ -38,7 +39,7 @@ def claim(
         "data_fingerprint": fingerprint,
         "seed": seed,
         "versions": {
-            "coa": __version__,
+            "coa": coa,
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "transformers", "accelerate")},
         },

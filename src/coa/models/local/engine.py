@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +17,13 @@ from typing import Final
 import torch
 from transformers import PreTrainedModel
 
-from coa.models.base import Finish, Sampling
+from coa.models.base import Finish
+from coa.models.local.lockstep import Lockstep
 from coa.models.local.masks import Masks
+from coa.models.local.request import Request, Result
 from coa.models.local.sampling import choose
 from coa.models.local.slots import NAME, Chunk, Slots, Step
 from coa.trajectory import Tokenizer
-from coa.trajectory.grammar import Grammar
 from coa.trajectory.grammar.language import DONE, FAR
 
 log = logging.getLogger(__name__)
@@ -36,39 +36,6 @@ _TAIL_TOKENS: Final = 48
 """How many of the last tokens are searched for a stop string."""
 _SHARED: Final = 16
 """A shared prefix shorter than this is not worth copying."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    ids: list[int]
-    logprobs: list[float]
-    finish: Finish
-    computed: int
-    """How many tokens of the context had to be computed; the others were remembered."""
-    log_kept: float | None = None
-    """Logarithm of the probability that the grammar left, over all tokens; None where there was no grammar."""
-
-
-@dataclass(eq=False)
-class Request:
-    """One call: go on after `ids`. `done` is called once, from the engine's thread."""
-
-    ids: list[int]
-    stop: tuple[str, ...]
-    sampling: Sampling
-    done: Callable[[Result | Exception], None]
-    on_text: Callable[[str], None] | None = None
-    grammar: Grammar | None = None
-    cancelled: bool = False
-    random: random.Random = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.begin_again()
-
-    def begin_again(self) -> None:
-        """The same draws from the start; other ones after another context, or all steps of a run would draw alike."""
-        seed = self.sampling.seed
-        self.random = random.Random(None if seed is None else f"{seed}/{len(self.ids)}")
 
 
 @dataclass(eq=False)
@@ -123,7 +90,8 @@ class Engine:
         self._masks: Masks | None = None
         self._rows: list[Row] = []
         self._waiting: list[Request] = []
-        self._inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Request | Callable[[], None] | None] = queue.SimpleQueue()
+        self._lockstep: Lockstep | None = None
         self._clock = 0
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="coa-engine", daemon=True)
@@ -144,6 +112,24 @@ class Engine:
         if self._closed:
             raise RuntimeError("the engine is closed")
         self._inbox.put(request)
+
+    def forget(self) -> None:
+        """The weights have changed: what is remembered of contexts holds no longer. Memory is given back until it is
+        needed again. Only between requests."""
+        self._do(self._forget_all)
+
+    def keep_step(self, lockstep: Lockstep | None) -> None:
+        """From now on requests are taken as `lockstep` says; None takes them as they come. Only between requests."""
+        self._do(lambda: setattr(self, "_lockstep", lockstep))
+
+    def leave(self, run: int) -> None:
+        """A run that keeps step is over."""
+        self._do(lambda: self._lockstep.leave(run) if self._lockstep else None)
+
+    def _do(self, action: Callable[[], None]) -> None:
+        """In the engine's thread, in the order of what is submitted."""
+        if not self._closed:
+            self._inbox.put(action)
 
     def close(self) -> None:
         self._closed = True
@@ -166,34 +152,54 @@ class Engine:
             self._fail_all(error)
 
     def _take_requests(self) -> bool:
-        """False when it is time to end. Waits only when there is nothing to do."""
-        idle = not self._waiting and not any(row.request for row in self._rows)
-        while idle or not self._inbox.empty():
+        """False when it is time to end. Waits when there is nothing to do, or when a run that keeps step is due."""
+        while self._must_wait() or not self._inbox.empty():
             try:
-                request = self._inbox.get(timeout=self._idle_s)
+                item = self._inbox.get(timeout=self._idle_s if self._lockstep is None else None)
             except queue.Empty:
                 self._forget()
-                request = self._inbox.get()
-            if request is None:
+                item = self._inbox.get()
+            if item is None:
                 self._fail_all(RuntimeError("the engine was closed"))
                 return False
-            self._waiting.append(request)
-            idle = False
+            if not isinstance(item, Request):
+                item()
+            elif self._lockstep is not None:
+                self._lockstep.arrive(item)
+            else:
+                self._waiting.append(item)
+        if self._lockstep is not None:
+            self._waiting += self._lockstep.admitted(self._clock)
         return True
 
+    def _must_wait(self) -> bool:
+        idle = not self._waiting and not any(row.request for row in self._rows)
+        if self._lockstep is None:
+            return idle
+        first = self._lockstep.first_due()
+        if idle and first is not None:
+            self._clock = max(self._clock, first)
+        return (idle and first is None) or not self._lockstep.complete(self._clock)
+
     def _fail_all(self, error: Exception) -> None:
-        for request in [*self._waiting, *(row.request for row in self._rows if row.request)]:
+        held = self._lockstep.held if self._lockstep is not None else []
+        for request in [*self._waiting, *held, *(row.request for row in self._rows if row.request)]:
             request.done(error)
         self._waiting, self._rows = [], []
         while not self._inbox.empty():
             late = self._inbox.get()
-            if late is not None:
+            if isinstance(late, Request):
                 late.done(error)
 
     def _drop_cancelled(self) -> None:
+        for request in self._waiting:
+            if request.cancelled and self._lockstep is not None:
+                self._lockstep.went(request, self._clock)
         self._waiting = [request for request in self._waiting if not request.cancelled]
         for row in self._rows:
             if row.request and row.request.cancelled:
+                if self._lockstep is not None:
+                    self._lockstep.went(row.request, self._clock)
                 row.request = None
                 del row.ids[row.computed :]
 
@@ -276,6 +282,11 @@ class Engine:
         if self._slots.length > LENGTH_STEP:
             self._rows = []
             self._slots.resize(count=self._max_rows, length=LENGTH_STEP, keep=[])
+
+    def _forget_all(self) -> None:
+        self._rows = [row for row in self._rows if row.request]
+        if not self._rows:
+            self._slots.resize(count=self._max_rows, length=1, keep=[])
 
     # ---- one forward pass
 
@@ -390,6 +401,8 @@ class Engine:
         if finish is None:
             return
         row.request = None
+        if self._lockstep is not None:
+            self._lockstep.went(request, self._clock)
         logprobs = row.logprobs
         if finish is Finish.END:  # the end of the turn is no part of the text and is not gone on from
             sampled, logprobs = sampled[:-1], logprobs[:-1]
@@ -405,6 +418,13 @@ def lay_out_for_few_rows(model: PreTrainedModel) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = module.weight.data.t().contiguous().t()
+
+
+def lay_out_by_rows(model: PreTrainedModel) -> None:
+    """Undo `lay_out_for_few_rows`, for code that takes tensors for contiguous, as saving does."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data = module.weight.data.contiguous()
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -6,7 +6,8 @@ import asyncio
 import json
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,9 @@ from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
 
 from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Sampling
-from coa.models.local.engine import Engine, Request, Result
+from coa.models.local.engine import Engine
+from coa.models.local.lockstep import Lockstep
+from coa.models.local.request import Request, Result
 from coa.models.tokenizer import (
     SMOLLM2,
     TextTokenizer,
@@ -106,6 +109,20 @@ class LocalModel:
         tokens = Tokens(ids=tuple(result.ids), logprobs=tuple(result.logprobs))
         constrained = result.log_kept is not None
         return Generation(text, result.finish, usage, tokens, constrained=constrained, log_kept=result.log_kept)
+
+    def forget(self) -> None:
+        """The weights have changed. Only between calls."""
+        self._engine.forget()
+
+    @contextmanager
+    def in_step(self, runs: Iterable[int]) -> Iterator[Callable[[int], None]]:
+        """Within it the runs with these seeds, and no others, get the same numbers to the last bit whatever their tools
+        take. It gives the function to call when one is over; all must be when it ends."""
+        self._engine.keep_step(Lockstep(runs))
+        try:
+            yield self._engine.leave
+        finally:
+            self._engine.keep_step(None)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._engine.close)

@@ -1,0 +1,105 @@
+"""Groups of attempts at one task, and dynamic sampling: draw until enough of them have a spread of rewards.
+
+Bounded: what is not found in so many rounds is not there. What is found beyond need is kept for the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coa.rl.advantage import group_advantages, has_contrast
+from coa.rl.config import RlConfig
+from coa.rl.reward import SUCCESS
+from coa.trajectory import Sample, Task, Trajectory, writer
+from coa.trajectory.types import FrozenDict
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A trajectory that can be learnt from."""
+
+    trajectory: Trajectory
+    sample: Sample
+    """With the logprobs as sampled."""
+    reward: float
+    """After shaping."""
+
+    @property
+    def success(self) -> float | None:
+        return self.trajectory.scores[SUCCESS].value
+
+
+@dataclass(frozen=True)
+class Group:
+    task: Task
+    attempts: tuple[Attempt, ...]
+    """Only those that ended and have a reward."""
+    step: int
+    """In which it was sampled."""
+    failed: int = 0
+    """Attempts that broke, after all retries."""
+    unscored: int = 0
+    refilled: int = 0
+    """Attempts that took the place of broken ones."""
+
+    @property
+    def rewards(self) -> list[float]:
+        return [attempt.reward for attempt in self.attempts]
+
+    @property
+    def teaches(self) -> bool:
+        return has_contrast(self.rewards)
+
+    def advantages(self, config: RlConfig) -> list[float]:
+        return group_advantages(self.rewards, scaled=config.scale == "group")
+
+
+@dataclass(frozen=True)
+class Collected:
+    used: list[Group]
+    """To learn from now."""
+    surplus: list[Group]
+    """For the next step."""
+    drawn: list[Group]
+    """All that were sampled in this step."""
+    rounds: int
+
+
+async def collect(
+    draw: Callable[[], list[Task]],
+    attempt: Callable[[list[Task], int], Awaitable[list[Group]]],
+    surplus: Sequence[Group],
+    config: RlConfig,
+) -> Collected:
+    """`attempt` gets tasks and the number of the round. The surplus of the step before is used first."""
+    ready, drawn, rounds = list(surplus), list[Group](), 0
+    while rounds < config.rounds and len(ready) < config.wanted:
+        groups = await attempt(draw(), rounds)
+        rounds += 1
+        drawn += groups
+        if not config.dynamic_sampling:
+            ready += [group for group in groups if group.attempts]
+            break
+        # Equal rewards centre to zero: such a group would cost a backward pass and move nothing.
+        ready += [group for group in groups if group.teaches]
+    return Collected(ready[: config.prompts], ready[config.prompts :], drawn, rounds)
+
+
+def keep(groups: Iterable[Group], path: Path, config: RlConfig, *, used: Sequence[Group]) -> None:
+    """As trajectories with step, reward and advantage in their meta, for `coa inspect` and for resuming."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    learnt = {id(group) for group in used}
+    with writer(path) as out:
+        for group in groups:
+            for attempt, advantage in zip(group.attempts, group.advantages(config), strict=True):
+                told = {
+                    "step": group.step,
+                    "reward": attempt.reward,
+                    "advantage": advantage,
+                    "learnt": id(group) in learnt,
+                }
+                meta = FrozenDict({**attempt.trajectory.meta, "rl": told})
+                out.write(attempt.trajectory.model_copy(update={"meta": meta}))

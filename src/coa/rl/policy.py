@@ -1,0 +1,157 @@
+"""The model in training: one set of weights that samples, is trained, and is saved. No copy anywhere.
+
+The engine and the trainer go through the same modules; which attention they mean follows from what they pass along. So
+an update is in the next sampled token at once, adapters included; only the engine's memory of contexts must be dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AttentionInterface, PreTrainedModel
+
+from coa.errors import TrainingError
+from coa.models.local import LocalModel
+from coa.models.local import slots as engine
+from coa.models.local.engine import lay_out_by_rows
+from coa.models.local.model import load_weights
+from coa.models.tokenizer import TextTokenizer
+from coa.rl.config import RlConfig
+from coa.training import attention as rows
+from coa.training import policy, weights
+from coa.trajectory.types import Frozen
+
+NAME: Final = "coa_engine_and_rows"
+
+
+def attend(*args: Any, coa_step: engine.Step | None = None, **rest: Any) -> tuple[Tensor, None]:
+    """The engine's attention for a step of the engine's, else that of rows."""
+    if coa_step is not None:
+        return engine.attend(*args, coa_step=coa_step, **rest)
+    return rows.attend(*args, **rest)
+
+
+AttentionInterface.register(NAME, attend)
+
+
+@dataclass(frozen=True)
+class Policy:
+    whole: torch.nn.Module
+    """With its adapter, if it has one."""
+    inner: PreTrainedModel
+    tokenizer: TextTokenizer
+    sampler: LocalModel
+    reference: PreTrainedModel | None
+    """The model at the start, where the distance to it counts and no adapter could be switched off instead."""
+
+    @property
+    def trained(self) -> dict[str, torch.nn.Parameter]:
+        return {name: weight for name, weight in self.whole.named_parameters() if weight.requires_grad}
+
+    def save_weights(self, path: Path) -> None:
+        save_file({name: weight.detach().contiguous() for name, weight in self.trained.items()}, path)
+
+    @torch.no_grad()
+    def load_weights(self, path: Path) -> None:
+        saved = load_file(path)
+        for name, weight in self.trained.items():
+            weight.copy_(saved[name])  # into the memory that the engine reads, laid out as it likes it
+
+    def changed(self) -> None:
+        self.sampler.forget()
+
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """Dropout and checkpointing of gradients are for updates only."""
+        self.whole.train(True)
+        try:
+            yield
+        finally:
+            self.whole.train(False)
+
+    @contextmanager
+    def as_at_start(self) -> Iterator[PreTrainedModel]:
+        if self.reference is not None:
+            yield self.reference
+        else:
+            with self.whole.disable_adapter():  # type: ignore[operator]
+                yield self.inner
+
+
+def open_policy(config: RlConfig, device: str) -> Policy:
+    bf16 = _has_bf16(device) if config.precision == "auto" else config.precision == "bf16"
+    # Adapters leave the weights alone, so these may be narrow; weights that are trained need all their digits.
+    dtype = torch.bfloat16 if bf16 and config.lora else torch.float32
+    torch.manual_seed(config.seed)
+    model, tokenizer = load_weights(config.model, dtype=dtype, device=device)
+    _refuse_unusable(config, tokenizer, model)
+    whole: torch.nn.Module = model
+    if config.lora is not None:
+        whole = weights.add_lora(model, base=config.model, **_lora(config.lora))
+    if config.freeze_embeddings:
+        weights.freeze_embeddings(model)
+    _freeze_layers(model, config.freeze_layers)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    sampler = LocalModel(
+        model, tokenizer, name=config.model, max_rows=config.max_rows, kv_bytes=int(config.kv_gb * (1 << 30))
+    )
+    model.set_attn_implementation(NAME)
+    model.config.use_cache = False
+    policy.check(model)
+    reference = None
+    if config.kl and config.lora is None:
+        reference, _ = load_weights(config.model, dtype=dtype, device=device)
+        reference.train(False).requires_grad_(False)
+        reference.set_attn_implementation(NAME)
+    whole.train(False)
+    return Policy(whole, model, tokenizer, sampler, reference)
+
+
+def save_model(opened: Policy, config: RlConfig, out: Path, card: str) -> None:
+    """As a folder that `coa run` and transformers load; complete, or not there. The last thing done with a policy."""
+    part, adapter = out.with_name(f"{out.name}.part"), out.with_name("adapter.part")
+    merging = config.lora is not None and config.lora.merge
+    lay_out_by_rows(opened.inner)
+    opened.inner.set_attn_implementation("sdpa")
+    opened.inner.config.use_cache = True
+    opened.whole.save_pretrained(adapter if merging else part)  # type: ignore[operator]
+    if merging:
+        weights.merge(config.model, adapter, part, next(opened.inner.parameters()).dtype)
+        weights.remove(adapter)
+    weights.publish(part, out, opened.tokenizer, card)
+
+
+def _lora(lora: Frozen) -> dict[str, Any]:
+    return lora.model_dump(exclude={"merge"})
+
+
+def _freeze_layers(model: PreTrainedModel, count: int) -> None:
+    layers = getattr(model.get_decoder(), "layers", None)  # type: ignore[no-untyped-call]
+    if count and (layers is None or count >= len(layers)):
+        raise TrainingError(
+            f"{count} layers cannot be frozen: the model has {len(layers) if layers is not None else 'none by name'}",
+            cure="--set freeze_layers=0",
+        )
+    for layer in layers[:count] if count and layers is not None else ():
+        layer.requires_grad_(False)
+
+
+def _refuse_unusable(config: RlConfig, tokenizer: TextTokenizer, model: PreTrainedModel) -> None:
+    if tokenizer.vocabulary_size > policy.vocabulary_of(model):
+        raise TrainingError(
+            f"the tokenizer of {config.model} has {tokenizer.vocabulary_size} tokens, the model embeddings for "
+            f"{policy.vocabulary_of(model)} only",
+            cure="give the tokenizer that belongs to the model (tokenizer.json in its folder)",
+        )
+
+
+def _has_bf16(device: str) -> bool:
+    return device != "cpu" and torch.cuda.is_bf16_supported()

@@ -1,0 +1,125 @@
+"""What is told of a step: to metrics.jsonl and the trackers as numbers, to people as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coa.errors import TrainingError
+from coa.rl.groups import Attempt, Collected, Group
+from coa.rl.guards import Gap
+from coa.rl.update import Told
+from coa.training.metrics import append, clock
+
+
+def of_groups(collected: Collected) -> dict[str, float]:
+    """Of what was sampled in this step, or, where the surplus was enough, of what is learnt from."""
+    seen = collected.drawn or collected.used
+    attempts = [attempt for group in seen for attempt in group.attempts]
+    found: dict[str, float] = {
+        "groups_drawn": len(collected.drawn),
+        "groups_used": len(collected.used),
+        "groups_kept": len(collected.surplus),
+        "rounds": collected.rounds,
+        **{f"groups_{name}": count for name, count in equal(collected.drawn).items()},
+        "failed": sum(group.failed for group in collected.drawn),
+        "refilled": sum(group.refilled for group in collected.drawn),
+        "unscored": sum(group.unscored for group in collected.drawn),
+    }
+    if attempts:
+        scores = [value for attempt in attempts if (value := attempt.success) is not None]
+        found |= {
+            "reward": _mean([attempt.reward for attempt in attempts]),
+            **({"success": _mean(scores)} if scores else {}),
+            "model_tokens": _mean([attempt.sample.trained for attempt in attempts]),
+            "tool_calls": _mean([attempt.trajectory.usage.tool_calls for attempt in attempts]),
+            "entropy": entropy(attempts),
+            "answered": _mean([attempt.trajectory.stop.value == "answered" for attempt in attempts]),
+        }
+    return found
+
+
+def entropy(attempts: Sequence[Attempt]) -> float:
+    """Mean of -logprob of the tokens as sampled: an estimate of the entropy that costs nothing."""
+    tokens = sum(attempt.sample.trained for attempt in attempts)
+    return -sum(sum(attempt.sample.logprobs or ()) for attempt in attempts) / max(tokens, 1)
+
+
+def equal(groups: Sequence[Group]) -> dict[str, int]:
+    """Groups that teach nothing, by why."""
+    flat = [group for group in groups if not group.teaches and group.attempts]
+    scores = [[attempt.success for attempt in group.attempts] for group in flat]
+    right = sum(all(value == 1 for value in found) for found in scores)
+    wrong = sum(all(value == 0 for value in found) for found in scores)
+    return {"all_right": right, "all_wrong": wrong, "all_equal": len(flat) - right - wrong}
+
+
+def of_updates(told: Sequence[Told], gap: Gap | None, lr: float) -> dict[str, Any]:
+    if not told:
+        return {}
+    tokens = sum(one.tokens for one in told)
+    return {
+        "loss": _mean([one.loss for one in told]),
+        "grad_norm": _mean([norm for one in told for norm in one.norms]),
+        "clip_share": sum(one.held for one in told) / max(tokens, 1),
+        "kl": sum(one.kl for one in told) / max(tokens, 1),
+        "trained_tokens": tokens,
+        "updates_skipped": sum(one.skipped for one in told),
+        "lr": lr,
+        **({"logprob_gap": gap.mean, "logprob_gap_most": gap.most, "logprob_gap_turns": gap.turns} if gap else {}),
+    }
+
+
+def line(step: int, steps: int, found: Mapping[str, Any], left_s: float) -> str:
+    def shown(name: str, form: str) -> str:
+        return format(found[name], form) if found.get(name) is not None else "-"
+
+    return (
+        f"step {step}/{steps}  reward {shown('reward', '.3f')}  success {shown('success', '.1%')}  "
+        f"length {shown('model_tokens', '.0f')}  entropy {shown('entropy', '.3f')}  "
+        f"clipped {shown('clip_share', '.2%')}  tool calls {shown('tool_calls', '.1f')}  groups {found['groups_used']:.0f} of {found['groups_drawn']:.0f}  "
+        f"{shown('tokens_per_s', '.0f')} tokens/s  {clock(left_s)} left"
+    )
+
+
+class Log:
+    """metrics.jsonl, and whatever else the settings name, through accelerate's trackers."""
+
+    def __init__(self, path: Path, report_to: Sequence[str]) -> None:
+        self._path = path
+        self._trackers = [_tracker(name, path.parent) for name in report_to]
+
+    def write(self, step: int, found: Mapping[str, Any]) -> None:
+        append(self._path, step, found)
+        numbers = {name: value for name, value in found.items() if isinstance(value, int | float)}
+        for tracker in self._trackers:
+            tracker.log(numbers, step=step)
+
+    def close(self) -> None:
+        for tracker in self._trackers:
+            tracker.finish()
+
+
+def _tracker(name: str, out: Path) -> Any:
+    from accelerate import PartialState
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+    PartialState()
+    if name not in LOGGER_TYPE_TO_CLASS:
+        raise TrainingError(
+            f"report_to: {name!r} is not known", cure=f"use one of {', '.join(sorted(LOGGER_TYPE_TO_CLASS))}"
+        )
+    try:
+        if name == "tensorboard":
+            tracker: Any = LOGGER_TYPE_TO_CLASS[name]("tensorboard", logging_dir=out)
+        else:
+            tracker = LOGGER_TYPE_TO_CLASS[name](out.name)
+        tracker.start()
+    except ImportError as error:
+        raise TrainingError(f"report_to: {name} is not installed ({error})", cure=f"pip install {name}") from error
+    return tracker
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / max(len(values), 1)

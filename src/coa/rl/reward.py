@@ -1,0 +1,88 @@
+"""What an attempt is worth: the scorer's number, if the run is well-formed, and small terms with weights.
+
+An attempt that could not be scored has no reward, which is not zero: it leaves its group.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import math
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from coa.errors import CoaError, TrainingError
+from coa.rl import config as settings
+from coa.scoring import Scorer, score_trajectory
+from coa.trajectory import Profile, Trajectory, check
+
+log = logging.getLogger(__name__)
+SUCCESS: Final = "success"
+REWARD: Final = "reward"
+
+Own = Callable[[Trajectory, float | None], float | Awaitable[float | None] | None]
+"""A user's function of the trajectory and its score."""
+
+
+def is_well_formed(trajectory: Trajectory, profile: Profile) -> bool:
+    """Keeps all rules of the profile, and nothing had to be repaired to read it."""
+    return not trajectory.repairs and not check(trajectory.steps, profile)
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """Asked once for each attempt."""
+
+    setting: settings.Reward
+    scorer: Scorer
+    own: Own | None = None
+
+    async def of(self, trajectory: Trajectory, profile: Profile) -> Trajectory:
+        """A copy with the scores `success` and `reward`."""
+        scored = await score_trajectory(trajectory, self.scorer, name=SUCCESS)
+        success = scored.scores[SUCCESS]
+        if self.own is not None:
+            return scored.scored(REWARD, *await _asked(self.own, scored, success.value))
+        if success.value is None:
+            return scored.scored(REWARD, None, success.reason)
+        formed = is_well_formed(scored, profile)
+        counts = formed or not self.setting.well_formed
+        reward = (
+            success.value * counts
+            + self.setting.format * formed
+            + self.setting.tool_call * scored.usage.tool_calls
+        )  # fmt: skip
+        return scored.scored(REWARD, reward, "" if formed else "not well-formed")
+
+
+def own_reward(path: str) -> Own:
+    module_name, _, name = path.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        function: Own = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise TrainingError(
+            f"the reward {path!r} cannot be imported: {error}", cure="write it as module:function"
+        ) from error
+    return function
+
+
+async def _asked(own: Own, trajectory: Trajectory, success: float | None) -> tuple[float | None, str]:
+    try:
+        found = own(trajectory, success)
+        value = await found if inspect.isawaitable(found) else found
+        if value is None:
+            return None, "the reward function gave none"
+        if not math.isfinite(number := float(value)):
+            return None, f"the reward function gave {number}"
+        return number, ""
+    except CoaError:
+        raise
+    except Exception as error:  # the border to code of any origin
+        log.warning("no reward for task %s: %s: %s", trajectory.task.id, type(error).__name__, error)
+        return None, f"the reward function failed: {type(error).__name__}: {error}"[:300]

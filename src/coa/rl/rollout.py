@@ -1,0 +1,133 @@
+"""Attempts at tasks, by the runtime and the engine that everything else uses; no second agent loop.
+
+Sampled from the policy's whole distribution (temperature 1, no cut, no grammar), so that the logprobs kept in the
+trajectory are the policy's own. An attempt that broke is made again, then left out and counted; nothing is padded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from coa.models.base import Sampling
+from coa.models.local import LocalModel
+from coa.rl.config import RlConfig
+from coa.rl.groups import Attempt, Group
+from coa.rl.overlong import overlong_penalty
+from coa.rl.reward import REWARD, Rewards
+from coa.runtime import run_many
+from coa.runtime.guide import Constrain
+from coa.tools import Tool
+from coa.trajectory import Message, Profile, Stop, Task, Tokenizer, Trajectory, load_profile, to_sample
+from coa.trajectory.profile import with_added
+
+_SEEDS: Final = 1 << 12
+"""Room for the attempts of a group between the seeds of two."""
+Leave = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    model: LocalModel
+    tokenizer: Tokenizer
+    tools: Mapping[str, Tool]
+    rewards: Rewards
+    config: RlConfig
+    exact: bool
+
+    async def __call__(self, tasks: Sequence[Task], *, step: int, number: int) -> list[Group]:
+        """A group for each task; `number` is that of the round in the step."""
+        config = self.config
+        groups = await self._all([(task, config.group) for task in tasks], f"{step}/{number}")
+        refilled = [0] * len(tasks)
+        for retry in range(1, config.retries + 1):
+            broken = [config.group - len(_ended(group)) for group in groups]
+            again = [at for at, count in enumerate(broken) if count]
+            if not again:
+                break
+            more = await self._all([(tasks[at], broken[at]) for at in again], f"{step}/{number}/{retry}")
+            for at, found in zip(again, more, strict=True):
+                refilled[at] += len(_ended(found))
+                numbered = [t.model_copy(update={"sample": config.group * retry + t.sample}) for t in found]
+                groups[at] = [*groups[at], *numbered]
+        return [self._group(*each, step) for each in zip(tasks, groups, refilled, strict=True)]
+
+    async def _all(self, jobs: Sequence[tuple[Task, int]], name: str) -> list[list[Trajectory]]:
+        seeds = [_seed(f"{self.config.seed}/{name}/{task.id}") for task, _ in jobs]
+        runs = [seed + number for seed, (_, count) in zip(seeds, jobs, strict=True) for number in range(count)]
+        with self.model.in_step(runs) if self.exact else nullcontext(_nobody) as leave:
+            return await asyncio.gather(
+                *(self._attempts(task, count, seed, leave) for seed, (task, count) in zip(seeds, jobs, strict=True))
+            )
+
+    async def _attempts(self, task: Task, count: int, seed: int, leave: Leave) -> list[Trajectory]:
+        profile = _profile(task.profile or self.config.profile)
+        judged = []
+        async for trajectory in run_many(
+            [task],
+            self.model,
+            self.tools,
+            profile,
+            samples=count,
+            concurrency=count,
+            sampling=Sampling(temperature=1.0, top_p=1.0, top_k=0, max_tokens=self.config.turn_tokens, seed=seed),
+            limits=self.config.limits(profile),
+            prompt=self.prompt,
+            constrain=Constrain.NEVER,
+        ):
+            leave(seed + trajectory.sample)
+            judged.append(asyncio.create_task(self.rewards.of(trajectory, with_added(profile, trajectory.meta))))
+        return sorted(await asyncio.gather(*judged), key=lambda trajectory: trajectory.sample)
+
+    def prompt(self, task: Task) -> Sequence[Message] | None:
+        return task.prompt if self.config.own_prompts else None
+
+    def attempt(self, trajectory: Trajectory, reward: float | None = None) -> Attempt | None:
+        """As something to learn from; None where nothing was sampled. `reward` is known of one that was kept."""
+        base = _profile(trajectory.task.profile or self.config.profile)
+        sample = to_sample(trajectory, self.tokenizer, with_added(base, trajectory.meta))
+        if sample.logprobs is None:
+            return None
+        if reward is None:
+            given = trajectory.scores[REWARD].value
+            assert given is not None, trajectory.key
+            limit, config = self.config.limits(base).model_tokens, self.config
+            reward = given + overlong_penalty(
+                sample.trained, limit=limit, buffer=config.overlong, most=config.overlong_penalty
+            )
+        return Attempt(trajectory, sample, reward)
+
+    def _group(self, task: Task, trajectories: Sequence[Trajectory], refilled: int, step: int) -> Group:
+        ended = _ended(trajectories)
+        scored = [trajectory for trajectory in ended if trajectory.scores[REWARD].value is not None]
+        attempts = [attempt for trajectory in scored if (attempt := self.attempt(trajectory)) is not None]
+        return Group(
+            task=task,
+            attempts=tuple(attempts),
+            step=step,
+            failed=max(self.config.group - len(ended), 0) + len(scored) - len(attempts),
+            unscored=len(ended) - len(scored),
+            refilled=refilled,
+        )
+
+
+def _ended(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+    return [t for t in trajectories if t.stop not in (Stop.FAILED, Stop.INTERRUPTED)]
+
+
+def _seed(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:5]) * _SEEDS
+
+
+@cache
+def _profile(name: str) -> Profile:
+    return load_profile(name)
+
+
+def _nobody(_: int) -> None:
+    pass

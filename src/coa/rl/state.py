@@ -1,0 +1,64 @@
+"""Everything that decides how a run goes on, as a checkpoint: trained weights, optimiser, counters, surplus groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import orjson
+import torch
+
+from coa.rl.config import RlConfig
+from coa.rl.groups import Attempt, Group, keep
+from coa.rl.guards import Watch
+from coa.rl.tasks import Sampler
+from coa.rl.update import Trainer
+from coa.training import checkpoint
+from coa.trajectory import Trajectory, read
+
+_WEIGHTS, _OPTIMIZER, _STATE, _SURPLUS = "weights.safetensors", "optimizer.pt", "state.json", "surplus.jsonl"
+
+
+def save(
+    out: Path, step: int, trainer: Trainer, sampler: Sampler, watch: Watch, surplus: Sequence[Group], config: RlConfig
+) -> None:
+    folder = out / f"{checkpoint.PREFIX}{step}"
+    folder.mkdir()
+    trainer.policy.save_weights(folder / _WEIGHTS)
+    torch.save({"optimizer": trainer.optimizer.state_dict(), "rng": torch.get_rng_state()}, folder / _OPTIMIZER)
+    keep(surplus, folder / _SURPLUS, config, used=())
+    state = {"updates": trainer.updates, "sampler": sampler.state(), "watch": watch.state()}
+    (folder / _STATE).write_bytes(orjson.dumps(state))
+    checkpoint.seal(folder)
+    checkpoint.rotate(out, keep=config.checkpoints_kept)
+
+
+def restore(
+    folder: Path,
+    trainer: Trainer,
+    sampler: Sampler,
+    watch: Watch,
+    attempt: Callable[[Trajectory, float | None], Attempt | None],
+) -> list[Group]:
+    """The surplus; the rest is put where it belongs. `attempt` makes one of a trajectory and its reward."""
+    trainer.policy.load_weights(folder / _WEIGHTS)
+    saved = torch.load(folder / _OPTIMIZER, weights_only=True)
+    trainer.optimizer.load_state_dict(saved["optimizer"])
+    torch.set_rng_state(saved["rng"])
+    state = orjson.loads((folder / _STATE).read_bytes())
+    trainer.updates = state["updates"]
+    sampler.restore(state["sampler"])
+    watch.restore(state["watch"])
+    return _groups(folder / _SURPLUS, attempt)
+
+
+def _groups(path: Path, attempt: Callable[[Trajectory, float | None], Attempt | None]) -> list[Group]:
+    groups = []
+    for _, found in groupby(read(path), key=lambda trajectory: trajectory.task.id):
+        members = list(found)
+        told = [trajectory.meta["rl"] for trajectory in members]
+        attempts = [attempt(t, float(rl["reward"])) for t, rl in zip(members, told, strict=True)]  # type: ignore[index, call-overload, arg-type]
+        whole = tuple(one for one in attempts if one is not None)
+        groups.append(Group(members[0].task, whole, int(told[0]["step"])))  # type: ignore[index, call-overload, arg-type]
+    return groups

@@ -1,0 +1,109 @@
+"""Which tasks come next. Everything follows from the seed and a few counters, so a resumed run draws the same."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from coa.errors import TrainingError
+from coa.rl.config import RlConfig
+from coa.rl.groups import Group
+from coa.trajectory import Task
+from coa.trajectory.formats.tasks import read_tasks
+
+_FLOOR: Final = 0.04
+"""So that families which are always or never solved are still asked now and then."""
+_PACE: Final = 0.2
+"""How fast a family's success is forgotten."""
+
+
+class Sampler:
+    def __init__(self, tasks: Sequence[Task], config: RlConfig) -> None:
+        self._config = config
+        families: dict[str, list[Task]] = {}
+        for task in tasks:
+            name = str(task.meta.get(config.family, "")) if config.draw_by == "difficulty" else ""
+            families.setdefault(name, []).append(task)
+        self._families = {name: families[name] for name in sorted(families)}
+        self._count = min(config.drawn, len(tasks))
+        self._taken = dict.fromkeys(self._families, 0)
+        self._success = dict.fromkeys(self._families, 0.5)
+        self._draws = 0
+
+    @property
+    def success(self) -> dict[str, float]:
+        """Of each family so far."""
+        return dict(self._success)
+
+    def draw(self) -> list[Task]:
+        """Different ones; every task of a family once before any comes again."""
+        rng = random.Random(f"{self._config.seed} draw {self._draws}")
+        self._draws += 1
+        chosen: dict[str, Task] = {}
+        left = {name: len(tasks) for name, tasks in self._families.items()}
+        while len(chosen) < self._count:
+            names = [name for name, count in left.items() if count]
+            weights = [p * (1 - p) + _FLOOR for p in (self._success[name] for name in names)]
+            (name,) = rng.choices(names, weights) if len(names) > 1 else names
+            task = self._next(name)
+            if task.id not in chosen:
+                chosen[task.id] = task
+                left[name] -= 1
+        return list(chosen.values())
+
+    def _next(self, name: str) -> Task:
+        tasks = self._families[name]
+        epoch, position = divmod(self._taken[name], len(tasks))
+        self._taken[name] += 1
+        order = list(range(len(tasks)))
+        random.Random(f"{self._config.seed} order {name} {epoch}").shuffle(order)
+        return tasks[order[position]]
+
+    def learn(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            name = str(group.task.meta.get(self._config.family, "")) if len(self._families) > 1 else ""
+            found = [value for attempt in group.attempts if (value := attempt.success) is not None]
+            if found and name in self._success:
+                self._success[name] += _PACE * (sum(found) / len(found) - self._success[name])
+
+    def state(self) -> dict[str, Any]:
+        return {"taken": self._taken, "success": self._success, "draws": self._draws}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._taken, self._success, self._draws = state["taken"], state["success"], state["draws"]
+
+
+def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
+    """To learn from, to look at, and what identifies them."""
+    if config.tasks is None:
+        raise TrainingError("there are no tasks to learn from", cure="add --tasks FILE")
+    tasks = _read(config.tasks)
+    held_out = _read(config.eval_tasks)[: config.eval_count] if config.eval_tasks else []
+    both = {task.question for task in held_out} & {task.question for task in tasks}
+    if both:
+        raise TrainingError(
+            f"{len(both)} of the tasks to evaluate on are also learnt from, e.g. {min(both)!r}",
+            cure="give tasks of their own with --eval-tasks",
+        )
+    lost = [task.id for task in tasks if not task.answer and task.tests is None]
+    if len(lost) == len(tasks) and config.reward.function is None:
+        raise TrainingError(
+            f"no task in {config.tasks} has an answer or tests, so no attempt could be scored",
+            cure="add the field `answer` or `tests` to the rows, or --set reward.function=module:function",
+        )
+    digest = hashlib.sha256()
+    for task in (*tasks, *held_out):
+        digest.update(task.model_dump_json().encode())
+    return tasks, held_out, digest.hexdigest()[:16]
+
+
+def _read(source: str) -> list[Task]:
+    if not Path(source).is_file():
+        raise TrainingError(f"there is no file {source}", cure="tasks are rows of JSONL, JSON or Parquet")
+    tasks = list(read_tasks(source))
+    if not tasks:
+        raise TrainingError(f"{source} holds no task")
+    return tasks

@@ -1,0 +1,182 @@
+"""From groups to new weights: rows without padding, logprobs where the model wrote, the loss, the optimiser.
+
+Old logprobs are those with which the tokens were sampled. They are the policy's own at that time, so groups of an
+earlier step need no other correction than the ratio that is in the loss anyway.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from coa.rl.config import RlConfig
+from coa.rl.groups import Attempt, Group
+from coa.rl.loss import Clip, clipped_loss, kl_to, log_ratios, token_weights
+from coa.rl.policy import Policy
+from coa.training.packing import Example, balanced, rows_needed, to_row
+from coa.training.policy import logprobs_of
+
+
+@dataclass(frozen=True)
+class Item:
+    """An attempt with its advantage."""
+
+    attempt: Attempt
+    advantage: float
+    fresh: bool
+    """Sampled with the weights as they were when the step began."""
+
+    @property
+    def example(self) -> Example:
+        sample = self.attempt.sample
+        return Example(torch.tensor(sample.ids, dtype=torch.int32), torch.tensor(sample.mask, dtype=torch.float32))
+
+    @property
+    def tokens(self) -> int:
+        return self.attempt.sample.trained
+
+    @property
+    def old(self) -> list[float]:
+        sample = self.attempt.sample
+        assert sample.logprobs is not None
+        return [logprob for logprob, written in zip(sample.logprobs, sample.mask, strict=True) if written]
+
+    @property
+    def turns(self) -> list[int]:
+        """Which stretch of the model's own each of its tokens is in."""
+        turns, turn, before = [], -1, False
+        for written in self.attempt.sample.mask:
+            turn += written and not before
+            if written:
+                turns.append(turn)
+            before = written
+        return turns
+
+
+@dataclass
+class Told:
+    """What an update, or the updates of a step, came to."""
+
+    loss: float = 0.0
+    tokens: int = 0
+    held: float = 0.0
+    """Tokens that a clip held, and so gave no gradient."""
+    kl: float = 0.0
+    norms: list[float] = field(default_factory=list)
+    skipped: int = 0
+    gaps: list[tuple[int, float]] = field(default_factory=list)
+    """Turn and |sampled - recomputed logprob| of tokens whose weights have not changed since."""
+
+
+def items_of(groups: Sequence[Group], config: RlConfig, step: int) -> list[Item]:
+    return [
+        Item(attempt, advantage, group.step == step)
+        for group in groups
+        for attempt, advantage in zip(group.attempts, group.advantages(config), strict=True)
+    ]
+
+
+class Trainer:
+    def __init__(self, policy: Policy, config: RlConfig) -> None:
+        self.policy, self._config = policy, config
+        self._weights = list(policy.trained.values())
+        self.optimizer = torch.optim.AdamW(
+            self._weights, lr=config.lr, betas=(0.9, config.beta2), weight_decay=config.weight_decay
+        )
+        self.updates = 0
+        self._device = self._weights[0].device
+
+    def learn(self, groups: Sequence[Group], step: int) -> Iterator[Told]:
+        """All updates of a step, one after another; what is told of the first holds before it changes anything."""
+        parts = self._parts(groups, step)
+        for epoch in range(self._config.epochs):
+            for number, part in enumerate(parts):
+                items = items_of(part, self._config, step)
+                told = self._gradient(items, unchanged=epoch == 0 and number == 0)
+                yield told
+                self._step(told)
+
+    def _parts(self, groups: Sequence[Group], step: int) -> list[list[Group]]:
+        """Whole groups, in another order each step, in as many parts as there are updates."""
+        order = list(groups)
+        random.Random(f"{self._config.seed} parts {step}").shuffle(order)
+        count = min(self._config.updates, len(order))
+        return [order[at::count] for at in range(count)]
+
+    def _gradient(self, items: Sequence[Item], *, unchanged: bool) -> Told:
+        config, told = self._config, Told()
+        self.optimizer.zero_grad(set_to_none=True)
+        lengths = [len(item.attempt.sample) for item in items]
+        weight_of = token_weights([item.tokens for item in items], mean=config.mean)
+        limit = max(config.row_tokens or 0, max(lengths))
+        with self.policy.updating():
+            for row in balanced(lengths, rows_needed(lengths, limit)):
+                self._row([items[at] for at in row], [weight_of[at] for at in row], told, unchanged=unchanged)
+        return told
+
+    def _row(self, items: Sequence[Item], weight_of: Sequence[float], told: Told, *, unchanged: bool) -> None:
+        config, device = self._config, self._device
+        row = {
+            name: value.to(device) if isinstance(value, Tensor) else value
+            for name, value in to_row([item.example for item in items], total_weight=1.0).items()
+        }
+        counts = torch.tensor([item.tokens for item in items])
+        whose = torch.arange(len(items)).repeat_interleave(counts).to(device)
+        advantages = torch.tensor([item.advantage for item in items], device=device)[whose]
+        weights = torch.tensor(list(weight_of), device=device)[whose]
+        old = torch.tensor([logprob for item in items for logprob in item.old], device=device)
+        logprobs = logprobs_of(self.policy.inner, row)
+        ratios = log_ratios(logprobs, old, whose, level=config.ratio)
+        losses, held = clipped_loss(ratios, advantages, Clip(config.clip_low, config.clip_high, config.dual_clip))
+        if config.kl and config.kl_in == "loss":
+            with torch.no_grad(), self.policy.as_at_start() as start:
+                reference = logprobs_of(start, row)
+            distance = kl_to(reference, logprobs)
+            losses = losses + config.kl * distance
+            told.kl += float(distance.detach().sum())
+        loss = (losses * weights).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        told.loss += float(loss.detach())
+        told.tokens += len(old)
+        told.held += float(held.sum())
+        if unchanged:
+            gaps = (logprobs.detach() - old).abs().tolist()
+            of = [(turn, item.fresh) for item in items for turn in item.turns]
+            told.gaps += [(turn, gap) for (turn, fresh), gap in zip(of, gaps, strict=True) if fresh]
+
+    def _step(self, told: Told) -> None:
+        config = self._config
+        most = config.max_grad_norm or math.inf
+        norm = float(torch.nn.utils.clip_grad_norm_(self._weights, most))
+        told.norms.append(norm)
+        if not math.isfinite(norm) or not math.isfinite(told.loss):
+            told.skipped += 1  # one broken number would be in all weights after the update
+            self.optimizer.zero_grad(set_to_none=True)
+            return
+        self.updates += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.lr * min(self.updates / max(config.warmup_steps, 1), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.policy.changed()
+
+    @torch.no_grad()
+    def distances(self, attempts: Sequence[Attempt]) -> list[float]:
+        """Sum over an attempt's tokens of the logprob as sampled less that of the model at the start: what it has moved
+        away, for rewards that count it."""
+        found = []
+        for attempt in attempts:
+            item = Item(attempt, 0.0, True)
+            row = {
+                name: value.to(self._device) if isinstance(value, Tensor) else value
+                for name, value in to_row([item.example], total_weight=1.0).items()
+            }
+            with self.policy.as_at_start() as start:
+                reference = logprobs_of(start, row)
+            found.append(float((torch.tensor(item.old, device=self._device) - reference).sum()))
+        return found
