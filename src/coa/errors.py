@@ -67,5 +67,9 @@ class RecordingError(CoaError):
     """A team that cannot be run, or not be recorded faithfully."""
 
 
+class WorldError(CoaError):
+    """A world that cannot be built, found or served."""
+
+
 def _rebuild(kind: type[CoaError], message: str, cure: str | None) -> CoaError:
     return kind(message, cure=cure)

@@ -22,6 +22,7 @@ from coa.cli.sandbox import sandbox
 from coa.cli.sft import sft
 from coa.cli.teach import teach
 from coa.cli.tools import tools
+from coa.cli.world import world
 from coa.errors import CoaError
 
 app = typer.Typer(
@@ -45,6 +46,7 @@ app.add_typer(profile, name="profile")
 app.add_typer(tools, name="tools")
 app.add_typer(index, name="index")
 app.add_typer(sandbox, name="sandbox")
+app.add_typer(world, name="world")
 app.command()(judge)
 app.command()(doctor)
 

@@ -14,6 +14,13 @@ Tool = Annotated[
     list[str] | None,
     typer.Option("--tool", help="name=setting, or name=module:factory for one of your own. Repeatable."),
 ]
+World = Annotated[
+    str | None,
+    typer.Option("--world", help="Tools of an offline world: atlas, atlas:SEED, or a folder of coa world build."),
+]
+Profile = Annotated[
+    str | None, typer.Option("--profile", help="Profile by name or .toml; with --world, the world's own if not given.")
+]
 Mcp = Annotated[
     list[str] | None,
     typer.Option("--mcp", help="All tools of an MCP server: its command in quotes, or its URL. Repeatable."),

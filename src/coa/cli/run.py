@@ -24,7 +24,8 @@ def run(
     ] = None,
     model: options.Model = "smollm2",
     model_name: options.ModelName = None,
-    profile: Annotated[str, typer.Option(help="Profile by name or .toml.")] = "web",
+    profile: options.Profile = None,
+    world: options.World = None,
     tool: options.Tool = None,
     mcp: options.Mcp = None,
     file: Annotated[
@@ -71,6 +72,7 @@ def run(
     from coa.cli.models import open_model
     from coa.cli.setting import Asked, limits_of, prompting
     from coa.cli.terminal import show_warnings
+    from coa.cli.world import profile_of
     from coa.models.base import Sampling
     from coa.models.connect import Mode
     from coa.runtime import Select
@@ -93,13 +95,14 @@ def run(
         tokenizer=tokenizer,
         api_key_env=api_key_env,
         tool=tool,
+        world=world,
         mcp=mcp,
         cache=cache,
         cache_file=cache_file,
         constrain=constrain,
         prices=(price_in, price_cached, price_out, prices),
     )
-    chosen = load_profile(profile)
+    chosen = load_profile(profile_of(world, profile))
     limits, given = limits_of(chosen, budget or []), _tasks(question, tasks, limit, file or [])
     asked.check_files(given, named_by_hand=tasks is None)
     told = prompting(prompt, prompt_file, given, tasks)

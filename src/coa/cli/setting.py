@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from coa.cli.models import open_model, price_finder
 from coa.cli.options import one_of
 from coa.cli.tools import check_files, tell_absent
+from coa.cli.world import world_tools
 from coa.errors import CoaError, StoreError
 from coa.models.base import Sampling
 from coa.models.connect import Mode
@@ -40,6 +41,7 @@ class Asked:
     tokenizer: str | None
     api_key_env: str
     tools: Sequence[str]
+    world: str | None
     mcp: Sequence[str]
     cache: CacheMode
     cache_file: Path | None
@@ -56,6 +58,7 @@ class Asked:
         tokenizer: str | None,
         api_key_env: str,
         tool: Sequence[str] | None,
+        world: str | None = None,
         mcp: Sequence[str] | None,
         cache: str,
         cache_file: Path | None,
@@ -71,6 +74,7 @@ class Asked:
             tokenizer,
             api_key_env,
             tool or (),
+            world,
             mcp or (),
             one_of(CacheMode, cache, "--cache"),
             cache_file,
@@ -98,10 +102,9 @@ class Asked:
         wanted = tuple(dict.fromkeys([*(tag for one in used for tag in one.tools), *files]))
         tags = tuple(dict.fromkeys(tag for one in used for tag in one.tags))
         async with AsyncExitStack() as stack:
+            tools = await stack.enter_async_context(world_tools(self.world, self.tools))
             box = await stack.enter_async_context(
-                open_cached_tools(
-                    self.tools, wanted=wanted, mode=self.cache, file=self.cache_file, mcp=self.mcp, tags=tags
-                )
+                open_cached_tools(tools, wanted=wanted, mode=self.cache, file=self.cache_file, mcp=self.mcp, tags=tags)
             )
             tell_absent(box.absent)
             model = await open_model(

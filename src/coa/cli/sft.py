@@ -33,6 +33,9 @@ def sft(
     tool: Annotated[
         list[str] | None, typer.Option(help="For --init-eval: name=setting or name=module:factory. Repeatable.")
     ] = None,
+    world: Annotated[
+        str | None, typer.Option(help="For --init-eval: tools of an offline world, atlas or a folder.")
+    ] = None,
     show_settings: Annotated[bool, typer.Option("--settings", help="List all keys for --set, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
 ) -> None:
@@ -51,6 +54,7 @@ def sft(
         init_eval=init_eval,
         tasks=tasks,
         tools=tuple(tool) if tool else None,
+        world=world,
     )
     if not chosen.data:
         raise TrainingError("there is no data to train on", cure="add --data FILE, a folder, or a hub id")

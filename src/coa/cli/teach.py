@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,7 @@ from coa.errors import ModelError, RecordingError
 
 if TYPE_CHECKING:
     from coa.distill.teaching.teach import Progress
+    from coa.distill.teaching.team import Team
 
 REDRAW_S: Final = 0.5
 LOG_S: Final = 30.0
@@ -26,11 +28,21 @@ LOG_S: Final = 30.0
 
 def teach(
     tasks: Annotated[Path, typer.Argument(help="Tasks: .jsonl, .json or .parquet with `question`.")],
-    team: Annotated[str, typer.Option(help="module:factory or file.py:factory; factory(model) returns an agent.")],
+    team: Annotated[
+        str,
+        typer.Option(help="module:factory or file.py:factory, where factory(model) returns an agent; or world."),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the traces, one ATIF file for each task.")],
     model: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible server for the team.")] = None,
     model_name: Annotated[str | None, typer.Option(help="Which of the server's models.")] = None,
     api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the key.")] = "COA_API_KEY",
+    world: Annotated[
+        str | None, typer.Option(help="For --team world: atlas, atlas:SEED, or a folder of coa world build.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="For --team world: of the expert's errors.")] = 0,
+    errors: Annotated[
+        float, typer.Option(min=0, max=1, help="For --team world: how often the expert errs where it can.")
+    ] = 0.25,
     jobs: Annotated[int, typer.Option(min=1, help="Teams at work at once, a process each.")] = 8,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds for each task.")] = 1800.0,
     temperature: Annotated[float | None, typer.Option(min=0, help="The server's default if not given.")] = None,
@@ -61,6 +73,10 @@ def teach(
         model_name = asyncio.run(_served(model, model_name, api_key_env))
     chosen = list(islice(read_tasks(tasks), limit))
     setting = Team(team, model, model_name, api_key_env, temperature, max_tokens)
+    if team == "world":
+        setting = _world_team(setting, world, seed, errors)
+    elif world is not None:
+        raise typer.BadParameter("--world is for --team world; teams of your own bring their own tools")
     price = price_finder(price_in, price_cached, price_out, prices)(model_name or "")
 
     def cost(progress: Progress) -> float | None:
@@ -87,6 +103,20 @@ def teach(
         _close(progress, out, cost)
     if progress.failed or progress.refused or progress.cut:
         raise typer.Exit(1)
+
+
+def _world_team(team: Team, world: str | None, seed: int, errors: float) -> Team:
+    """The team of a world: with the model of a server, or played by the expert, which does the same at any time."""
+    from coa.worlds.folder import locate
+    from coa.worlds.team import FACTORY
+
+    if world is None:
+        raise typer.BadParameter("--team world needs --world atlas, or the folder of a world")
+    folder = str(locate(world).resolve())
+    expert = {} if team.url is not None else {"seed": seed, "errors": errors}
+    return replace(
+        team, factory=FACTORY, arguments=tuple({"world": folder, **expert}.items()), timeless=team.url is None
+    )
 
 
 async def _served(url: str, name: str | None, api_key_env: str) -> str:

@@ -15,7 +15,7 @@ from coa.errors import CoaError
 from coa.trajectory.protocol import Rule
 from coa.trajectory.types import Frozen
 
-FEWEST_CALLS: Final = {"web": 5, "all": 5, "mhqa": 2, "code": 1, "math": 1, "nano": 1}
+FEWEST_CALLS: Final = {"web": 5, "all": 5, "mhqa": 2, "code": 1, "math": 1, "nano": 1, "atlas": 1}
 """Multi-hop runs have a mean of 4.35 hops and code runs may need one try: five calls is a rule for the web only."""
 OTHER_FEWEST_CALLS: Final = 2
 STRICT_ABOUT_REFLECTION: Final = ("code", "math")
@@ -26,7 +26,7 @@ class Complexity(Frozen):
     """Runs that are too easy teach no cooperation; runs that wander teach wandering."""
 
     fewest_calls: int | None = Field(None, ge=0)
-    """None: by profile, 5 for web and all, 2 for mhqa and profiles of one's own, 1 for code, math and nano."""
+    """None: by profile, 5 for web and all, 2 for mhqa and profiles of one's own, 1 for code, math, nano and atlas."""
     most_calls: int = Field(40, ge=1)
 
     def least(self, profile: str) -> int:

@@ -174,7 +174,7 @@ class _Telling:
             pieces = [piece for piece in pieces if piece != (self.run.answer or "").strip()]
         if not pieces and part is Part.THOUGHT:
             # What an agent asks of another is its own word on what to do next.
-            pieces = [request for item in call.calls if item.agent and (request := _request(item))][:1]
+            pieces = [request for item in call.calls if self._acts(item) and (request := _request(item))][:1]
         if part in (Part.PLAN, Part.REFLECTION):
             self.told = self.told or bool(pieces)
         self.story.add(part, self.run, *pieces)
@@ -185,6 +185,11 @@ class _Telling:
                 self._program(item, index)
             else:
                 self._call(item.name, item.arguments, item.id)
+
+    def _acts(self, item: ToolCall) -> bool:
+        """Whether a member is asked to act. What is put to a verifier or a critic is told by what these say of it."""
+        run = next((e.run for e in self.run.events if isinstance(e, SubRun) and e.call_id == item.id), None)
+        return item.agent and (run is None or self.roles.of_agent(run, root=False) is Role.ACT)
 
     def _delegation(self, item: ToolCall) -> None:
         """Told where the sub-run stands, if it stands anywhere."""

@@ -256,3 +256,20 @@ class TeamRun(Frozen):
 
 
 SubRun.model_rebuild()
+
+
+def without_times(team_run: TeamRun) -> TeamRun:
+    """The same run, told without when things happened and how long they took."""
+    return team_run.model_copy(update={"root": _untimed(team_run.root)})
+
+
+def _untimed(run: AgentRun) -> AgentRun:
+    events: list[Event] = []
+    for event in run.events:
+        changes: dict[str, object] = {"time": None}
+        if isinstance(event, ModelCall) and event.usage is not None:
+            changes["usage"] = event.usage.model_copy(update={"seconds": 0.0})
+        elif isinstance(event, SubRun):
+            changes["run"] = _untimed(event.run)
+        events.append(event.model_copy(update=changes))
+    return run.model_copy(update={"events": tuple(events)})

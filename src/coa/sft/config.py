@@ -85,6 +85,8 @@ class SftConfig(Frozen):
     """Tasks for `init_eval`; None takes the held-out trajectories' own."""
     tools: tuple[str, ...] = ()
     """For `init_eval`: name=setting or name=module:factory; tools that the data calls are found by themselves."""
+    world: str | None = None
+    """For `init_eval`: an offline world whose tools are used, by name (atlas) or folder."""
     scorer: str = "auto"
     """How `init_eval` judges answers."""
 

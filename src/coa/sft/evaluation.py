@@ -18,6 +18,7 @@ from coa.tools.registry import open_tools
 from coa.training.policy import give_back
 from coa.training.weights import base_of
 from coa.trajectory import Message, Profile, Task, Trajectory
+from coa.worlds import world_tools
 
 Prompts = Mapping[str, Sequence[Message]]
 
@@ -32,6 +33,7 @@ class AgentEval:
         tokenizer: TextTokenizer,
         *,
         given: Sequence[str],
+        world: str | None = None,
         wanted: Sequence[str],
         own: Mapping[str, Tool],
         prompts: Prompts,
@@ -40,7 +42,7 @@ class AgentEval:
         tell: Callable[[str], None],
     ) -> None:
         self._tasks, self._profile, self._tokenizer = tasks, profile, tokenizer
-        self._given, self._wanted, self._own = given, wanted, own
+        self._given, self._world, self._wanted, self._own = given, world, wanted, own
         self._prompts, self._scorer = prompts, scorer
         self._out, self._tell = out, tell
 
@@ -61,7 +63,7 @@ class AgentEval:
         scorer = scorer_for(self._scorer)
         wanted = [name for name in self._wanted if name not in self._own]
         try:
-            async with open_tools(self._given, wanted=wanted) as box:
+            async with world_tools(self._world, self._given) as given, open_tools(given, wanted=wanted) as box:
                 for name, error in box.absent.items():
                     self._tell(f"no tool {name} for the evaluation: {error}")
                 return await look(

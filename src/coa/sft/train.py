@@ -210,6 +210,7 @@ def _agent_eval(
         profile,
         tokenizer,
         given=config.tools,
+        world=config.world,
         wanted=_called(loaded, config),
         own=tools,
         prompts=prompts,

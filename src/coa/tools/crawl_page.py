@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from coa.errors import ToolError
-from coa.tools.base import Observation, Part, ToolContext
+from coa.tools.base import Observation, Part, Tool, ToolContext
 from coa.tools.documents import Document, Parsers, Unreadable, shared_parsers
 from coa.tools.endpoint import ChatEndpoint
 from coa.tools.resilience import Unserved
@@ -26,6 +26,7 @@ from coa.tools.web.guard import Refused, check_url
 from coa.tools.web.jina import HOSTED, JinaReader
 from coa.tools.web.manners import Manners
 from coa.tools.web.settings import allow_list, parse_setting, switch
+from coa.tools.web.site import open_site
 from coa.tools.web.sniff import Kind, kind_of
 from coa.trajectory import Form, Shape
 
@@ -217,10 +218,15 @@ class CrawlPage:
         return "\n".join(lines)
 
 
-def open_crawl_page(setting: str | None, environment: Mapping[str, str]) -> CrawlPage:
-    """Keys of the setting: allow, robots, backend (own or jina), delay, characters. Keys and endpoints: environment."""
+def open_crawl_page(setting: str | None, environment: Mapping[str, str]) -> Tool:
+    """Keys of the setting: allow, robots, backend (own or jina), delay, characters. Keys and endpoints: environment.
+
+    With `site=NAME@HOST:PORT` it reads the pages of that one server, and of nothing else.
+    """
     given = parse_setting("crawl_page", setting, _KEYS)
     last = {key: values[-1] for key, values in given.items()}
+    if "site" in last:
+        return open_site(last)
     backend = last.get("backend", environment.get("COA_CRAWL_BACKEND") or "own")
     if backend not in ("own", "jina"):
         raise ToolError(f"crawl_page: there is no backend {backend!r}", cure="backend=own or backend=jina")
@@ -241,7 +247,7 @@ def open_crawl_page(setting: str | None, environment: Mapping[str, str]) -> Craw
     )
 
 
-_KEYS: Final = frozenset({"allow", "robots", "backend", "delay", "characters"})
+_KEYS: Final = frozenset({"allow", "robots", "backend", "delay", "characters", "site", "edition"})
 
 
 def _jina(environment: Mapping[str, str]) -> JinaReader:

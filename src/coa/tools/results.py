@@ -47,6 +47,17 @@ def show(source: str, query: str, found: Sequence[Found]) -> str:
     return "\n".join(lines)
 
 
+def show_briefly(found: Sequence[Found]) -> str:
+    """A line a result, for small models: the address, and what it does not say already of title and text."""
+    lines = []
+    for one in found:
+        address = one.url or _line(one.title)
+        title, text = _line(one.title), _line(one.text)
+        said = [part for part in (title, text) if part and part.casefold() not in address.casefold()]
+        lines.append(": ".join([address, *said]))
+    return "\n".join(lines) or "nothing found"
+
+
 def _line(text: str) -> str:
     return " ".join(text.split())
 

@@ -11,13 +11,13 @@ from pydantic import JsonValue
 from coa.errors import ToolError
 from coa.tools.base import Observation, ToolContext
 from coa.tools.resilience import Unserved
-from coa.tools.results import MAX_QUERIES, parse_setting, queries_of, show, whole_number
+from coa.tools.results import MAX_QUERIES, parse_setting, queries_of, show, show_briefly, whole_number
 from coa.tools.search_engines import Engine, LocalEngine, SearXng, SerpApi, Serper
 from coa.tools.service import Spent
 from coa.trajectory import Form, Shape
 
 RESULTS: Final = 10
-_OPTIONS: Final = {"k": "results of a query"}
+_OPTIONS: Final = {"k": "results of a query", "show": "full or brief, a line a result"}
 
 
 class WebSearch:
@@ -25,11 +25,12 @@ class WebSearch:
     shape = Shape(form=Form.LIST)
     uses = ()
 
-    def __init__(self, engine: Engine, *, k: int = RESULTS, timeout_s: float = 75.0) -> None:
+    def __init__(self, engine: Engine, *, k: int = RESULTS, brief: bool = False, timeout_s: float = 75.0) -> None:
         self.engine = engine
         self.k = k
+        self.brief = brief
         self.timeout_s = timeout_s
-        self.settings: JsonValue = {"engine": engine.settings, "k": k}
+        self.settings: JsonValue = {"engine": engine.settings, "k": k, **({"show": "brief"} if brief else {})}
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         queries = queries_of(arguments)
@@ -44,7 +45,7 @@ class WebSearch:
         meta: dict[str, JsonValue] = {"source": self.engine.name, "queries": len(answers), **spent.meta()}
         if errors:
             meta["error"] = errors[0]
-        return Observation("\n\n".join(blocks), ok=len(errors) < len(answers), meta=meta)
+        return Observation(("\n" if self.brief else "\n\n").join(blocks), ok=len(errors) < len(answers), meta=meta)
 
     async def close(self) -> None:
         await self.engine.close()
@@ -52,7 +53,8 @@ class WebSearch:
     async def _one(self, query: str) -> tuple[str, str, Spent]:
         spent = Spent()
         try:
-            return show(self.engine.name, query, await self.engine.search(query, self.k, spent)), "", spent
+            found = await self.engine.search(query, self.k, spent)
+            return show_briefly(found) if self.brief else show(self.engine.name, query, found), "", spent
         except Unserved as error:
             return f'error: no results for "{query}": {error}', error.error, spent
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -69,7 +71,10 @@ def open_web_search(setting: str | None, environment: Mapping[str, str]) -> WebS
     """The engine named, or the first one there is a key or an address for; a folder or an address instead of a name."""
     target, options = parse_setting("web_search", setting or "", _OPTIONS)
     k = whole_number("web_search", options, "k", RESULTS)
-    return WebSearch(_engine(target, environment), k=k)
+    how = options.get("show", "full")
+    if how not in ("full", "brief"):
+        raise ToolError(f"--tool web_search: show={how} is neither full nor brief")
+    return WebSearch(_engine(target, environment), k=k, brief=how == "brief")
 
 
 ENGINES: Final = {"serpapi": "SERPAPI_API_KEY", "serper": "SERPER_API_KEY", "searxng": "SEARXNG_URL"}

@@ -21,7 +21,7 @@ from coa.errors import ProfileError
 from coa.trajectory.shapes import Form, Shape, expectation
 from coa.trajectory.types import OBSERVATION, Frozen, FrozenDict, Message, Task
 
-SHIPPED: Final = ("web", "mhqa", "code", "math", "all", "nano")
+SHIPPED: Final = ("web", "mhqa", "code", "math", "all", "nano", "atlas")
 
 
 class Kind(StrEnum):
@@ -304,7 +304,8 @@ _cache: dict[str, Profile] = {}
 
 def _shipped(name: str) -> Profile:
     if name not in _cache:
-        _cache[name] = _parse(tomllib.loads(shipped_toml(name)), Path(f"{name}.toml"))
+        path = Path(f"{name}.toml")
+        _cache[name] = _parse(_with_base(tomllib.loads(shipped_toml(name)), path), path)
     return _cache[name]
 
 
@@ -324,7 +325,7 @@ def _with_base(data: dict[str, Any], path: Path) -> dict[str, Any]:
         return data
     if base not in SHIPPED:
         raise ProfileError(f"{path} extends {base!r}; only shipped profiles can be extended: {', '.join(SHIPPED)}")
-    return _merge(tomllib.loads(shipped_toml(base)), data)
+    return _merge(_with_base(tomllib.loads(shipped_toml(base)), path), data)
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -244,6 +244,7 @@ def _prepare(folder: Path, team: Team) -> Callable[[], None]:
         "team": team.factory,
         "model": team.model_name,
         "url": team.url,
+        **dict(team.arguments),
     }
     path = folder / CONFIG
     if path.is_file():
@@ -251,7 +252,7 @@ def _prepare(folder: Path, team: Team) -> Callable[[], None]:
             before = orjson.loads(path.read_bytes())
         except orjson.JSONDecodeError:
             before = {}
-        for name in ("team", "model"):
+        for name in ("team", "model", *dict(team.arguments)):
             if isinstance(before, dict) and before.get(name, config[name]) != config[name]:
                 raise StoreError(
                     f"{folder} holds runs of the {name} {before[name]!r}, not {config[name]!r}",

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import JsonValue
+
 from coa.errors import RecordingError
 from coa.trajectory.types import Task
 
@@ -31,6 +33,10 @@ class Team:
     api_key_env: str = "COA_API_KEY"
     temperature: float | None = None
     max_tokens: int | None = None
+    arguments: tuple[tuple[str, JsonValue], ...] = ()
+    """Keyword arguments of the factory, for teams that come with coa."""
+    timeless: bool = False
+    """Leave out when things happened, for teams that do the same at any time: the same run is the same file."""
 
 
 def load_factory(target: str) -> Callable[..., Any]:

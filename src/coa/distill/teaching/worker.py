@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from coa.distill.recorder import Recorder
 from coa.distill.teaching.files import trace_path, write_trace
 from coa.distill.teaching.messages import Broken, Done, Ready, nothing
 from coa.distill.teaching.team import Team, build, load_factory, server_model
-from coa.distill.team_run import LeftOut, TeamRun
+from coa.distill.team_run import LeftOut, TeamRun, without_times
 from coa.errors import CoaError, RecordingError
 from coa.trajectory.types import Failure, FailureSite, Stop, Task
 
@@ -28,7 +29,7 @@ def serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Path
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     _log_to(log)
     try:
-        factory, model = load_factory(team.factory), server_model(team)
+        factory, model = partial(load_factory(team.factory), **dict(team.arguments)), server_model(team)
     except CoaError as error:
         connection.send(Broken(error))
         return
@@ -43,17 +44,18 @@ def serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Path
             return
         if task is None:
             return
-        _Attempt(task, connection, out, time_limit_s).run(lambda task=task: build(factory, model, task))  # type: ignore[misc]
+        _Attempt(task, connection, out, time_limit_s, team.timeless).run(lambda task=task: build(factory, model, task))  # type: ignore[misc]
 
 
 class _Attempt:
     """One task. Either the team's end or the clock settles it, whichever comes first."""
 
-    def __init__(self, task: Task, connection: Any, out: Path, time_limit_s: float) -> None:
+    def __init__(self, task: Task, connection: Any, out: Path, time_limit_s: float, timeless: bool = False) -> None:
         self.task = task
         self._connection = connection
         self._out = out
         self._limit = time_limit_s
+        self._timeless = timeless
         self._guard = threading.Lock()
         self._settled = False
         self._recorder: Recorder | None = None
@@ -90,7 +92,7 @@ class _Attempt:
             self._settled = True
             problem = run.failure.message if run.failure else None
             try:
-                write_trace(trace_path(self._out, self.task.id), run)
+                write_trace(trace_path(self._out, self.task.id), without_times(run) if self._timeless else run)
             except CoaError as error:
                 problem = error.message
             try:

@@ -1,0 +1,128 @@
+"""`coa world`: build an offline world, look at it, serve it. Also how other commands take `--world`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+world = typer.Typer(help="Offline worlds: build one, look at it, serve it.", no_args_is_help=True)
+_WHICH = typer.Argument(help="atlas, atlas:SEED, or a folder of coa world build.")
+
+
+@asynccontextmanager
+async def world_tools(name: str | None, given: Sequence[str]) -> AsyncIterator[list[str]]:
+    """What `--tool` says, and the tools of `--world` for the rest. Serves the world meanwhile."""
+    if name is None:
+        yield list(given)
+        return
+    from coa.worlds import world_tools as with_tools
+
+    async with with_tools(name, given) as settings:
+        yield settings
+
+
+def profile_of(name: str | None, profile: str | None, otherwise: str = "web") -> str:
+    """`--profile`, or the world's own, or else the command's usual one."""
+    if profile is not None or name is None:
+        return profile or otherwise
+    from coa.worlds.atlas.questions import PROFILE
+
+    return PROFILE
+
+
+@world.command()
+def build(
+    out: Annotated[Path, typer.Option(help="Folder of the world.")],
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same world.")] = 7,
+    cities: Annotated[int, typer.Option(min=20)] = 200,
+    people: Annotated[int, typer.Option(min=30)] = 300,
+    firms: Annotated[int, typer.Option(min=10)] = 100,
+    train: Annotated[int, typer.Option(min=0, help="Tasks to teach with.")] = 400,
+    rl: Annotated[int, typer.Option(min=0, help="Tasks for reinforcement learning.")] = 300,
+    test: Annotated[int, typer.Option(min=0, help="Held-out tasks.")] = 240,
+    force: Annotated[bool, typer.Option("--force", help="Replace the world that is there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print world.json.")] = False,
+) -> None:
+    """Build the atlas: invented cities, people and firms, their pages, a search index, and tasks in three splits."""
+    from coa.worlds.atlas import Atlas, Sizes
+    from coa.worlds.folder import NAME
+    from coa.worlds.folder import build as build_world
+
+    built = build_world(Atlas(seed, Sizes(cities, people, firms, train, rl, test)), out, force=force)
+    if as_json:
+        typer.echo((out / NAME).read_text(encoding="utf-8"), nl=False)
+        return
+    typer.echo(f"{out}: {built.pages} pages; tasks: {train} train, {rl} rl, {test} test; hash {built.hash}")
+    typer.echo(f"look at it: coa world serve {out}")
+
+
+@world.command()
+def show(
+    name: Annotated[str, _WHICH] = "atlas",
+    tokenizer: Annotated[str, typer.Option(help="Counts the tokens: smollm2, a folder, a hub id.")] = "smollm2",
+    examples: Annotated[int, typer.Option(min=0, help="Questions of each family.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="The counts as JSON.")] = False,
+) -> None:
+    """What is in a world: families of questions with examples, and the tokens of an ideal trajectory of each."""
+    import asyncio
+    from collections import Counter
+
+    import orjson
+
+    from coa.models.tokenizer import load_tokenizer
+    from coa.worlds.atlas.entities import Split
+    from coa.worlds.folder import locate, read
+    from coa.worlds.team.play import ideal_tokens
+
+    folder = locate(name)
+    built = read(folder)
+    atlas = built.atlas()
+    tokens = asyncio.run(ideal_tokens(name, load_tokenizer(tokenizer)))
+    counts = {split: Counter(str(task.meta["family"]) for task in atlas.tasks(split)) for split in Split}
+    if as_json:
+        families = {
+            family: {"tasks": {split: counts[split][family] for split in Split}, "tokens": spent}
+            for family, spent in tokens.items()
+        }
+        typer.echo(orjson.dumps({"folder": str(folder), "hash": built.hash, "families": families}))
+        return
+    typer.echo(f"{folder}\nseed {built.seed}, {built.pages} pages, hash {built.hash}\n")
+    typer.echo(f"{'family':<12}{'train':>6}{'rl':>6}{'test':>6}   tokens of an ideal run: all, written by the model")
+    for family, (total, written) in tokens.items():
+        row = "".join(f"{counts[split][family]:>6}" for split in Split)
+        typer.echo(f"{family:<12}{row}   {total:.0f}, {written:.0f}")
+    for family in tokens:
+        asked = [task for task in atlas.tasks(Split.TRAIN) if task.meta["family"] == family][:examples]
+        for task in asked:
+            typer.echo(f"\n{family}: {task.question}\n  {task.answer[0]}", nl=False)
+    typer.echo()
+
+
+@world.command()
+def serve(
+    name: Annotated[str, _WHICH] = "atlas",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8090,
+) -> None:
+    """Serve a world's pages on this machine, for a browser, until Ctrl-C."""
+    import asyncio
+
+    from coa.errors import WorldError
+    from coa.worlds import open_world
+
+    async def go() -> None:
+        async with open_world(name, port=port) as opened:
+            typer.echo(f"{opened.url} (Ctrl-C ends it)")
+            await asyncio.Event().wait()
+
+    try:
+        asyncio.run(go())
+    except KeyboardInterrupt:
+        typer.echo(err=True)
+    except OSError as error:
+        raise WorldError(
+            f"cannot serve on port {port}: {error.strerror or error}", cure="give another --port"
+        ) from error

@@ -1,0 +1,151 @@
+"""Who and what there is: cities, people and firms, each in one split of the world and linked inside it only.
+
+A name is shared on purpose: a city, a firm and a doctor may all be called Velrick, so a name alone finds the wrong
+page as easily as the right one. An address is a letter and the name (`k/Velrick`); the letter is drawn, so nobody can
+guess where a page is: it has to be searched, or a link followed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from string import ascii_lowercase
+from typing import Final
+
+from coa.worlds.atlas.names import names
+
+CITY: Final = "city"
+FIRM: Final = "firm"
+PAPER: Final = "paper"
+"""An old newspaper on a city, with figures that no longer hold. It says so and where the present ones are."""
+OUTDATED: Final = "outdated, see"
+"""How a paper says that its figures no longer hold."""
+REPORT: Final = "report"
+"""A firm's figures. No search finds it: the firm's page leads to it."""
+JOBS: Final = ("doctor", "cook", "actor", "writer", "teacher")
+INDEXED: Final = (CITY, FIRM, PAPER, *JOBS)
+
+
+class Split(StrEnum):
+    TRAIN = "train"
+    RL = "rl"
+    TEST = "test"
+
+
+SHARES: Final[Mapping[Split, float]] = {Split.TRAIN: 0.4, Split.RL: 0.3, Split.TEST: 0.3}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much there is of everything."""
+
+    cities: int = 200
+    people: int = 300
+    firms: int = 100
+    train: int = 400
+    rl: int = 300
+    test: int = 240
+
+    def tasks(self, split: Split) -> int:
+        return {Split.TRAIN: self.train, Split.RL: self.rl, Split.TEST: self.test}[split]
+
+
+@dataclass(slots=True)
+class Page:
+    kind: str
+    name: str
+    split: Split
+    shelf: str
+    """The letter before the name."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """By label; a fact that leads to another page is that page's address."""
+
+    @property
+    def address(self) -> str:
+        return f"{self.shelf}/{self.name}"
+
+    @property
+    def indexed(self) -> bool:
+        return self.kind in INDEXED
+
+
+def populate(sizes: Sizes, rng: random.Random) -> dict[str, Page]:
+    """All pages by address."""
+    counts = {split: _counts(sizes, split) for split in Split}
+    # A third of the firms and people take the name of a city or of each other.
+    needed = {split: cities + round(0.6 * (firms + people)) for split, (cities, firms, people) in counts.items()}
+    free = names(sum(needed.values()), rng)
+    pages: dict[str, Page] = {}
+    for split in Split:
+        mine, free = free[: needed[split]], free[needed[split] :]
+        for page in _settle(split, mine, *counts[split], rng):
+            pages[page.address] = page
+    return pages
+
+
+def _counts(sizes: Sizes, split: Split) -> tuple[int, int, int]:
+    share = SHARES[split]
+    return tuple(max(4, round(share * count)) for count in (sizes.cities, sizes.firms, sizes.people))  # type: ignore[return-value]
+
+
+@dataclass
+class _Shelves:
+    """Puts pages where no other page of their name is."""
+
+    split: Split
+    rng: random.Random
+    taken: set[tuple[str, str]] = field(default_factory=set)
+
+    def page(self, kind: str, name: str) -> Page:
+        free = [letter for letter in ascii_lowercase if (letter, name) not in self.taken]
+        shelf = self.rng.choice(free)
+        self.taken.add((shelf, name))
+        return Page(kind, name, self.split, shelf)
+
+
+def _settle(split: Split, words: Sequence[str], cities: int, firms: int, people: int, rng: random.Random) -> list[Page]:
+    shelves = _Shelves(split, rng)
+    towns = [shelves.page(CITY, word) for word in words[:cities]]
+    houses = [shelves.page(FIRM, word) for word in rng.sample(words, firms)]
+    chosen = rng.sample([(job, word) for job in JOBS for word in words], people)
+    folk = [shelves.page(job, word) for job, word in chosen]
+    reports = [_firm(house, shelves.page(REPORT, house.name), rng.choice(towns), rng) for house in houses]
+    for person in folk:
+        person.facts = {
+            "job": person.kind,
+            "born": str(rng.randint(1801, 1899)),
+            "from": rng.choice(towns).address,
+            "works": rng.choice(houses).address,
+        }
+    papers = []
+    for town in towns:
+        town.facts = {
+            "people": str(rng.randint(1000, 9999)),
+            "founded": str(rng.randint(1001, 1799)),
+            "mayor": rng.choice(folk).address,
+        }
+        if rng.random() < 0.4:
+            papers.append(_paper(town, shelves.page(PAPER, town.name), rng))
+    return [*towns, *houses, *reports, *folk, *papers]
+
+
+def _firm(house: Page, report: Page, seat: Page, rng: random.Random) -> Page:
+    house.facts = {
+        "staff": str(rng.randint(101, 999)),
+        "seat": seat.address,
+        "report": report.address,
+    }
+    report.facts = {
+        "sales": str(rng.randint(1000, 9999)),
+        "profit": str(rng.randint(101, 999)),
+    }
+    return report
+
+
+def _paper(town: Page, paper: Page, rng: random.Random) -> Page:
+    """Another number of people, an old year, and the way to what holds now."""
+    others = [n for n in (rng.randint(1000, 9999) for _ in range(3)) if str(n) != town.facts["people"]]
+    paper.facts = {"people": str(others[0]), "year": str(rng.randint(1801, 1850)), OUTDATED: town.address}
+    return paper

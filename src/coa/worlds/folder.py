@@ -1,0 +1,134 @@
+"""A world on disk: `world.json`, the pages as HTML, the tasks of each split, and the search index."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from coa.errors import WorldError
+from coa.models.tokenizer import cache_folder
+from coa.tools.index import build as build_index
+from coa.tools.index.documents import Document
+from coa.trajectory.formats.tasks import from_task
+from coa.worlds.atlas.entities import Sizes, Split
+from coa.worlds.atlas.world import Atlas
+
+NAME: Final = "world.json"
+INDEX: Final = "index"
+PAGES: Final = "pages"
+TASKS: Final = "tasks"
+START: Final = "index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What `world.json` says."""
+
+    world: str
+    seed: int
+    sizes: Sizes
+    hash: str
+    pages: int
+
+    def atlas(self) -> Atlas:
+        """The world again, in memory, with the ways to its answers."""
+        return Atlas(self.seed, self.sizes)
+
+
+def build(atlas: Atlas, out: str | Path, *, force: bool = False) -> Built:
+    """Write a world, whole or not at all."""
+    out = Path(out)
+    if out.exists():
+        if not (out / NAME).is_file() and any(out.iterdir()):
+            raise WorldError(f"{out} exists and is not a world", cure="choose another --out")
+        if not force:
+            if _same(out, atlas):
+                return read(out)
+            raise WorldError(f"{out} holds another world", cure="add --force to replace it, or choose another --out")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        growing = Path(tempfile.mkdtemp(prefix=f".{out.name}.growing-", dir=out.parent))
+    except OSError as error:
+        raise WorldError(f"cannot write beside {out}: {error.strerror}") from error
+    try:
+        _write(atlas, growing)
+        growing.chmod(0o755)
+        if out.exists():
+            shutil.rmtree(out)
+        os.replace(growing, out)
+    except OSError as error:
+        if not (out / NAME).is_file():  # otherwise another process was quicker, with the same world
+            raise WorldError(f"cannot write {out}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(growing, ignore_errors=True)
+    return read(out)
+
+
+def _write(atlas: Atlas, folder: Path) -> None:
+    for address, text in atlas.html.items():
+        path = folder / PAGES / (f"{address}.html" if address else START)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (folder / TASKS).mkdir()
+    for split in Split:
+        rows = b"".join(orjson.dumps(from_task(task)) + b"\n" for task in atlas.tasks(split))
+        (folder / TASKS / f"{split}.jsonl").write_bytes(rows)
+    build_index(_documents(atlas), folder / INDEX, language="none", memory_bytes=64 << 20)
+    told = {
+        "world": atlas.name,
+        "seed": atlas.seed,
+        "sizes": asdict(atlas.sizes),
+        "hash": atlas.hash,
+        "pages": len(atlas.pages),
+    }
+    (folder / NAME).write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def _documents(atlas: Atlas) -> Iterator[Document]:
+    """A page is found by its name and its kind. No fact is in the index, so no snippet can give one away."""
+    for page in atlas.pages.values():
+        if page.indexed:
+            yield Document(page.address, page.name, page.kind, page.address)
+
+
+def read(folder: str | Path) -> Built:
+    path = Path(folder) / NAME
+    try:
+        data: Any = orjson.loads(path.read_bytes())
+        return TypeAdapter(Built).validate_python(data)
+    except OSError as error:
+        raise WorldError(f"there is no world in {folder}", cure=f"coa world build --out {folder}") from error
+    except (orjson.JSONDecodeError, ValidationError) as error:
+        raise WorldError(f"{path} does not describe a world", cure="build it again with --force") from error
+
+
+def _same(out: Path, atlas: Atlas) -> bool:
+    return (out / NAME).is_file() and read(out).hash == atlas.hash
+
+
+def locate(name_or_folder: str | Path) -> Path:
+    """A world's folder: the one given, or that of a world by name (`atlas`, `atlas:SEED`), built if need be."""
+    text = str(name_or_folder)
+    name, colon, seed = text.partition(":")
+    if name != Atlas.name or (not colon and Path(text).is_dir()):
+        if not Path(text).is_dir():
+            raise WorldError(
+                f"there is no world {text!r}", cure="use atlas, atlas:SEED, or a folder of coa world build"
+            )
+        read(text)
+        return Path(text)
+    if colon and not seed.isdecimal():
+        raise WorldError(f"{text!r} has no seed", cure="write for instance atlas:7")
+    atlas = Atlas(int(seed)) if colon else Atlas()
+    folder = cache_folder() / "worlds" / f"{name}-{atlas.seed}-{atlas.hash[:12]}"
+    if not (folder / NAME).is_file():
+        build(atlas, folder)
+    return folder
