@@ -3,7 +3,7 @@
 A code agent calls tools and members of the team from inside a program. A program that does nothing but call them and
 print what they return is no step of its own: the calls are. Real computation becomes a program that stands alone,
 because the student's sandbox has neither the team nor the variables of earlier programs: calls are replaced by what
-they returned, and definitions that it uses are carried over from earlier programs.
+they returned, and what it uses of earlier programs is carried over, changes that these made to it included.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,6 +23,11 @@ _LONGEST_LITERAL: Final = 200
 """Characters of a returned text that may stand in a program; nobody would copy a page into one."""
 _HARMLESS: Final = frozenset({"print", "str", "repr"})
 _BUILTINS: Final = frozenset(dir(builtins))
+_CHANGING: Final = re.compile(
+    "add|append|appendleft|clear|discard|extend|insert|pop|popitem|popleft|remove|reverse|seed|setdefault|shuffle|sort"
+    "|update|write"
+)
+"""Methods that change what they are called on, wherever in a statement they stand."""
 _LOGS: Final = re.compile(
     r"\A\s*Execution logs:\n?(?P<logs>.*?)(?:\n?Last output from code snippet:\n?(?P<last>.*))?\Z", re.S
 )
@@ -59,17 +65,22 @@ class Workspace:
         calls = [call for call in _calls(tree) if isinstance(call.func, ast.Name) and call.func.id in known]
         told = tuple((_name(call), _literals(call)) for call in calls if _name(call) not in FINISH)
         finishes = any(_name(call) in FINISH for call in calls)
-        if not any(_computes(statement, known) for statement in tree.body):
-            self._remember(_substituted(tree, team, returned)[0])
-            return CodeAction(False, told, finishes)
         whole, left = _substituted(tree, team, returned)
-        carried = self._needed(whole)
+        carried = self._needed(_wanted(whole.body))
+        shown = self._needed(_wanted(_printed(tree, known)) - _set(tree.body))
         self._remember(whole)
+        # Printing what an earlier program computed is where its value is seen for the first time.
+        if not any(_computes(statement, known) for statement in (*tree.body, *shown)):
+            return CodeAction(False, told, finishes)
+        left = left or next((_name(call) for one in carried for call in _calls(one) if _name(call) in team), "")
         if left:
             return CodeAction(
-                True, told, finishes, why=f"the program uses what {left} returned, which is too long to copy"
+                True,
+                told,
+                finishes,
+                why=f"the program uses what {left} returned, which is too long to copy or came from a loop",
             )
-        program = "\n".join(ast.unparse(statement) for statement in carried)
+        program = "\n".join(ast.unparse(_silent(statement)) for statement in carried)
         # Where nothing was replaced or carried over, the program stays as it was written, comments included.
         body = ast.unparse(whole) if calls else code
         return CodeAction(True, told, finishes, program=f"{program}\n{body}" if program else body)
@@ -82,17 +93,15 @@ class Workspace:
 
     def _remember(self, tree: ast.Module) -> None:
         self.latest = len(self.statements)
-        self.statements += [statement for statement in tree.body if _defined(statement)]
+        self.statements += [statement for statement in tree.body if _touched(statement)]
 
-    def _needed(self, tree: ast.Module) -> list[ast.stmt]:
-        """Earlier definitions that a program uses, and those that these use, in their order."""
-        wanted = _used(tree.body) - {name for statement in tree.body for name in _defined(statement)}
-        wanted |= _used_before_defined(tree.body)
+    def _needed(self, wanted: set[str]) -> list[ast.stmt]:
+        """Earlier statements that set or change the wanted names, and those that these use, in their order."""
         kept: list[ast.stmt] = []
         for statement in reversed(self.statements):
-            if _defined(statement) & wanted:
+            if _touched(statement) & wanted:
                 kept.append(statement)
-                wanted = (wanted - _defined(statement)) | _used([statement])
+                wanted = (wanted - _set([statement])) | _reads(statement)
         return kept[::-1]
 
 
@@ -131,6 +140,8 @@ def _computes(statement: ast.stmt, known: frozenset[str]) -> bool:
         return False
     if isinstance(statement, ast.Assign):
         return not all(isinstance(target, ast.Name) for target in statement.targets) or _works(statement.value, known)
+    if isinstance(statement, ast.For) and isinstance(statement.target, ast.Name) and not statement.orelse:
+        return _works(statement.iter, known) or any(_computes(inner, known) for inner in statement.body)
     return not isinstance(statement, ast.Expr) or _works(statement.value, known)
 
 
@@ -153,6 +164,7 @@ def _substituted(
     """The program with calls of the team replaced by what they returned, and the first that could not be."""
     left: list[str] = []
     at: dict[str, int] = {}
+    places = Counter(_name(call) for call in _calls(tree))
 
     class Replace(ast.NodeTransformer):
         def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -166,7 +178,8 @@ def _substituted(
                 return node
             texts, index = returned.get(name, ()), at.get(name, 0)
             at[name] = index + 1
-            if index >= len(texts) or len(texts[index]) > _LONGEST_LITERAL:
+            # In a loop or a function one place in the program stands for several calls, on a branch for none.
+            if len(texts) != places[name] or len(texts[index]) > _LONGEST_LITERAL:
                 left.append(name)
                 return node
             return ast.copy_location(ast.Constant(texts[index]), node)
@@ -190,23 +203,92 @@ def _defined(statement: ast.stmt) -> set[str]:
     return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
-def _used(statements: Sequence[ast.stmt]) -> set[str]:
-    return {
-        node.id
-        for statement in statements
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in _BUILTINS
-    }
-
-
-def _used_before_defined(statements: Sequence[ast.stmt]) -> set[str]:
-    """Names such as the `x` of `x = x + 1`, which a program reads before it sets them."""
-    known: set[str] = set()
-    early: set[str] = set()
+def _set(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names that are set whatever happens; what was there before is gone."""
+    names: set[str] = set()
     for statement in statements:
-        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-            early |= {statement.target.id} - known
-        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            early |= (_used([statement]) & _defined(statement)) - known if isinstance(statement, ast.Assign) else set()
-        known |= _defined(statement)
-    return early
+        if isinstance(statement, ast.Assign):
+            targets = [part for target in statement.targets for part in getattr(target, "elts", [target])]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+        elif not isinstance(statement, ast.AugAssign | ast.Expr) and not hasattr(statement, "body"):
+            names |= _defined(statement)
+        elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(statement.name)
+    return names
+
+
+def _touched(statement: ast.stmt) -> set[str]:
+    """Names that a statement sets or may change: by assignment, by item or attribute, by a method, as an argument."""
+    names = _defined(statement)
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return names
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            names |= _root(node)
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _CHANGING.fullmatch(node.func.attr)
+        ):
+            names |= _root(node.func)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _name(node.value) not in _BUILTINS:
+            call = node.value
+            names |= _root(call.func) if isinstance(call.func, ast.Attribute) else set()
+            names |= {argument.id for argument in call.args if isinstance(argument, ast.Name)}
+    return names
+
+
+def _root(node: ast.expr) -> set[str]:
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    return {node.id} if isinstance(node, ast.Name) else set()
+
+
+def _reads(statement: ast.stmt) -> set[str]:
+    """Names whose earlier value a statement needs."""
+    loaded, stored, augmented = set[str](), set[str](), set[str]()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            augmented.add(node.target.id)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            loaded.add(node.id)
+    if not isinstance(statement, ast.Assign):
+        in_place = {id(node.target) for node in ast.walk(statement) if isinstance(node, ast.AugAssign)}
+        stored = {
+            node.id
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in in_place
+        }
+    return ((loaded | augmented) - stored) - _BUILTINS
+
+
+def _wanted(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names that a program needs from earlier ones."""
+    known, wanted, later = set[str](), set[str](), _set(statements)
+    for statement in statements:
+        # What a function reads it reads when it is called.
+        function = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
+        wanted |= _reads(statement) - (later if function else known)
+        known |= _set([statement])
+    return wanted
+
+
+def _printed(tree: ast.Module, known: frozenset[str]) -> list[ast.stmt]:
+    """Statements that show something without calling the team for it."""
+    return [
+        statement
+        for statement in tree.body
+        if isinstance(statement, ast.Expr) and not any(_name(call) in known for call in _calls(statement))
+    ]
+
+
+def _silent(statement: ast.stmt) -> ast.stmt:
+    """A carried statement prints nothing: its output was seen when it first ran."""
+
+    class Hush(ast.NodeTransformer):
+        def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+            if not (isinstance(node.value, ast.Call) and _name(node.value) == "print"):
+                return node
+            changing = [argument for argument in node.value.args if any(_calls(argument))]
+            return ast.Expr(ast.Tuple(changing, ast.Load())) if changing else ast.Pass()
+
+    changed: ast.stmt = Hush().visit(ast.parse(ast.unparse(statement)).body[0])
+    return ast.fix_missing_locations(changed)

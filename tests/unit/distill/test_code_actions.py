@@ -22,7 +22,8 @@ def read(code: str, **returned: list[str]):  # type: ignore[no-untyped-def]
         ("final_answer('330 m')", False),
         ("final_answer(r)", False),
         ("x = 3 * 4", True),
-        ("for q in ['a', 'b']:\n    print(web_search(q))", True),
+        ("for q in ['a', 'b']:\n    print(web_search(q))", False),
+        ("for q in ['a', 'b']:\n    print(len(web_search(q)))", True),
         ("final_answer(round(h))", True),
         ("print(len(web_search('a')))", True),
         ("x = web_search('a').split()", True),
@@ -87,3 +88,53 @@ def test_what_a_failed_program_did_not_get_to_is_not_carried_over() -> None:
     workspace.read("e = 1 + 1", TEAM, {})
     workspace.failed("time-out")
     assert workspace.read("print(e + 1)", TEAM, {}).program == "print(e + 1)"
+
+
+def seen(program: str, names: dict[str, object]) -> list[object]:
+    printed: list[object] = []
+    exec(program, {**names, "print": lambda *told: printed.extend(told)})
+    return printed
+
+
+@pytest.mark.parametrize(
+    "programs",
+    [
+        ["xs = []\nxs.append(3)\nprint(xs)", "xs.append(4)\nprint(sum(xs))"],
+        ["d = {}\nd['a'] = 5\nprint(d['a'] + 1)", "print(d['a'] * 2)"],
+        ["t = 1\nprint(t + 0)", "t += 5\nprint(t + 0)", "t += 5\nprint(t + 0)"],
+        ["t = 0\nprint(t + 1)", "for n in range(4):\n    t += n\n    print(t)", "print(t * 2)"],
+        ["import random\nrandom.seed(1)\nr = random.random()\nprint(r + 0)", "print(int(r * 100))"],
+        ["xs = [3, 1]\nprint(len(xs))", "print(xs.pop())", "print(len(xs))"],
+        ["y = 165 * 2", "print(y)"],
+        ["x = 1\nif x > 0:\n    y = x + 4\nprint(x + 0)", "print(y + 0)"],
+        ["def f(n):\n    return n + k\nk = 2\nprint(f(1))", "k = 5\nprint(f(1))"],
+    ],
+)
+def test_a_program_alone_prints_what_it_printed_after_the_ones_before_it(programs: list[str]) -> None:
+    workspace, together = Workspace(), dict[str, object]()
+    for code in programs:
+        shown: list[object] = []
+        together["print"] = lambda *told, to=shown: to.extend(told)
+        exec(code, together)
+        action = workspace.read(code, TEAM, {})
+        assert action.computes and seen(action.program, {}) == shown
+
+
+def test_a_tool_in_a_loop_is_not_replaced_by_what_one_of_its_calls_returned() -> None:
+    loop = "for q in ['a', 'b']:\n    n = len(web_search(q))\n    print(n)"
+    action = read(loop, web_search=["one", "twelve"])
+    assert action.computes and not action.program and "web_search" in action.why
+
+
+def test_a_call_that_cannot_be_copied_is_not_carried_over_either() -> None:
+    workspace = Workspace()
+    workspace.read("page = web_search('tower')", TEAM, {"web_search": ["x" * 5_000]})
+    action = workspace.read("print(len(page))", TEAM, {})
+    assert action.computes and not action.program and "web_search" in action.why
+
+
+def test_handing_in_what_an_earlier_program_computed_is_no_computation() -> None:
+    workspace = Workspace()
+    workspace.read("y = 165 * 2", TEAM, {})
+    assert not workspace.read("final_answer(y)", TEAM, {}).computes
+    assert not workspace.read("print(search_agent(task=f'is {y} right?'))", TEAM, {"search_agent": ["yes"]}).computes
