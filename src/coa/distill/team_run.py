@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from coa.trajectory.types import EMPTY, Failure, Frozen, Meta, Stop, Task, Text, Usage
 
@@ -78,6 +78,18 @@ class ChatMessage(Frozen):
     text: Text
 
 
+def reasoning_apart(text: str) -> tuple[str, str]:
+    """What a reasoning model thought, and what it said: `<think>...</think>` at the head of its text.
+
+    Some servers keep the opening tag back. A thought that was cut off is all there is.
+    """
+    head, closing, said = text.partition("</think>")
+    opened = head.lstrip().startswith("<think>")
+    if not (opened or (closing and "<think>" not in head)):
+        return "", text
+    return head.lstrip().removeprefix("<think>").strip(), said.lstrip()
+
+
 class Purpose(StrEnum):
     """What a model call was for, where the source says so by type. What names suggest is left to the converter."""
 
@@ -115,6 +127,17 @@ class ModelCall(_Event):
     """None where the source does not tell; then `TeamRun.unmetered_calls` counts it."""
     error: Text | None = None
     """The call failed, or what it wrote could not be read as an action."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _thought_apart(cls, data: Any) -> Any:
+        """Left in the text, the tags of a teacher's reasoning would be taught as words."""
+        text = data.get("text") if isinstance(data, dict) else None
+        if not isinstance(text, str) or "think>" not in text:
+            return data
+        thought, said = reasoning_apart(text)
+        before = data.get("thought")
+        return {**data, "text": said, "thought": "\n\n".join(filter(None, (before, thought)))}
 
 
 class ToolResult(_Event):
@@ -197,6 +220,11 @@ class AgentRun(Frozen):
     error: Text | None = None
     """Why it broke off, where it did."""
     meta: Meta = Field(default_factory=lambda: EMPTY)
+
+    @field_validator("answer")
+    @classmethod
+    def _without_thought(cls, answer: str | None) -> str | None:
+        return answer if answer is None else reasoning_apart(answer)[1]
 
     def walk(self) -> Iterator[AgentRun]:
         """This run and every one below it, in the order in which they began."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from coa.distill.convert import convert
 from coa.distill.importers.detect import Imported, read_traces
 from coa.distill.team_run import (
     AgentRun,
@@ -25,6 +26,7 @@ from coa.distill.team_run import (
     Verdict,
 )
 from coa.errors import StoreError
+from coa.trajectory import load_profile
 from coa.trajectory.types import Stop, Trajectory
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "traces"
@@ -428,3 +430,29 @@ def test_spans_printed_one_after_another_are_read(tmp_path: Path) -> None:
 def test_a_path_that_is_not_there_is_an_error() -> None:
     with pytest.raises(StoreError, match="no file or folder"):
         list(read_traces("nowhere"))
+
+
+@pytest.mark.parametrize("opening", ["<think>", ""])  # some servers keep the opening tag back
+def test_reasoning_in_the_text_of_a_reply_is_a_thought_and_no_part_of_the_answer(tmp_path: Path, opening: str) -> None:
+    messages = [
+        {"role": "user", "content": "How tall?"},
+        {
+            "role": "assistant",
+            "content": f"{opening}\nA page may tell.\n</think>\n\nI look it up.",
+            "tool_calls": [{"id": "k", "function": {"name": "web_search", "arguments": '{"query": "tower"}'}}],
+        },
+        {"role": "tool", "tool_call_id": "k", "content": "330 m"},
+        {"role": "assistant", "content": f"{opening}It says so.</think>330 m"},
+    ]
+    run = only_run(list(read_traces(written(tmp_path / "chat.jsonl", {"messages": messages}))))
+    first, last = run.root.model_calls
+    assert (first.thought, first.text, last.thought) == ("A page may tell.", "I look it up.", "It says so.")
+    assert run.answer == "330 m"
+    told = [(step.agent, step.text) for step in convert(run, load_profile("web")).steps]
+    assert told == [
+        ("think", "A page may tell.\n\nI look it up."),
+        ("web_search", "tower"),
+        ("observation", "330 m"),
+        ("think", "It says so."),
+        ("answer", "330 m"),
+    ]
