@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from coa.distill.atif import to_atif
 from coa.distill.importers.detect import read_traces
 from coa.distill.team_run import Skipped, TeamRun
+from coa.trajectory.store import NAMES, write
 from coa.trajectory.types import Trajectory
+from support.distilled import good
 from support.team_runs import team_runs
 from support.trace_samples import SAMPLES
 
@@ -128,3 +130,45 @@ def test_memory_does_not_grow_with_the_number_of_runs(tmp_path_factory: pytest.T
     peak(5)
     # 400 runs are 8 MB of text; held together they would show.
     assert peak(400) < peak(20) + 1_000_000
+
+
+def runs_and_reasons(path: Path, *rows: Any) -> tuple[int, list[str]]:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read(path)
+    return sum(not isinstance(item, Skipped) for item in found), [i.place for i in found if isinstance(i, Skipped)]
+
+
+def test_a_bad_value_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
+    (atif,), (chat, _), spans = (
+        [json.loads(line) for line in SAMPLES[name].splitlines()] for name in ("atif.json", "chat.jsonl", "genai.jsonl")
+    )
+    chats = [{**chat, "session_id": name, "task_id": name} for name in "abc"]
+    odd = json.loads(json.dumps(spans[0]).replace('"aa"', '"bb"'))
+    odd["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["attributes"].append({"key": "n", "value": {"intValue": "x"}})
+    header = {"run": "of monday"}
+    path = tmp_path / "traces.jsonl"
+    assert runs_and_reasons(path, header, atif, atif) == (2, ["line 1"])
+    assert runs_and_reasons(path, header, *chats) == (3, ["line 1"])
+    assert runs_and_reasons(path, chats[0], {**chats[1], "answer": [1, None]}, chats[2]) == (2, ["b"])
+    assert runs_and_reasons(path, odd, *spans) == (2, [])
+    assert runs_and_reasons(path, *spans, header) == (1, ["line 4"])
+
+
+def test_what_python_writes_as_json_is_read(tmp_path: Path) -> None:
+    (chat, _) = (json.loads(line) for line in SAMPLES["chat.jsonl"].splitlines())
+    odd = {**chat, "session_id": "b", "task_id": "b", "cost": float("nan"), "note": "\ud800"}
+    assert runs_and_reasons(tmp_path / "chat.jsonl", chat, odd, {**chat, "session_id": "c"}) == (3, [])
+
+
+def test_our_own_trajectories_are_read_once_and_a_bad_one_is_skipped(tmp_path: Path) -> None:
+    rows = [good(task_id=name) for name in "ab"]
+    for name in NAMES:
+        write(tmp_path / "runs" / "one" / name, rows)
+    (tmp_path / "runs" / "one" / "README.md").write_text("card")
+    write(tmp_path / "runs" / "two.parquet", rows[:1])
+    found = list(read_traces(tmp_path / "runs"))
+    assert [item.task.id for item in found if isinstance(item, Trajectory)] == ["a", "b", "a"] and len(found) == 3
+    with (tmp_path / "runs" / "one" / NAMES[0]).open("a") as file:
+        file.write('{"task": 3, "profile": "web", "steps": []}\n' + rows[0].to_json()[:50])
+    found = list(read_traces(tmp_path / "runs"))
+    assert [item.place for item in found if isinstance(item, Skipped)] == ["line 3", "line 4"] and len(found) == 5

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from coa.distill.importers.content import FINISHING, MOST_DEEP, as_calls, as_text, as_time, as_usage
-from coa.distill.importers.json_files import Bad, grouped, values
+from coa.distill.importers.json_files import FAULTS, Bad, grouped, reason_of, values
 from coa.distill.team_run import (
     AgentRun,
     Event,
@@ -93,8 +93,8 @@ def read_chat(path: Path) -> Iterator[TeamRun | Skipped]:
             sessions.setdefault(session, Session(session)).add(row)
         try:
             yield from_sessions(list(sessions.values()), str(path), str(team))
-        except TraceError as error:
-            yield Skipped(file=str(path), place=str(team), reason=error.message)
+        except (TraceError, *FAULTS) as error:  # one conversation does not take its neighbours along
+            yield Skipped(file=str(path), place=str(team), reason=reason_of(error))
     for item in bad:
         yield Skipped(file=str(path), place=item.place, reason=item.reason)
 

@@ -11,35 +11,26 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from pydantic import ValidationError
 
 from coa.distill.importers.afm import from_afm, is_afm
 from coa.distill.importers.atif import from_atif, is_atif
 from coa.distill.importers.chat import is_chat, read_chat
-from coa.distill.importers.json_files import Bad, values
+from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
 from coa.distill.importers.oagents import from_oagents, is_oagents
 from coa.distill.importers.otlp import is_spans, read_spans
 from coa.distill.importers.smolagents import from_smolagents, is_smolagents
 from coa.distill.team_run import Format, Skipped, TeamRun
 from coa.errors import CoaError, StoreError
 from coa.trajectory.formats.rows import read_rows
+from coa.trajectory.store import NAMES, from_row
 from coa.trajectory.types import Trajectory
 
 Imported = TeamRun | Trajectory | Skipped
 _ENDINGS: Final = frozenset({".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".log", ".otlp"})
 OWN_FILES: Final = frozenset({"config.json", "report.json", "metrics.jsonl"})
 """What our own commands put beside traces."""
-_FAULTS: Final = (
-    AttributeError,
-    IndexError,
-    KeyError,
-    LookupError,
-    OverflowError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
-"""What reading a value of an unforeseen shape can raise. Caught here, at the border, and nowhere else."""
+_BESIDE: Final = frozenset({"README.md", "report.html", "verdicts.sqlite", "filled.sqlite"})
+"""What they put beside trajectories: not worth a word there, and no trace anywhere else."""
 
 
 def read_traces(paths: str | Path | Iterable[str | Path]) -> Iterator[Imported]:
@@ -48,13 +39,22 @@ def read_traces(paths: str | Path | Iterable[str | Path]) -> Iterator[Imported]:
     for item in given:
         path = Path(item)
         if path.is_dir():
-            for file in sorted(found for found in path.rglob("*") if found.is_file()):
-                if not _hidden(file, path) and file.name not in OWN_FILES:
-                    yield from read_file(file)
+            for file in _files(path):
+                yield from read_file(file)
         elif path.exists():
             yield from read_file(path)
         else:
             raise StoreError(f"there is no file or folder {path}")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Those that may hold traces. A run folder has its trajectories twice; one of the files is enough."""
+    found = sorted(file for file in folder.rglob("*") if file.is_file() and not _hidden(file, folder))
+    runs = {file.parent for file in found if file.name in NAMES}
+    for file in found:
+        again = file.name == NAMES[1] and (file.parent / NAMES[0]).is_file()
+        if file.name not in OWN_FILES and not again and not (file.parent in runs and file.name in _BESIDE):
+            yield file
 
 
 def read_file(path: Path) -> Iterator[Imported]:
@@ -65,8 +65,8 @@ def read_file(path: Path) -> Iterator[Imported]:
         yield from _read(path)
     except OSError as error:
         yield Skipped(file=str(path), reason=f"cannot be read: {error.strerror or error}")
-    except (CoaError, *_FAULTS, pa.ArrowException) as error:
-        yield Skipped(file=str(path), reason=_reason(error))
+    except (CoaError, *FAULTS, pa.ArrowException) as error:
+        yield Skipped(file=str(path), reason=reason_of(error))
 
 
 def format_of(value: object) -> Format | None:
@@ -112,14 +112,15 @@ def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _unknown(found: Iterable[tuple[str, Any]], path: Path) -> Skipped | None:
-    """A file whose first whole value is no trace is told once, not row by row."""
+    """A file in which no value is a trace is told once, not row by row."""
+    told: Skipped | None = None
     for place, value in found:
         if isinstance(value, Bad):
             continue
-        if _format(value) is None and not _is_trajectory(value[0] if isinstance(value, list) and value else value):
-            return _stranger(value, str(path), place)
-        return None
-    return None
+        if _format(value) is not None or _is_trajectory(value[0] if isinstance(value, list) and value else value):
+            return None
+        told = told or _stranger(value, str(path), place)
+    return told
 
 
 def _is_trajectory(value: object) -> bool:
@@ -140,8 +141,8 @@ def _each(found: Iterable[tuple[str, Any]], path: Path) -> Iterator[Imported]:
             continue
         try:
             yield _one(value, str(path), place)
-        except (CoaError, *_FAULTS) as error:
-            yield Skipped(file=str(path), place=place, reason=_reason(error))
+        except (CoaError, *FAULTS) as error:
+            yield Skipped(file=str(path), place=place, reason=reason_of(error))
 
 
 def _one(value: Any, file: str, place: str) -> Imported:
@@ -156,24 +157,18 @@ def _one(value: Any, file: str, place: str) -> Imported:
             return from_afm(value, file, place)
         case Format.SMOLAGENTS:
             return from_smolagents(value, file, place)
-    return Trajectory.model_validate(value) if _is_trajectory(value) else _stranger(value, file, place)
+    if not _is_trajectory(value):
+        return _stranger(value, file, place)
+    # Parquet keeps them in columns of its own, the task as JSON text.
+    return from_row(dict(value)) if isinstance(value["task"], str) else Trajectory.model_validate(value)
 
 
 def _format(value: object) -> Format | None:
     try:
         return None if isinstance(value, Bad) else format_of(value)
-    except _FAULTS:
+    except FAULTS:
         return None
 
 
 def _hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(folder).parts)
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
-    if isinstance(error, CoaError):
-        return error.message
-    return f"a shape that is not understood ({type(error).__name__}: {error})"

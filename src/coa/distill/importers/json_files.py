@@ -12,8 +12,22 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import orjson
+from pydantic import ValidationError
 
-_DECODER: Final = json.JSONDecoder()
+from coa.errors import CoaError
+
+FAULTS: Final = (
+    AttributeError,
+    IndexError,
+    KeyError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What reading a value of an unforeseen shape can raise. Caught where a run is read from a file, and nowhere else."""
+_DECODER: Final = json.JSONDecoder(parse_constant=lambda _: None)
 MOST_BYTES: Final = 1 << 30
 """Of one document that has to be read whole."""
 T = TypeVar("T")
@@ -60,7 +74,11 @@ def _parsed(line: bytes) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        return Bad("", f"not valid JSON: {error}")
+        try:
+            # Python's own writer puts NaN and halves of surrogate pairs into what it calls JSON.
+            return _DECODER.decode(line.decode())
+        except (ValueError, RecursionError):
+            return Bad("", f"not valid JSON: {error}")
 
 
 def _documents(path: Path) -> Iterator[tuple[str, Any]]:
@@ -129,3 +147,12 @@ def grouped(items: Callable[[], Iterator[tuple[Hashable, T]]]) -> Iterator[tuple
         if left[key] == 0:
             del left[key]
             yield key, open_groups.pop(key)
+
+
+def reason_of(error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    if isinstance(error, CoaError):
+        return error.message
+    return f"a shape that is not understood ({type(error).__name__}: {error})"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from coa.distill.importers.json_files import Bad, grouped, values
+from coa.distill.importers.json_files import FAULTS, Bad, grouped, reason_of, values
 from coa.distill.importers.spans.span import Span, is_spans, spans_in
 from coa.distill.importers.spans.tree import runs_of
 from coa.distill.team_run import Skipped, TeamRun
@@ -23,11 +23,13 @@ def read_spans(path: Path) -> Iterator[TeamRun | Skipped]:
 
     def spans() -> Iterator[tuple[str, Span]]:
         bad.clear()
-        for _, value in values(path):
-            if isinstance(value, Bad):
-                bad.append(value)
-            else:
-                for span in spans_in(value):
+        for place, value in values(path):
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, Bad):
+                    bad.append(item)
+                elif not is_spans(item):
+                    bad.append(Bad(place, "it is neither a span nor an export of spans"))
+                for span in spans_in(item):
                     yield span.trace, span
 
     empty = True
@@ -52,5 +54,5 @@ def runs_of_spans(value: Any, file: str = "") -> Iterator[TeamRun | Skipped]:
 def _runs(spans: list[Span], file: str, trace: str) -> Iterator[TeamRun | Skipped]:
     try:
         yield from runs_of(spans, file)
-    except TraceError as error:
-        yield Skipped(file=file, place=f"trace {trace}", reason=error.message)
+    except (TraceError, *FAULTS) as error:  # one trace does not take its neighbours along
+        yield Skipped(file=file, place=f"trace {trace}", reason=reason_of(error))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coa.errors import StoreError
 from coa.trajectory.store.jsonl import JsonlWriter, parsed, read_jsonl, rewrite, set_aside
-from coa.trajectory.store.parquet import ParquetWriter, is_trajectory_parquet, read_parquet
+from coa.trajectory.store.parquet import ParquetWriter, from_row, is_trajectory_parquet, read_parquet
 from coa.trajectory.types import Trajectory
 
 NAMES = ("trajectories.jsonl", "trajectories.parquet")
@@ -56,6 +56,7 @@ __all__ = [
     "JsonlWriter",
     "ParquetWriter",
     "find",
+    "from_row",
     "is_trajectory_parquet",
     "parsed",
     "read",

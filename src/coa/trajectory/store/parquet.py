@@ -131,7 +131,7 @@ def read_parquet(path: str | Path) -> Iterator[Trajectory]:
             for batch in file.iter_batches(batch_size=64):
                 for row in batch.to_pylist():
                     number += 1
-                    yield _from_row(row)
+                    yield from_row(row)
     except pa.ArrowException as error:
         raise StoreError(f"{path} is not a Parquet file of trajectories: {error}") from error
     except (KeyError, ValidationError) as error:
@@ -165,7 +165,8 @@ def _to_row(trajectory: Trajectory) -> dict[str, Any]:
     }
 
 
-def _from_row(row: dict[str, Any]) -> Trajectory:
+def from_row(row: dict[str, Any]) -> Trajectory:
+    """A row of the file as `SCHEMA` has it. It is used up."""
     if row["schema_version"] != SCHEMA_VERSION:
         return Trajectory.model_validate({"schema_version": row["schema_version"]})  # refuses, and says how to cure it
     for step in row["steps"]:

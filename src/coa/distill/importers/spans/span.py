@@ -113,7 +113,7 @@ def _value(value: object) -> Any:
     kind, inner = next(iter(value.items()))
     match kind:
         case "intValue":
-            return int(inner)
+            return int(inner) if str(inner).lstrip("-").isdecimal() else inner
         case "arrayValue":
             return [_value(item) for item in _rows_or_values(inner)]
         case "kvlistValue":
