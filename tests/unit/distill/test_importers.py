@@ -338,6 +338,13 @@ def test_agents_that_share_a_conversation_are_runs_of_their_own(tmp_path: Path) 
     assert isinstance(coder.run.events[1], Note)
 
 
+def test_a_conversation_without_an_id_has_the_same_task_wherever_it_stands(tmp_path: Path) -> None:
+    rows = [{"messages": [{"role": "user", "content": f"Q{n}?"}, {"role": "assistant", "content": "a"}]} for n in "12"]
+    runs = [list(read_traces(written(tmp_path / "c.jsonl", *order))) for order in (rows, rows[::-1])]
+    one, other = ({run.task.question: run.task.id for run in found if isinstance(run, TeamRun)} for found in runs)
+    assert one == other and len(set(one.values())) == 2
+
+
 # -- OAgents and AFM ----------------------------------------------------------------------------------------------------
 
 OAGENTS = {
@@ -382,6 +389,7 @@ def test_afm_rows_pass_as_trajectories(tmp_path: Path) -> None:
     row = {"instruction": "Use tags.", "input": "Who?", "output": "<think>hm</think><plan>p</plan><answer>Ada</answer>"}
     (found,) = read_traces(written(tmp_path / "sft.jsonl", row))
     assert isinstance(found, Trajectory) and found.answer == "Ada" and found.meta["source"]["format"] == "afm"
+    assert found.meta["source"]["file"] == "sft.jsonl"  # a data set is shared; folders of this machine are not
 
 
 # -- files --------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ trajectories that were converted from teams.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from coa.distill.team_run import Format
@@ -22,5 +23,6 @@ def is_afm(row: object) -> bool:
 
 def from_afm(row: Mapping[str, Any], file: str = "", place: str = "") -> Trajectory:
     trajectory = from_alpaca(row)
-    source = {"format": Format.AFM.value, "file": file, "place": place}
+    # Without folders: those are of this machine, and data sets are shared.
+    source = {"format": Format.AFM.value, "file": PurePath(file).name, "place": place}
     return trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "source": source})})

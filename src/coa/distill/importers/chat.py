@@ -167,7 +167,7 @@ def from_sessions(sessions: list[Session], file: str = "", place: str = "") -> T
     return TeamRun(
         task=Task.model_validate(
             {
-                "id": str(identity) if identity is not None else content_id(question, place or gold),
+                "id": str(identity) if identity is not None else content_id(question, gold),
                 "question": question,
                 "answer": gold if isinstance(gold, str | int | float | list) else None,
             }
