@@ -26,4 +26,9 @@ class KnownTasks:
             named = self._by_id.get(task.id)
             # Ids such as "1" occur in every set; the question must agree.
             known = named if named is not None and plain(named.question) in asked else None
-        return task if known is None else known
+        if known is None:
+            return task
+        if not known.answer and known.tests is None:
+            # A list of questions knows less than the trace: what is right stays as the trace tells it.
+            return known.model_copy(update={"answer": task.answer, "tests": task.tests})
+        return known

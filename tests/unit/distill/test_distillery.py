@@ -158,6 +158,12 @@ def test_an_id_alone_does_not_bring_a_foreign_answer() -> None:
     assert known.find(stranger) is stranger
 
 
+def test_a_list_of_questions_takes_no_answer_away() -> None:
+    told = Task(id="t", question="Who?", answer="Ada")
+    assert KnownTasks([Task(id="1", question="who")]).find(told).answer == ("Ada",)
+    assert KnownTasks([Task(id="1", question="who", answer="Eve")]).find(told).answer == ("Eve",)
+
+
 def test_the_report_opens_offline_and_shows_text_as_text(tmp_path: Path) -> None:
     evil = good(task_id="<script>alert(1)</script>", answer="no")
     evil = evil.model_copy(update={"task": evil.task.model_copy(update={"answer": ("yes",)})})
