@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from coa.distill.cost import Spending
     from coa.distill.team_run import TeamRun
     from coa.trajectory import Trajectory
+
+_NAMED: Final = 5
+"""So many unreadable places are named."""
 
 
 def cost(
@@ -45,10 +48,12 @@ async def _rows(
     paths: list[Path], tokenizer: str, profile: str | None, tasks: Path | None, judge: str | None, shared: bool
 ) -> list[Spending]:
     from coa.cli.models import open_model
+    from coa.cli.terminal import printable
     from coa.cli.traces import read_anything
     from coa.distill.cost import spending
     from coa.distill.known_tasks import KnownTasks
     from coa.distill.team_run import Skipped
+    from coa.errors import StoreError
     from coa.models.tokenizer import load_tokenizer
     from coa.scoring import scorer_for
     from coa.trajectory import load_profile
@@ -56,10 +61,13 @@ async def _rows(
 
     grammar, counts = load_profile(profile) if profile else None, load_tokenizer(tokenizer)
     known = KnownTasks(read_tasks(tasks) if tasks else ())
+    unread: dict[tuple[str, str], str] = {}
 
     def items(path: Path) -> Iterator[TeamRun | Trajectory]:
         for item in read_anything([path]):
-            if not isinstance(item, Skipped):
+            if isinstance(item, Skipped):
+                unread[item.file, item.place] = item.reason
+            else:
                 yield item.model_copy(update={"task": known.find(item.task)})
 
     wanted = set.intersection(*({item.task.id for item in items(path)} for path in paths)) if shared else None
@@ -74,6 +82,15 @@ async def _rows(
         await scorer.close()
         if model is not None:
             await model.close()
+    for (file, place), reason in list(unread.items())[:_NAMED]:
+        typer.echo(printable(f"unreadable: {file} {place}: {reason}"), err=True)
+    if len(unread) > _NAMED:
+        typer.echo(f"... {len(unread):,} unreadable places in all, which are not in these sums", err=True)
+    if not rows:
+        raise StoreError(
+            "there is no run to count" + (" that all paths hold" if shared else ""),
+            cure="give traces or trajectories; with --shared, paths that hold the same tasks",
+        )
     return rows
 
 

@@ -49,6 +49,7 @@ def distill(
     from coa.distill.config import load_config
 
     show_warnings()
+    _refuse_place(out, traces)
     settings = load_config(config)
     if seed is not None:
         settings = settings.model_copy(update={"seed": seed})
@@ -76,6 +77,19 @@ def distill(
         from coa.errors import CoaError
 
         raise CoaError("nothing was kept", cure=_cure(found, out))
+
+
+def _refuse_place(out: Path, traces: list[Path]) -> None:
+    from coa.errors import StoreError
+
+    if out.exists() and not out.is_dir():
+        raise StoreError(f"{out} is a file", cure="name a folder with --out")
+    for path in traces:
+        if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
+            raise StoreError(
+                f"{out} lies in {path}: the next run would read its own output as traces",
+                cure="choose a folder outside the traces with --out",
+            )
 
 
 class _Asked(NamedTuple):

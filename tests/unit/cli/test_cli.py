@@ -247,3 +247,20 @@ def test_rows_with_a_profile_of_their_own_have_its_tools() -> None:
 
     rows = [Task(id=str(at), question="?", profile=name) for at, name in enumerate([None, "mhqa", "mhqa", "no-such"])]
     assert [profile.name for profile in profiles_of(load_profile("web"), rows)] == ["web", "mhqa"]
+
+
+def test_distill_never_takes_its_own_output_for_traces(tmp_path: Path, runs: Path) -> None:
+    for out in (tmp_path, tmp_path / "data"):
+        done = run(app, ["distill", str(tmp_path), "--out", str(out)])
+        assert isinstance(done.exception, CoaError) and "own output" in str(done.exception)
+    done = run(app, ["distill", str(runs), "--out", str(runs)])
+    assert isinstance(done.exception, CoaError) and "is a file" in str(done.exception)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["runs.jsonl"]
+
+
+def test_cost_names_what_it_could_not_count(tmp_path: Path, runs: Path) -> None:
+    (tmp_path / "odd.jsonl").write_text('{"some": "thing"}\n')
+    done = run(app, ["cost", str(tmp_path), "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)[0]["runs"] == 2 and "odd.jsonl" in done.stderr
+    none = run(app, ["cost", str(tmp_path / "odd.jsonl")])
+    assert isinstance(none.exception, CoaError) and "no run to count" in str(none.exception)
