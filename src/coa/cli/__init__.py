@@ -16,6 +16,7 @@ from coa.cli.index import index
 from coa.cli.inspect import inspect
 from coa.cli.judge import judge
 from coa.cli.profile import profile
+from coa.cli.rl import rl
 from coa.cli.run import run
 from coa.cli.sample import sample
 from coa.cli.sandbox import sandbox
@@ -41,6 +42,7 @@ app.command()(inspect)
 app.command()(export)
 app.command()(sft)
 app.command()(sample)
+app.command()(rl)
 app.command("eval")(evaluate)
 app.add_typer(profile, name="profile")
 app.add_typer(tools, name="tools")

@@ -1,0 +1,81 @@
+"""`coa rl`: improve a model by reinforcement learning with real tools."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coa.errors import TrainingError
+
+
+def rl(
+    config: Annotated[Path | None, typer.Argument(help="A recipe in TOML, e.g. configs/rl/nano.toml.")] = None,
+    model: Annotated[str | None, typer.Option(help="A model folder (runs/sft), a hub id, or smollm2.")] = None,
+    tasks: Annotated[str | None, typer.Option(help="Tasks to learn from: .jsonl, .json or .parquet.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder. Run again with it to go on.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, e.g. lr=1e-5 or reward.scorer=math. Repeatable.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(help="Profile by name or .toml.")] = None,
+    tool: Annotated[list[str] | None, typer.Option(help="name=setting or name=module:factory. Repeatable.")] = None,
+    eval_tasks: Annotated[str | None, typer.Option(help="Tasks that are not learnt from, to look at success.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
+    show_settings: Annotated[bool, typer.Option("--settings", help="List all keys for --set, and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
+) -> None:
+    """Reinforcement learning (DAPO): attempt tasks with real tools, learn from what did better than the rest."""
+    from coa.rl.config import describe, load_config
+
+    if show_settings:
+        typer.echo(describe())
+        return
+    chosen = load_config(
+        config,
+        settings or (),
+        model=model,
+        tasks=tasks,
+        profile=profile,
+        tools=tuple(tool) if tool else None,
+        eval_tasks=eval_tasks,
+        steps=steps,
+    )
+    if chosen.tasks is None:
+        raise TrainingError("there are no tasks to learn from", cure="add --tasks FILE")
+    if out is None:
+        raise TrainingError("the run needs a folder", cure="add --out runs/rl")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads must not spin
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        from coa.rl.loop import train
+    except ImportError as error:
+        raise TrainingError(
+            f"training needs torch, transformers and peft ({error})",
+            cure=f"{sys.executable} -m pip install 'chain-of-agents[train]'",
+        ) from error
+    command = shlex.join(["coa", *sys.argv[1:]])
+    result = train(chosen, out, command=command, tell=lambda line: typer.echo(line, err=True))
+    if as_json:
+        import orjson
+
+        typer.echo(
+            orjson.dumps(
+                {
+                    "folder": str(result.folder),
+                    "steps": result.steps,
+                    "finished": result.finished,
+                    "figures": dict(result.figures),
+                }
+            )
+        )
+    elif result.finished:
+        for name, figure in result.figures.items():
+            typer.echo(f"{name}: {figure}")
+        typer.echo(f'ask it: coa run "question" --model {shlex.quote(str(out))}')
+    if not result.finished:
+        raise typer.Exit(1)

@@ -1,0 +1,154 @@
+"""RL for real, on a model and a world small enough for seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from coa.rl.config import RlConfig
+from coa.rl.loop import train
+from coa.tools import Observation
+from coa.trajectory import Author, read
+from support.keys import KEY, Keyed, before_rl, key_tasks, settings
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    folder = tmp_path_factory.mktemp("base")
+    return settings(before_rl(folder), key_tasks(folder / "tasks.jsonl"))
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_to_ask_the_tool_is_learnt_from_reward_alone(base: dict[str, object], seed: int, tmp_path: Path) -> None:
+    learning = {"steps": 22, "prompts": 8, "draw": 8, "updates": 4, "freeze_embeddings": True, "seed": seed}
+    train(RlConfig.model_validate({**base, **learning}), tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
+    success = [row["success"] for row in metrics(tmp_path / "run") if "success" in row]
+    assert success[0] < 0.35 and sum(success[:2]) / 2 < 0.3, success
+    assert sum(success[-2:]) / 2 > 0.9, success
+    last = list(read(tmp_path / "run" / "groups" / "step-0022.jsonl"))
+    asked = [step.text for t in last for step in t.steps if step.agent == "web_search"]
+    assert asked.count(KEY) > 0.9 * len(asked)
+    assert all(step.tokens is None for t in last for step in t.steps if step.author is Author.ENVIRONMENT)
+    gaps = [row["logprob_gap_most"] for row in metrics(tmp_path / "run") if "logprob_gap_most" in row]
+    assert max(gaps) < 1e-4
+
+
+def test_tools_that_break_or_hang_do_not_stop_a_step(base: dict[str, object], tmp_path: Path) -> None:
+    asked = 0
+
+    class Unsound(Keyed):
+        async def call(self, arguments, context):  # type: ignore[no-untyped-def]
+            nonlocal asked
+            asked += 1
+            if asked % 5 == 0:
+                raise RuntimeError("broken")
+            if asked % 7 == 0:
+                await asyncio.sleep(3600)
+            return await super().call(arguments, context)
+
+    config = RlConfig.model_validate({**base, "steps": 2})
+    result = train(config, tmp_path / "run", tools={"web_search": Unsound(timeout_s=0.2)}, tell=_silent)
+    assert result.finished
+    rows = metrics(tmp_path / "run")
+    assert [row["step"] for row in rows] == [1, 2] and all(row["failed"] == 0 for row in rows)
+    told = [step.text for t in read(tmp_path / "run" / "groups" / "step-0001.jsonl") for step in t.steps]
+    assert any("broken" in text for text in told) and any("0.2 s" in text for text in told), told
+
+
+REWARD = """
+def half(trajectory, score):
+    return score if trajectory.sample % 2 else None
+
+def never(task, answer):
+    return None
+"""
+
+
+def test_what_has_no_reward_leaves_its_group(
+    base: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_rl_reward.py").write_text(REWARD)
+    monkeypatch.chdir(tmp_path)
+    config = RlConfig.model_validate({**base, "steps": 1, "reward": {"function": "my_rl_reward:half"}})
+    train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
+    (row,) = metrics(tmp_path / "run")
+    assert row["unscored"] == 6 * 4 and row["groups_drawn"] == 6
+    kept = list(read(tmp_path / "run" / "groups" / "step-0001.jsonl"))
+    assert len(kept) == 24 and {t.sample % 2 for t in kept} == {1}
+
+    said: list[str] = []
+    config = RlConfig.model_validate({**base, "steps": 1, "reward": {"scorer": "my_rl_reward:never"}})
+    train(config, tmp_path / "none", tools={"web_search": Keyed()}, tell=said.append)
+    (row,) = metrics(tmp_path / "none")
+    assert row["unscored"] == 48 and row["groups_used"] == 0 and "reward" not in row
+    assert any("none could be scored" in line for line in said)
+
+
+def test_attempts_that_broke_are_made_again(
+    base: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that cannot be asked now and then, as one behind a bad connection."""
+    from coa.errors import ModelError
+    from coa.models.local import LocalModel
+
+    generate, calls = LocalModel.generate, 0
+
+    async def unsound(self, context, **rest):  # type: ignore[no-untyped-def]
+        nonlocal calls
+        calls += 1
+        if calls % 9 == 0:
+            raise ModelError("no connection")
+        return await generate(self, context, **rest)
+
+    monkeypatch.setattr(LocalModel, "generate", unsound)
+    config = RlConfig.model_validate({**base, "steps": 1, "retries": 2})
+    train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
+    (row,) = metrics(tmp_path / "run")
+    assert row["refilled"] >= 4 and row["refilled"] + row["failed"] <= 24
+    kept = list(read(tmp_path / "run" / "groups" / "step-0001.jsonl"))
+    assert len(kept) == 48 - row["failed"] and len({t.key for t in kept}) == len(kept)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"mean": "sequence"}, {"ratio": "sequence", "mean": "sequence"}, {"kl": 0.05}, {"kl": 0.05, "kl_in": "reward"},
+     {"lora": {"rank": 4}, "kl": 0.05, "gradient_checkpointing": True}, {"scale": "none", "dynamic_sampling": False}],
+    ids=["grpo", "gspo", "kl", "kl in the reward", "lora with kl", "dr grpo"],
+)  # fmt: skip
+def test_each_piece_can_be_switched(base: dict[str, object], extra: dict[str, object], tmp_path: Path) -> None:
+    config = RlConfig.model_validate({**base, "steps": 2, "overlong": 0.0, "updates": 2, **extra})
+    result = train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
+    rows = metrics(tmp_path / "run")
+    assert result.finished and all(row["updates_skipped"] == 0 for row in rows)
+    assert all(row["logprob_gap"] < 1e-5 for row in rows if "logprob_gap" in row)
+    if "kl" in extra and extra.get("kl_in") != "reward":
+        assert rows[-1]["kl"] > 0
+
+
+def test_overlong_attempts_lose_reward_by_what_the_model_wrote_alone(base: dict[str, object], tmp_path: Path) -> None:
+    """The tool says a lot. The model writes six tokens; a limit of eight with half as buffer takes half a point."""
+
+    class Talking(Keyed):
+        async def call(self, arguments, context):  # type: ignore[no-untyped-def]
+            found = await super().call(arguments, context)
+            return Observation(" ".join([found.text] * 9))
+
+    short = {"steps": 1, "model_tokens": 8, "overlong": 0.5, "context_tokens": 200}
+    train(RlConfig.model_validate({**base, **short}), tmp_path / "run", tools={"web_search": Talking()}, tell=_silent)
+    kept = list(read(tmp_path / "run" / "groups" / "step-0001.jsonl"))
+    assert kept
+    for trajectory in kept:
+        written = sum(len(step.tokens.ids) for step in trajectory.steps if step.tokens)
+        expected = (trajectory.scores["reward"].value or 0.0) - min(max((written - 4) / 4, 0), 1)
+        assert trajectory.meta["rl"]["reward"] == pytest.approx(expected)  # type: ignore[index, call-overload]
+
+
+def _silent(_: str) -> None:
+    pass

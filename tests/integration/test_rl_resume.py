@@ -1,0 +1,95 @@
+"""A run that is killed and started again ends with the very weights of one that was left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from coa.errors import TrainingError
+from coa.rl.config import RlConfig
+from coa.rl.loop import train
+from support.keys import Keyed, before_rl, key_tasks, settings
+
+STARTED = """
+import random, sys, time
+from pathlib import Path
+from coa.rl.config import RlConfig
+from coa.rl.loop import train
+from support.keys import Keyed
+# How long the tool takes must not matter.
+tool = Keyed(lambda query: time.sleep(random.random() * 0.004))
+train(RlConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]), tools={"web_search": tool}, tell=lambda _: None)
+"""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    folder = tmp_path_factory.mktemp("base")
+    made = settings(before_rl(folder, steps=80), key_tasks(folder / "tasks.jsonl"))
+    # More is drawn than is used, so that there is a surplus to be kept.
+    return {**made, "steps": 4, "prompts": 3, "draw": 5, "updates": 2, "checkpoint_every": 1}
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model" / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "extra", [{}, {"lora": {"rank": 4, "dropout": 0.1}, "draw_by": "difficulty"}], ids=["full", "lora"]
+)
+def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
+    base: dict[str, object], extra: dict[str, object], tmp_path: Path
+) -> None:
+    config = RlConfig.model_validate({**base, **extra})
+    train(config, tmp_path / "whole", tools={"web_search": Keyed()}, tell=lambda _: None)
+
+    run = tmp_path / "killed"
+    process = subprocess.Popen([sys.executable, "-c", STARTED, config.model_dump_json(), str(run)])
+    deadline = time.monotonic() + 120
+    while not (run / "checkpoint-2" / "complete").is_file() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    (run / "checkpoint-999").mkdir()  # as a kill in the middle of saving leaves one
+    assert not (run / "model").exists()
+
+    said: list[str] = []
+    train(config, run, tools={"web_search": Keyed()}, tell=said.append)
+    assert any("going on after step" in line for line in said) and not (run / "checkpoint-999").exists()
+    whole, resumed = weights(tmp_path / "whole"), weights(run)
+    assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dict[str, object], tmp_path: Path) -> None:
+    config = RlConfig.model_validate({**base, "steps": 1})
+    tools = {"web_search": Keyed()}
+    train(config, tmp_path / "run", tools=tools, tell=lambda _: None)
+    said: list[str] = []
+    assert train(config, tmp_path / "run", tools=tools, tell=said.append).finished
+    assert said == [f"finished already: {tmp_path / 'run' / 'model'}"]
+    with pytest.raises(TrainingError, match=r"lr was 0\.\d+ and is now 0\.5"):
+        train(config.model_copy(update={"lr": 0.5}), tmp_path / "run", tools=tools)
+
+
+def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, object], tmp_path: Path) -> None:
+    config = RlConfig.model_validate({**base, "steps": 3, "checkpoint_every": 100})
+    tools = {"web_search": Keyed()}
+
+    def interrupt(line: str) -> None:
+        if line.startswith("step 1/"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    stopped = train(config, tmp_path / "run", tools=tools, tell=interrupt)
+    assert not stopped.finished and stopped.steps < 3
+    assert train(config, tmp_path / "run", tools=tools, tell=lambda _: None).finished
+    train(config, tmp_path / "whole", tools=tools, tell=lambda _: None)
+    whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "run")
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)

@@ -1,0 +1,261 @@
+"""Which groups are learnt from, what a reward is, and when a run is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coa.errors import TrainingError
+from coa.rl import config as settings
+from coa.rl.config import Guards, RlConfig, describe, load_config
+from coa.rl.groups import Attempt, Collected, Group, collect, keep
+from coa.rl.guards import Gap, Watch
+from coa.rl.reward import Rewards, is_well_formed, own_reward
+from coa.rl.tasks import Sampler, load_tasks
+from coa.scoring import scorer_for
+from coa.trajectory import Sample, Step, Task, Trajectory, load_profile, observation, read
+from coa.trajectory.types import Usage
+
+ROOT = Path(__file__).parents[3]
+
+
+def attempt(reward: float, task: str = "t") -> Attempt:
+    trajectory = Trajectory(task=Task(id=task, question=task), profile="nano").scored("success", reward)
+    return Attempt(trajectory, Sample([1, 2], [False, True], [-1, 0], [0.0, -1.0]), reward)
+
+
+def group(name: str, *rewards: float, step: int = 1) -> Group:
+    return Group(Task(id=name, question=name), tuple(attempt(reward, name) for reward in rewards), step)
+
+
+def collected(config: RlConfig, rounds: list[list[Group]], surplus: list[Group] | None = None) -> Collected:
+    async def attempts(tasks: list[Task], number: int) -> list[Group]:
+        return rounds[number]
+
+    return asyncio.run(collect(list, attempts, surplus or [], config))
+
+
+def names(groups: list[Group]) -> str:
+    return "".join(group.task.id for group in groups)
+
+
+FLAT, MIXED = (1.0, 1.0), (1.0, 0.0)
+
+
+def test_groups_without_spread_are_replaced_until_the_batch_is_full() -> None:
+    config = RlConfig(prompts=3, group=2, rounds=4)
+    first, second = [group("a", *FLAT), group("b", *MIXED)], [group(n, *MIXED) for n in "cde"]
+    found = collected(config, [first, second])
+    assert names(found.used) == "bcd" and names(found.surplus) == "e" and names(found.drawn) == "abcde"
+    assert found.rounds == 2
+
+
+def test_surplus_is_used_first_and_may_make_drawing_needless() -> None:
+    config = RlConfig(prompts=2, group=2)
+    found = collected(config, [], [group(n, *MIXED) for n in "xyz"])
+    assert names(found.used) == "xy" and names(found.surplus) == "z" and found.rounds == 0
+    found = collected(config, [[group("a", *MIXED), group("b", *MIXED)]], found.surplus)
+    assert names(found.used) == "za" and names(found.surplus) == "b"
+
+
+def test_drawing_is_bounded_and_what_was_found_is_used() -> None:
+    config = RlConfig(prompts=3, group=2, rounds=2)
+    found = collected(config, [[group("a", *FLAT)], [group("b", *MIXED)]])
+    assert names(found.used) == "b" and found.rounds == 2
+
+
+def test_enough_groups_end_the_drawing_before_the_batch_is_full() -> None:
+    config = RlConfig(prompts=4, group=2, rounds=5, enough=2)
+    found = collected(config, [[group(n, *MIXED) for n in "ab"]])
+    assert names(found.used) == "ab" and found.rounds == 1
+
+
+def test_without_dynamic_sampling_all_that_is_drawn_is_used() -> None:
+    config = RlConfig(prompts=2, group=2, dynamic_sampling=False)
+    found = collected(config, [[group("a", *FLAT), group("b", *MIXED), group("c")]])
+    assert names(found.used) == "ab"
+
+
+def test_kept_groups_tell_reward_and_advantage(tmp_path: Path) -> None:
+    one, other = group("a", *MIXED), group("b", *FLAT)
+    keep([one, other], tmp_path / "groups" / "step-0001.jsonl", RlConfig(), used=[one])
+    told = [t.meta["rl"] for t in read(tmp_path / "groups" / "step-0001.jsonl")]
+    assert [(rl["reward"], round(rl["advantage"], 3), rl["learnt"]) for rl in told] == [  # type: ignore[index, call-overload, arg-type]
+        (1.0, 0.707, True),
+        (0.0, -0.707, True),
+        (1.0, 0.0, False),
+        (1.0, 0.0, False),
+    ]
+
+
+# ---- rewards
+
+
+def rewarded(
+    steps: tuple[Step, ...], setting: settings.Reward | None = None, own: Callable[..., float | None] | None = None
+) -> tuple[float | None, str]:
+    made = Trajectory(
+        task=Task(id="t", question="q", answer="Sill"), profile="nano", steps=steps, usage=Usage(tool_calls=2)
+    )
+    rewards = Rewards(setting or settings.Reward(), scorer_for("exact"), own)
+    score = asyncio.run(rewards.of(made, load_profile("nano"))).scores["reward"]
+    return score.value, score.reason
+
+
+SEARCH = (Step(agent="web_search", text="river"), observation("the Sill"))
+
+
+def test_a_right_answer_counts_only_in_a_well_formed_run() -> None:
+    right, unfinished = Step(agent="answer", text="Sill"), Step(agent="suggested_answer", text="Sill")
+    assert rewarded((*SEARCH, right)) == (1.0, "")
+    assert rewarded((*SEARCH, Step(agent="answer", text="Inn"))) == (0.0, "")
+    assert rewarded((*SEARCH, unfinished, right)) == (0.0, "not well-formed")
+    assert rewarded((*SEARCH, unfinished, right), settings.Reward(well_formed=False))[0] == 1.0
+
+
+def test_small_terms_are_weighed() -> None:
+    wrong = (*SEARCH, Step(agent="answer", text="Inn"))
+    assert rewarded(wrong, settings.Reward(format=0.1, tool_call=-0.01))[0] == pytest.approx(0.1 - 0.02)
+
+
+def test_a_repaired_run_is_not_well_formed() -> None:
+    from coa.trajectory import parse
+
+    steps = parse("<web_search>river</web_search>\n<answer>Sill", load_profile("nano"))
+    made = Trajectory(task=Task(id="t", question="q"), profile="nano", steps=tuple(steps))
+    assert not is_well_formed(made, load_profile("nano"))
+
+
+def test_ones_own_reward_may_leave_an_attempt_out_and_may_break() -> None:
+    answered = (*SEARCH, Step(agent="answer", text="Sill"))
+    assert rewarded(answered, own=lambda trajectory, score: 2 * score + len(trajectory.steps))[0] == 5.0
+    assert rewarded(answered, own=lambda *_: None) == (None, "the reward function gave none")
+    value, reason = rewarded(answered, own=lambda *_: 1 / 0)
+    assert value is None and "ZeroDivisionError" in reason
+    assert rewarded(answered, own=lambda *_: float("nan"))[0] is None
+    with pytest.raises(TrainingError, match="cannot be imported"):
+        own_reward("no_such_module:reward")
+
+
+# ---- tasks
+
+
+def tasks(count: int, **meta: str) -> list[Task]:
+    return [Task(id=f"{meta}{n}", question=f"{meta}{n}", answer="1", meta=meta) for n in range(count)]
+
+
+def test_every_task_comes_once_before_any_comes_again_and_a_draw_repeats_none() -> None:
+    sampler = Sampler(tasks(7), RlConfig(prompts=3, draw=3))
+    drawn = [task.id for _ in range(7) for task in sampler.draw()]
+    assert len(set(drawn[:7])) == 7 and sorted(drawn).count(drawn[0]) == 3
+    assert all(len(set(drawn[at : at + 3])) == 3 for at in range(0, 21, 3))
+
+
+def test_draws_go_on_where_the_state_was_kept() -> None:
+    config = RlConfig(prompts=3, draw=3, draw_by="difficulty")
+    pool = [*tasks(9, family="a"), *tasks(9, family="b")]
+    sampler = Sampler(pool, config)
+    first = [task.id for task in sampler.draw()]
+    state = json.loads(json.dumps(sampler.state()))
+    expected = [task.id for task in sampler.draw()]
+    again = Sampler(pool, config)
+    assert [task.id for task in again.draw()] == first
+    again = Sampler(pool, config)
+    again.restore(state)
+    assert [task.id for task in again.draw()] == expected != first
+
+
+def test_families_solved_sometimes_are_drawn_more_than_those_solved_always() -> None:
+    config = RlConfig(prompts=10, draw=10, draw_by="difficulty")
+    pool = [*tasks(200, family="even"), *tasks(200, family="always")]
+    sampler = Sampler(pool, config)
+    for _ in range(40):
+        sampler.learn([Group(pool[0], tuple(attempt(r) for r in (1.0, 0.0)), 1)])
+        sampler.learn([Group(pool[-1], tuple(attempt(r) for r in (1.0, 1.0)), 1)])
+    assert sampler.success["even"] == pytest.approx(0.5) and sampler.success["always"] > 0.99
+    drawn = [task.meta["family"] for _ in range(20) for task in sampler.draw()]
+    # In proportion to 0.29 and 0.04: about 176 of 200.
+    assert 150 < drawn.count("even") < 195
+
+
+def test_tasks_that_are_learnt_from_are_not_evaluated_on(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "1", "question": "q", "answer": "x"}\n')
+    (tmp_path / "b.jsonl").write_text('{"id": "2", "question": "q", "answer": "x"}\n')
+    with pytest.raises(TrainingError, match="also learnt from"):
+        load_tasks(RlConfig(tasks=str(tmp_path / "a.jsonl"), eval_tasks=str(tmp_path / "b.jsonl")))
+    (tmp_path / "c.jsonl").write_text('{"id": "2", "question": "q"}\n')
+    with pytest.raises(TrainingError, match="no attempt could be scored"):
+        load_tasks(RlConfig(tasks=str(tmp_path / "c.jsonl")))
+    with pytest.raises(TrainingError, match="there is no file"):
+        load_tasks(RlConfig(tasks="nowhere.jsonl"))
+
+
+# ---- guards
+
+
+def test_a_gap_between_sampled_and_recomputed_logprobs_stops_the_run_before_the_update() -> None:
+    gap = Gap.of([(0, 0.01), (0, 0.03), (1, 0.4)])
+    assert gap is not None and gap.turns == pytest.approx([0.02, 0.4]) and gap.most == 0.4
+    with pytest.raises(TrainingError, match=r"differ by 0\.147 on average \(turn by turn: 0\.02, 0\.4\)"):
+        Watch(Guards()).gap(gap)
+    Watch(Guards(logprob_gap=0.2)).gap(gap)
+    Watch(Guards(logprob_gap=0)).gap(gap)
+    with pytest.raises(TrainingError, match="differ by nan"):
+        Watch(Guards()).gap(Gap.of([(0, float("nan"))]))
+
+
+def test_steps_that_teach_nothing_are_said_and_at_last_stop_the_run() -> None:
+    watch = Watch(Guards(idle_steps=2))
+    watch.groups(drawn=4, used=0, equal={"all_right": 0, "all_wrong": 4})
+    assert watch.warnings == ["nothing to learn: none of 4 groups has a spread of rewards (4 all_wrong)"]
+    watch.groups(drawn=4, used=1, equal={})
+    watch.groups(drawn=4, used=0, equal={})
+    with pytest.raises(TrainingError, match="so it was for 2 steps"):
+        watch.groups(drawn=4, used=0, equal={})
+
+
+def test_collapse_of_entropy_and_length_is_said() -> None:
+    watch = Watch(Guards())
+    watch.attempts(entropy=0.5, length=100)
+    assert not watch.warnings
+    watch.attempts(entropy=0.001, length=20)
+    assert "entropy is down to 0.001" in watch.warnings[0] and "20 tokens" in watch.warnings[1]
+
+
+def test_gradients_that_are_no_numbers_stop_the_run_if_they_go_on() -> None:
+    watch = Watch(Guards(bad_updates=2))
+    watch.update(skipped=True)
+    watch.update(skipped=False)
+    watch.update(skipped=True)
+    with pytest.raises(TrainingError, match="2 updates in a row"):
+        watch.update(skipped=True)
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "rl").glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_loads(path: Path) -> None:
+    config = load_config(path)
+    assert config.clip_high == 0.28 and config.dynamic_sampling and config.kl == 0
+    config.limits(load_profile(config.profile))
+
+
+def test_defaults_are_the_papers() -> None:
+    config = RlConfig()
+    assert (config.group, config.prompts, config.drawn, config.lr) == (8, 64, 128, 1e-6)
+    assert (config.clip_low, config.clip_high, config.dual_clip, config.overlong) == (0.2, 0.28, 10.0, 1 / 8)
+    assert (config.mean, config.ratio, config.kl, config.scale) == ("token", "token", 0.0, "group")
+
+
+def test_a_wrong_key_names_the_cure() -> None:
+    with pytest.raises(TrainingError, match="coa rl --settings"):
+        load_config(None, ["reward.scorrer=exact"])
+    assert load_config(None, ["reward.scorer=exact", "lora.rank=4"]).reward.scorer == "exact"
+    assert "guards.logprob_gap" in describe() and "reward.scorer" in describe()
+    with pytest.raises(TrainingError, match="dual_clip must be above"):
+        load_config(None, ["dual_clip=1.1"])

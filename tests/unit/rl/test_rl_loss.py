@@ -1,0 +1,87 @@
+"""Advantage, loss and shaping by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from coa.rl.advantage import group_advantages, has_contrast
+from coa.rl.loss import Clip, clipped_loss, kl_to, log_ratios, token_weights
+from coa.rl.overlong import overlong_penalty
+
+
+def loss_at(ratio: float, advantage: float, clip: Clip | None = None) -> tuple[float, float]:
+    """Loss and its slope over the log ratio, which is ratio * slope over the ratio."""
+    log_ratio = torch.tensor([math.log(ratio)], dtype=torch.float64, requires_grad=True)
+    loss, _ = clipped_loss(log_ratio, torch.tensor([advantage], dtype=torch.float64), clip or Clip())
+    loss.sum().backward()
+    assert log_ratio.grad is not None
+    return loss.item(), log_ratio.grad.item()
+
+
+def test_advantages_of_a_group_of_four() -> None:
+    # Rewards 1, 0, 0, 1: mean 0.5, squared deviations 4 * 0.25 = 1, over n - 1 = 3, root 0.57735; 0.5 / 0.57735.
+    assert group_advantages([1, 0, 0, 1]) == pytest.approx([0.866025, -0.866025, -0.866025, 0.866025], abs=1e-5)
+    # Rewards 1, 0, 0, 0: mean 0.25, deviations 0.75 and -0.25, variance (0.5625 + 3 * 0.0625) / 3 = 0.25.
+    assert group_advantages([1, 0, 0, 0]) == pytest.approx([1.5, -0.5, -0.5, -0.5], abs=1e-5)
+    assert group_advantages([1, 0, 0, 0], scaled=False) == [0.75, -0.25, -0.25, -0.25]
+
+
+def test_equal_rewards_teach_nothing() -> None:
+    assert group_advantages([0.3, 0.1 + 0.2, 0.3]) == [0.0, 0.0, 0.0]
+    assert not has_contrast([1.0]) and not has_contrast([]) and has_contrast([0.0, 0.1])
+
+
+def test_a_good_attempt_counts_up_to_the_higher_clip() -> None:
+    assert loss_at(1.2, 2.0) == pytest.approx((-2.4, -2.4))  # inside 1.28: -A * ratio, slope the same
+    assert loss_at(1.5, 2.0) == pytest.approx((-2.56, 0.0))  # held at 1.28
+    assert loss_at(0.5, 2.0) == pytest.approx((-1.0, -1.0))  # below, a good attempt is free
+
+
+def test_a_bad_attempt_counts_down_to_the_lower_clip_and_up_to_the_dual_one() -> None:
+    assert loss_at(0.9, -2.0) == pytest.approx((1.8, 1.8))
+    assert loss_at(0.5, -2.0) == pytest.approx((1.6, 0.0))  # held at 0.8
+    assert loss_at(9.0, -2.0) == pytest.approx((18.0, 18.0))  # above 1.28, a bad attempt is free ...
+    assert loss_at(12.0, -2.0) == pytest.approx((20.0, 0.0))  # ... until the dual clip, 10
+    assert loss_at(12.0, -2.0, Clip(dual=0)) == pytest.approx((24.0, 24.0))
+
+
+def test_what_a_clip_holds_is_told() -> None:
+    ratios = torch.tensor([1.5, 0.5, 1.5, 0.5, 12.0]).log()
+    _, held = clipped_loss(ratios, torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0]), Clip())
+    assert held.tolist() == [True, False, False, True, True]
+
+
+def test_token_mean_and_sequence_mean_weigh_differently() -> None:
+    # Losses 1, 1, 1 of one attempt and 5 of another: over tokens 8 / 4 = 2; over attempts (1 + 5) / 2 = 3.
+    losses = torch.tensor([1.0, 1.0, 1.0, 5.0])
+    whose = torch.tensor([0, 0, 0, 1])
+    for mean, expected in (("token", 2.0), ("sequence", 3.0)):
+        weights = torch.tensor(token_weights([3, 1], mean=mean))[whose]  # type: ignore[arg-type]
+        assert (losses * weights).sum().item() == pytest.approx(expected)
+
+
+def test_a_sequence_ratio_is_the_geometric_mean_of_its_tokens() -> None:
+    new, old = torch.tensor([0.1, 0.3, -0.5]), torch.zeros(3)
+    found = log_ratios(new, old, torch.tensor([0, 0, 1]), level="sequence")
+    assert found.tolist() == pytest.approx([0.2, 0.2, -0.5])
+
+
+def test_distance_to_the_reference_is_zero_at_it_and_positive_elsewhere() -> None:
+    # exp(0.5) - 0.5 - 1 = 0.148721; exp(-0.5) + 0.5 - 1 = 0.106531.
+    found = kl_to(torch.tensor([-1.0, -0.5, -1.5]), torch.tensor([-1.0, -1.0, -1.0]))
+    assert found.tolist() == pytest.approx([0.0, 0.148721, 0.106531], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"), [(0, 0.0), (700, 0.0), (701, -0.01), (750, -0.5), (800, -1.0), (5000, -1.0)]
+)
+def test_the_overlong_ramp(tokens: int, expected: float) -> None:
+    # A limit of 800 with an eighth as buffer: free up to 700, then a hundredth a token.
+    assert overlong_penalty(tokens, limit=800, buffer=0.125, most=1.0) == pytest.approx(expected)
+
+
+def test_without_a_buffer_nothing_is_taken_off() -> None:
+    assert overlong_penalty(10_000, limit=800, buffer=0.0, most=1.0) == 0.0

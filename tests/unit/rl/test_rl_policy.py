@@ -1,0 +1,201 @@
+"""One set of weights for sampling and training."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from coa.models.base import Context, Sampling
+from coa.rl.config import RlConfig
+from coa.rl.groups import Attempt, Group
+from coa.rl.policy import Policy, open_policy
+from coa.rl.update import Trainer
+from coa.trajectory import Author, Ledger, Sample, Task, Tokens
+from support.words import WORDS, trajectory, word_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(word_model(tmp_path_factory.mktemp("words") / "random"))
+
+
+def config(folder: str, **extra: object) -> RlConfig:
+    return RlConfig.model_validate({"model": folder, "lr": 1e-2, "prompts": 1, "group": 2, **extra})
+
+
+def sampled(policy: Policy, context: list[int], seed: int, tokens: int = 6) -> Tokens:
+    async def generate() -> Tokens:
+        found = await policy.sampler.generate(
+            Context((), "", context), stop=(), sampling=Sampling(1.0, 1.0, 0, tokens, seed)
+        )
+        assert found.tokens is not None
+        return found.tokens
+
+    return asyncio.run(generate())
+
+
+def attempt(policy: Policy, seed: int, reward: float, seen: str = WORDS[7]) -> Attempt:
+    """What the model writes, an observation, and what it writes then."""
+    ledger = Ledger(policy.tokenizer)
+    ledger.open(trajectory("t", WORDS[3], WORDS[5]).prompt or ())
+    ledger.append_sampled(sampled(policy, ledger.ids, seed), step=0)
+    ledger.append(Author.ENVIRONMENT, f"<observation>{seen}</observation>", step=1)
+    ledger.append_sampled(sampled(policy, ledger.ids, seed + 100), step=2)
+    return Attempt(trajectory("t", WORDS[3], WORDS[5]), ledger.to_sample(), reward)
+
+
+def group(policy: Policy, step: int = 1) -> Group:
+    return Group(Task(id="t", question="q"), (attempt(policy, 1, 1.0), attempt(policy, 2, 0.0)), step)
+
+
+def recomputed(policy: Policy, sample: Sample) -> torch.Tensor:
+    """A plain forward pass of transformers, of weights as they are saved and loaded again."""
+    from transformers import LlamaForCausalLM
+
+    fresh = LlamaForCausalLM(policy.inner.config)
+    fresh.load_state_dict({name: weight.contiguous() for name, weight in policy.inner.state_dict().items()})
+    fresh.set_attn_implementation("eager")
+    ids = torch.tensor([sample.ids])
+    with torch.no_grad():
+        logprobs = fresh(input_ids=ids, use_cache=False).logits[0, :-1].log_softmax(-1)
+    return logprobs.gather(1, ids[0, 1:, None])[:, 0]
+
+
+@pytest.mark.parametrize(
+    "extra", [{}, {"freeze_embeddings": True, "freeze_layers": 1}, {"gradient_checkpointing": True}],
+    ids=["full", "frozen below", "checkpointed"],
+)  # fmt: skip
+def test_after_an_update_the_engine_samples_from_the_new_weights(folder: str, extra: dict[str, object]) -> None:
+    policy = open_policy(config(folder, **extra), "cpu")
+    try:
+        trainer = Trainer(policy, config(folder, **extra))
+        before = attempt(policy, 3, 0.0)
+        list(trainer.learn([group(policy)], 1))
+        after = attempt(policy, 3, 0.0)  # the same prompt: what the engine remembered of it is no longer true
+        expected = recomputed(policy, after.sample)
+        found = torch.tensor(after.sample.logprobs)[1:]
+        mask = torch.tensor(after.sample.mask)[1:]
+        assert torch.allclose(found[mask], expected[mask], atol=1e-5)
+        old = torch.tensor(before.sample.logprobs)[1:]
+        changed = recomputed(policy, before.sample)
+        assert (old - changed)[torch.tensor(before.sample.mask)[1:]].abs().max() > 1e-3
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+def test_an_adapter_is_sampled_from_without_being_merged(folder: str) -> None:
+    setting = config(folder, lora={"rank": 4})
+    policy = open_policy(setting, "cpu")
+    try:
+        assert all("lora" in name for name in policy.trained)
+        trainer = Trainer(policy, setting)
+        list(trainer.learn([group(policy)], 1))
+        list(trainer.learn([group(policy)], 2))
+        told = next(iter(trainer.learn([group(policy, 3)], 3)))
+        assert told.gaps and max(gap for _, gap in told.gaps) < 1e-5
+        with policy.as_at_start() as start, torch.no_grad():
+            assert start is policy.inner
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+def test_sampled_and_recomputed_logprobs_agree_turn_by_turn(folder: str) -> None:
+    policy = open_policy(config(folder), "cpu")
+    try:
+        told = next(iter(Trainer(policy, config(folder)).learn([group(policy)], 1)))
+        assert {turn for turn, _ in told.gaps} == {0, 1} and len(told.gaps) == told.tokens
+        assert max(gap for _, gap in told.gaps) < 1e-5
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+def gradients(policy: Policy, setting: RlConfig, groups: list[Group]) -> dict[str, torch.Tensor]:
+    trainer = Trainer(policy, setting)
+    learning = trainer.learn(groups, 1)
+    next(learning)  # before the optimiser's step
+    return {name: weight.grad.clone() for name, weight in policy.trained.items() if weight.grad is not None}
+
+
+def test_no_token_of_the_environment_has_a_gradient(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hidden states are held as they are (as attention fixed would leave them), and other ids are put under the
+    mask: were any of them a label, the gradient would change."""
+    from coa.rl import update
+    from coa.training import policy as rows
+
+    setting = config(folder, freeze_embeddings=True)
+    policy = open_policy(setting, "cpu")
+    try:
+        one = group(policy)
+        other = replace(one, attempts=tuple(_with_other_observations(a, policy) for a in one.attempts))
+        assert [a.sample.ids for a in one.attempts] != [a.sample.ids for a in other.attempts]
+        inputs = {tuple(b.sample.ids): a.sample.ids for a, b in zip(one.attempts, other.attempts, strict=True)}
+        hidden = rows._hidden
+
+        def as_before(model, input_ids, position_ids, segments):  # type: ignore[no-untyped-def]
+            ids, seen, at = input_ids[0].tolist(), [], 0
+            for length in segments:
+                part = ids[at : at + length]
+                seen += inputs.get(tuple(part), part)
+                at += length
+            return hidden(model, torch.tensor([seen]), position_ids, segments)
+
+        expected = gradients(policy, setting, [one])
+        monkeypatch.setattr(rows, "_hidden", as_before)
+        found = gradients(policy, setting, [other])
+        assert update.logprobs_of is rows.logprobs_of
+        assert expected and all(torch.equal(expected[name], found[name]) for name in expected)
+        assert any(gradient.abs().max() > 0 for gradient in expected.values())
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+def _with_other_observations(one: Attempt, policy: Policy) -> Attempt:
+    sample = one.sample
+    prompt = sample.steps.count(-1)
+    ids = [
+        (token + 1) % policy.tokenizer.vocabulary_size if at >= prompt and not written else token
+        for at, (token, written) in enumerate(zip(sample.ids, sample.mask, strict=True))
+    ]
+    return replace(one, sample=replace(sample, ids=ids))
+
+
+def test_a_gradient_that_is_no_number_changes_nothing(folder: str) -> None:
+    policy = open_policy(config(folder), "cpu")
+    try:
+        before = {name: weight.clone() for name, weight in policy.trained.items()}
+        broken = group(policy)
+        sample = broken.attempts[0].sample
+        assert sample.logprobs is not None
+        worse = replace(sample, logprobs=[float("nan") if written else 0.0 for written in sample.mask])
+        broken = replace(broken, attempts=(replace(broken.attempts[0], sample=worse), broken.attempts[1]))
+        told = list(Trainer(policy, config(folder)).learn([broken], 1))
+        assert [one.skipped for one in told] == [1]
+        assert all(torch.equal(before[name], weight) for name, weight in policy.trained.items())
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+def test_more_frozen_layers_than_there_are_are_refused(folder: str) -> None:
+    from coa.errors import TrainingError
+
+    with pytest.raises(TrainingError, match="2 layers cannot be frozen"):
+        open_policy(config(folder, freeze_layers=2), "cpu")
+
+
+def test_saved_weights_come_back(folder: str, tmp_path: Path) -> None:
+    setting = config(folder)
+    policy = open_policy(setting, "cpu")
+    try:
+        list(Trainer(policy, setting).learn([group(policy)], 1))
+        policy.save_weights(tmp_path / "weights.safetensors")
+        kept = {name: weight.clone() for name, weight in policy.trained.items()}
+        list(Trainer(policy, setting).learn([group(policy)], 2))
+        assert not all(torch.equal(kept[name], weight) for name, weight in policy.trained.items())
+        policy.load_weights(tmp_path / "weights.safetensors")
+        assert all(torch.equal(kept[name], weight) for name, weight in policy.trained.items())
+    finally:
+        asyncio.run(policy.sampler.close())
