@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from coa import __version__
+from coa.cli.compare import compare
 from coa.cli.cost import cost
 from coa.cli.distill import distill
 from coa.cli.doctor import doctor
@@ -20,6 +21,7 @@ from coa.cli.rl import rl
 from coa.cli.run import run
 from coa.cli.sample import sample
 from coa.cli.sandbox import sandbox
+from coa.cli.score import score
 from coa.cli.sft import sft
 from coa.cli.teach import teach
 from coa.cli.tools import tools
@@ -44,6 +46,8 @@ app.command()(sft)
 app.command()(sample)
 app.command()(rl)
 app.command("eval")(evaluate)
+app.command()(score)
+app.command()(compare)
 app.add_typer(profile, name="profile")
 app.add_typer(tools, name="tools")
 app.add_typer(index, name="index")

@@ -36,7 +36,8 @@ def distill(
     fill: Annotated[str | None, typer.Option(help="Model that writes role texts the traces lack.")] = None,
     fill_name: Annotated[str | None, typer.Option(help="Which model of that server.")] = None,
     decontaminate: Annotated[
-        list[Path] | None, typer.Option(help="Benchmark questions to keep out: any file of tasks. Repeatable.")
+        list[str] | None,
+        typer.Option(help="Questions to keep out: a file of tasks, or a benchmark (coa eval list). Repeatable."),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML with settings of the filters.")] = None,
     seed: Annotated[int | None, typer.Option(help="For what is kept by lot.")] = None,
@@ -103,7 +104,7 @@ class _Asked(NamedTuple):
     fill: tuple[str | None, str | None]
     roles: Path | None
     student: str | None
-    decontaminate: list[Path]
+    decontaminate: list[str]
     at_once: int
 
 
@@ -160,7 +161,7 @@ async def _distill(asked: _Asked, config: DistillConfig) -> Funnel:
         "scorer": f"rules, then {judging.name}" if judging else "rules",
         "fill": writing.name if writing else None,
         "student": asked.student,
-        "benchmarks": sorted(path.name for path in asked.decontaminate),
+        "benchmarks": sorted(Path(name).name for name in asked.decontaminate),
         "benchmark_questions": benchmarks.questions if benchmarks else 0,
         "config": config.model_dump(mode="json"),
     }
@@ -169,19 +170,19 @@ async def _distill(asked: _Asked, config: DistillConfig) -> Funnel:
     return found
 
 
-def _benchmarks(paths: list[Path], config: DistillConfig) -> Benchmarks | None:
+def _benchmarks(names: list[str], config: DistillConfig) -> Benchmarks | None:
     from coa.distill.filters import Benchmarks
-    from coa.trajectory.formats.tasks import read_tasks
+    from coa.evaluate.data import load
 
-    if not paths:
+    if not names:
         return None
     found = Benchmarks(config.contamination.words)
-    for path in paths:
-        found.add(task.question for task in read_tasks(path))
+    for name in names:
+        found.add(task.question for task in load(name).tasks)
     return found
 
 
-def _notes(student: str | None, decontaminate: list[Path]) -> list[str]:
+def _notes(student: str | None, decontaminate: list[str]) -> list[str]:
     """What was not asked, so that nobody takes it for granted."""
     notes = []
     if student is None:

@@ -7,13 +7,15 @@ as a server counts prompts. `sequence` counts everything once, as a server that 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 
-from coa.distill.filters import SCORE, calls_of
-from coa.distill.team_run import TeamRun
+from coa.distill.filters import SCORE
+from coa.distill.team_run import CodeCall, ModelCall, TeamRun, ToolCall, ToolResult
 from coa.scoring import Scorer, verdict_of
-from coa.trajectory import Author, Profile, Tokenizer, Trajectory, Usage, ledger_of
+from coa.trajectory import Profile, Tokenizer, Trajectory, Usage, load_profile
+from coa.trajectory.counting import Counted, count_tokens
 
 
 @dataclass
@@ -85,20 +87,59 @@ async def spending(
 
 def trajectory_usage(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile | None) -> tuple[Usage, int]:
     """What it cost, or would cost if it were run as it stands; and its length."""
-    from coa.trajectory import load_profile
-
-    grammar = profile or load_profile(trajectory.profile)
-    ledger = ledger_of(trajectory, tokenizer, grammar)
-    read = written = calls = context = 0
-    writing = False
-    for span in ledger.spans:
-        if span.author is Author.MODEL:
-            if not writing:
-                calls, read = calls + 1, read + context
-            written += len(span.ids)
-        writing = span.author is Author.MODEL
-        context += len(span.ids)
+    counted = count_tokens(trajectory, tokenizer, profile or load_profile(trajectory.profile))
     if trajectory.usage.model_calls:  # it was really run: what the server counted is the truth
-        return trajectory.usage, context
-    tools = len(calls_of(trajectory, grammar))
-    return Usage(prompt_tokens=read, completion_tokens=written, model_calls=calls, tool_calls=tools), context
+        return trajectory.usage, counted.length
+    return counted.usage, counted.length
+
+
+def written_by_team(run: TeamRun) -> dict[str, int]:
+    """Tokens that each agent of a team wrote, as its servers counted them."""
+    written: dict[str, int] = {}
+    for agent in run.root.walk():
+        spent = Usage.sum(call.usage for call in agent.model_calls if call.usage is not None)
+        written[agent.agent] = written.get(agent.agent, 0) + spent.completion_tokens
+    return written
+
+
+def count_team_tokens(run: TeamRun, tokenizer: Tokenizer) -> Counted:
+    """The same run counted with a tokenizer: each call reads its system prompt and all that its agent was told so far.
+
+    A trace keeps what was said, not how a chat template wrapped it, nor the descriptions of tools that a server adds;
+    a context made anew is counted from its new messages. So this is less than what a server bills.
+    """
+
+    def size(*texts: str) -> int:
+        return sum(map(len, tokenizer.encode([text for text in texts if text])))
+
+    read = length = 0
+    written: dict[str, int] = {}
+    for agent in run.root.walk():
+        # Where the calls tell what they read, the agent's own words are among it; elsewhere they are put together here.
+        told = any(call.messages for call in agent.model_calls)
+        system = size(agent.system)
+        context, pending = system + (0 if told else size(agent.request)), 0
+        for event in agent.events:
+            if event.copied:
+                continue
+            if isinstance(event, ModelCall):
+                context = system if event.rewritten else context
+                context += size(*(message.text for message in event.messages))
+                read += context
+                pending = size(event.thought, event.text, *(_spelled(call) for call in event.calls))
+                written[agent.agent] = written.get(agent.agent, 0) + pending
+                context += 0 if told else pending
+            elif isinstance(event, ToolResult | CodeCall) and not told:
+                context += size(event.text)
+        length += context + (pending if told else 0)
+    usage = run.usage.model_copy(
+        update={"prompt_tokens": read, "completion_tokens": sum(written.values()), "cached_tokens": 0}
+    )
+    return Counted(usage, length, written)
+
+
+def _spelled(call: ToolCall) -> str:
+    """Code as it is, other arguments as JSON, after the name."""
+    if set(call.arguments) == {"code"}:
+        return str(call.arguments["code"])
+    return f"{call.name} {json.dumps(dict(call.arguments), ensure_ascii=False)}"

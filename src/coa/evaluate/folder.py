@@ -30,6 +30,13 @@ _FREE: Final = ("limit", "samples", "ks", "versions")
 @dataclass(frozen=True, slots=True)
 class Folder:
     path: Path
+    name: str = NAMES[0]
+    """Of the file with the trajectories, where it is not in a run folder."""
+
+    @classmethod
+    def of(cls, path: Path) -> Folder:
+        """A run folder, or a file of trajectories anywhere."""
+        return cls(path) if path.is_dir() else cls(path.parent, path.name)
 
     @property
     def config(self) -> Path:
@@ -37,11 +44,11 @@ class Folder:
 
     @property
     def trajectories(self) -> Path:
-        return self.path / NAMES[0]
+        return self.path / self.name
 
     @property
     def scores(self) -> Path:
-        return self.path / "scores.jsonl"
+        return self.path / ("scores.jsonl" if self.name == NAMES[0] else f"{self.name}.scores")
 
     @property
     def report(self) -> Path:
@@ -50,6 +57,15 @@ class Folder:
     @property
     def page(self) -> Path:
         return self.path / "report.html"
+
+    def retried(self) -> int:
+        """Runs that were set aside, to be tried again on request."""
+        aside = self.trajectories.with_name(self.name + ".aside")
+        return sum(1 for line in aside.open("rb") if line.strip()) if aside.is_file() else 0
+
+    @property
+    def is_evaluation(self) -> bool:
+        return self.name == NAMES[0] and self.read_config().get("stage") == "eval"
 
     def read_config(self) -> dict[str, Any]:
         try:

@@ -45,7 +45,7 @@ def mean(tasks: Sequence[Sequence[float]]) -> Estimate:
     if any(item not in (0.0, 1.0) for values in tasks for item in values):
         return Estimate(value, max(0.0, value - Z * error), min(1.0, value + Z * error))
     spread = value * (1 - value)
-    effective = spread / error**2 if error else 0.0
+    effective = spread / error**2 if error else math.inf if spread else 0.0
     attempts = sum(map(len, tasks))
     return wilson(value, min(max(effective, len(tasks)), attempts))
 
@@ -79,18 +79,30 @@ Statistic = Callable[[Sequence[int]], float | None]
 """Of a resample, given as positions of tasks; None where it has no value, as a cost per success without success."""
 
 
-def bootstrap(count: int, statistic: Statistic, *, seed: int = 0, resamples: int = RESAMPLES) -> Estimate | None:
-    """The statistic of all tasks, and the middle 95 % of it over resamples of tasks. The same seed, the same interval.
+def bootstrap(
+    count: int, statistics: Sequence[Statistic], *, seed: int = 0, resamples: int = RESAMPLES
+) -> list[Estimate | None]:
+    """Each statistic of all tasks, and the middle 95 % of it over resamples of tasks. Equal seeds, equal intervals.
 
-    None if it has no value. Resamples without one are left out of the middle.
+    None for one without a value. Resamples without one are left out of the middle.
     """
-    value = statistic(range(count)) if count else None
-    if value is None:
-        return None
-    rng = random.Random(seed)
     positions = range(count)
-    drawn = sorted(found for _ in range(resamples) if (found := statistic(rng.choices(positions, k=count))) is not None)
-    return Estimate(value, _quantile(drawn, 0.025), _quantile(drawn, 0.975))
+    values = [statistic(positions) if count else None for statistic in statistics]
+    drawn: list[list[float]] = [[] for _ in statistics]
+    rng = random.Random(seed)
+    for _ in range(resamples if any(value is not None for value in values) else 0):
+        sample = rng.choices(positions, k=count)
+        for statistic, found in zip(statistics, drawn, strict=True):
+            if (value := statistic(sample)) is not None:
+                found.append(value)
+    return [
+        None if value is None else Estimate(value, *_middle(sorted(found)))
+        for value, found in zip(values, drawn, strict=True)
+    ]
+
+
+def _middle(ordered: Sequence[float]) -> tuple[float, float]:
+    return _quantile(ordered, 0.025), _quantile(ordered, 0.975)
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
@@ -103,17 +115,6 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """Second less first, over the tasks that both have."""
-
-    tasks: int
-    success: Estimate
-    tokens_per_success: Estimate | None
-    """As a ratio: second by first."""
-    tool_calls_per_success: Estimate | None
-
-
-@dataclass(frozen=True, slots=True)
 class TaskFigures:
     """Of one task in one run: means over its attempts."""
 
@@ -122,30 +123,44 @@ class TaskFigures:
     tool_calls: float
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two runs over the tasks that both have, each resample taking a task from both."""
+
+    tasks: int
+    success: Estimate | None
+    """Second less first."""
+    tokens_per_success: Estimate | None
+    """Second by first, as a ratio; so is the next."""
+    tool_calls_per_success: Estimate | None
+
+
 def paired(first: Sequence[TaskFigures], second: Sequence[TaskFigures], *, seed: int = 0) -> Difference:
-    """Both sequences in the same order of tasks; a resample takes a task from both."""
+    """Both sequences in the same order of tasks."""
+    gains = [after.success - before.success for before, after in zip(first, second, strict=True)]
 
-    def success(drawn: Sequence[int]) -> float:
-        return sum(second[place].success - first[place].success for place in drawn) / len(drawn)
-
-    def ratio(field: str) -> Statistic:
-        ours = [getattr(item, field) for item in first], [item.success for item in first]
-        theirs = [getattr(item, field) for item in second], [item.success for item in second]
-
+    def ratio(before: Statistic, after: Statistic) -> Statistic:
         def statistic(drawn: Sequence[int]) -> float | None:
-            (a, won_a), (b, won_b) = ((_total(spent, drawn), _total(won, drawn)) for spent, won in (ours, theirs))
-            return (b / won_b) / (a / won_a) if won_a and won_b and a else None
+            old, new = before(drawn), after(drawn)
+            return new / old if old and new is not None else None
 
         return statistic
 
-    found = bootstrap(len(first), success, seed=seed)
-    assert found is not None
+    ratios = [ratio(per_success(first, name), per_success(second, name)) for name in ("tokens", "tool_calls")]
     return Difference(
-        len(first),
-        found,
-        bootstrap(len(first), ratio("tokens"), seed=seed),
-        bootstrap(len(first), ratio("tool_calls"), seed=seed),
+        len(first), *bootstrap(len(first), [lambda drawn: _total(gains, drawn) / len(drawn), *ratios], seed=seed)
     )
+
+
+def per_success(tasks: Sequence[TaskFigures], name: str) -> Statistic:
+    """What all tasks spent by the number of successes."""
+    spent, won = [getattr(item, name) for item in tasks], [item.success for item in tasks]
+
+    def statistic(drawn: Sequence[int]) -> float | None:
+        successes = _total(won, drawn)
+        return _total(spent, drawn) / successes if successes else None
+
+    return statistic
 
 
 def _total(values: Sequence[float], drawn: Sequence[int]) -> float:

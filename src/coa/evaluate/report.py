@@ -23,19 +23,24 @@ _LONGEST: Final = 200
 def make_report(attempts: Sequence[Attempt], config: Mapping[str, Any], *, retried: int = 0) -> Figures:
     """`config` is the folder's config.json: what was asked is what the numbers are about."""
     tasks, samples = by_task(attempts), int(config["samples"])
-    planned = int(config["benchmark"]["tasks"])
+    planned, scorer = int(config["benchmark"]["tasks"]), deciding(config)
     groups = config["benchmark"].get("groups") or GROUPS
     found = figures(tasks, samples=samples, planned=planned, ks=config.get("ks") or (), groups=groups)
     return {
         "benchmark": config["benchmark"],
-        "scorer": config["scorer"],
+        "scorer": scorer,
         "complete": found["results"]["missing"] == 0,
         **found,
         "runs_tried_again_on_request": retried,
-        "agreement": agreements(tasks, str(config["scorer"])),
+        "agreement": agreements(tasks, scorer),
         "provenance": {name: value for name, value in config.items() if name not in ("stage", "benchmark")},
         "timing": times(tasks),
     }
+
+
+def deciding(config: Mapping[str, Any]) -> str:
+    """The scorer that the numbers are by: the evaluation's own, or the one that scored it again."""
+    return str(config.get("scored_again_by") or config["scorer"])
 
 
 def agreements(tasks: Mapping[str, Sequence[Attempt]], scorer: str) -> Figures:

@@ -78,9 +78,17 @@ def metrics(tasks: Tasks, *, samples: int, ks: Sequence[int] = ()) -> dict[str, 
         picks = {how: [chosen(listed, how) for listed in tasks.values()] for how in Select}
         for how, picked in picks.items():
             if any(attempt is not None for attempt in picked):
-                name = f"majority@{samples}" if how is Select.MAJORITY else f"best of {samples} by {how}"
-                found[name] = shares([float(attempt.right) if attempt else 0.0 for attempt in picked])
+                found[metric_of(how, samples)] = shares(
+                    [float(attempt.right) if attempt else 0.0 for attempt in picked]
+                )
     return {name: asdict(estimate) for name, estimate in found.items()}
+
+
+def metric_of(how: Select | None, samples: int, usual: str = "pass@1") -> str:
+    """The name of the number that counts: of the attempt chosen, or of so many attempts."""
+    if how is None:
+        return f"avg@{samples}" if usual.startswith("avg") and samples > 1 else "pass@1"
+    return f"majority@{samples}" if how is Select.MAJORITY else f"best of {samples} by {how}"
 
 
 def chosen(attempts: Sequence[Attempt], how: Select) -> Attempt | None:

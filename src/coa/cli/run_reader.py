@@ -1,0 +1,174 @@
+"""Runs of any origin for `coa compare`: evaluations, traces of teams, files of trajectories -> scored attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+from coa.cli.load import profile_finder
+from coa.cli.models import open_model
+from coa.cli.traces import read_anything
+from coa.distill.cost import count_team_tokens, written_by_team
+from coa.distill.known_tasks import KnownTasks
+from coa.distill.team_run import Skipped, TeamRun
+from coa.errors import EvaluationError
+from coa.evaluate.attempts import Attempt, attempt_of, short_meta
+from coa.evaluate.compare import Run
+from coa.evaluate.data import load
+from coa.evaluate.folder import Folder, folders_in, read_notes
+from coa.evaluate.report import deciding as scorer_of
+from coa.evaluate.run import scoring
+from coa.models.base import Model
+from coa.models.connect import Mode
+from coa.models.tokenizer import TextTokenizer, load_tokenizer
+from coa.scoring import Scorer, VerdictCache, score_trajectory, scorer_for, verdict_of
+from coa.trajectory import Profile, Trajectory
+from coa.trajectory.counting import count_tokens
+
+Item = TeamRun | Trajectory | Skipped
+
+
+class RunReader:
+    """From paths to attempts that can be compared: scored alike, and counted alike where a tokenizer is given."""
+
+    def __init__(
+        self,
+        tokenizer: str | None,
+        tasks: str | None,
+        scorer: str | None,
+        judge: tuple[str | None, str | None, str],
+        profile: str | None,
+    ) -> None:
+        self._tokenizer: TextTokenizer | None = load_tokenizer(tokenizer) if tokenizer else None
+        self._known = KnownTasks(load(tasks).tasks if tasks else ())
+        self._asked, self._judge = scorer, judge
+        self._profile: Callable[[Trajectory], Profile] = profile_finder(profile)
+        self._scorers: dict[str, Scorer] = {}
+        self._judging: Model | None = None
+        self._verdicts: VerdictCache | None = None
+
+    async def read_all(self, paths: Sequence[Path]) -> list[Run]:
+        source, name, key_env = self._judge
+        async with AsyncExitStack() as stack:
+            self._verdicts = stack.enter_context(closing(VerdictCache()))
+            if source is not None:
+                self._judging = await open_model(source, name, mode=Mode.CHAT, api_key_env=key_env)
+                stack.push_async_callback(self._judging.close)
+            default = self._asked or self._common_scorer(paths)
+            try:
+                names = _names(paths)
+                return [await self._read(path, names[at], default) for at, path in enumerate(paths)]
+            finally:
+                for scorer in self._scorers.values():
+                    await scorer.close()
+
+    def _common_scorer(self, paths: Sequence[Path]) -> str:
+        """That of the evaluations among the runs, so that traces are scored like them."""
+        for inside in [found for path in paths for found in folders_in(path)]:
+            folder = Folder(inside)
+            if inside.is_dir() and folder.is_evaluation:
+                return scorer_of(folder.read_config())
+        return "auto"
+
+    async def _read(self, path: Path, name: str, default: str) -> Run:
+        attempts: list[Attempt] = []
+        skipped = 0
+        kinds: set[str] = set()
+        deciding: set[str] = set()
+        counts: dict[str, int] = {}
+
+        async def add(item: TeamRun | Trajectory, scorer: str, before: str) -> None:
+            if isinstance(item, TeamRun):
+                number = counts.get(item.task.id, 0)
+                counts[item.task.id] = number + 1
+                attempt = await self._of_team(item, scorer, number)
+            else:
+                attempt = await self._of_trajectory(item, scorer)
+            attempts.append(replace(attempt, task=before + attempt.task))
+
+        async with scoring(32) as work:
+            for item, scorer, before in self._items(path, default):
+                if isinstance(item, Skipped):
+                    skipped += 1
+                    continue
+                deciding.add(scorer)
+                kinds.add("team" if isinstance(item, TeamRun) else "model")
+                await work.add(add(item, scorer, before))
+        if not attempts:
+            raise EvaluationError(f"{path} holds no run", cure="give an evaluation, team traces, or trajectories")
+        notes = [f"{skipped:,} places could not be read"] if skipped else []
+        if unmetered := sum(attempt.unmetered_calls for attempt in attempts if self._tokenizer is None):
+            notes.append(f"{unmetered:,} model calls were not metered; its tokens are a lower bound")
+        if self._tokenizer is not None:
+            notes.append("tokens counted with the tokenizer given, not as servers counted them")
+        return Run(name, str(path), attempts, "+".join(sorted(kinds)), "+".join(sorted(deciding)), tuple(notes))
+
+    def _items(self, path: Path, default: str) -> Iterator[tuple[Item, str, str]]:
+        """Runs, the scorer that decides, and what stands before their ids where a folder holds several benchmarks."""
+        inside = list(folders_in(path))
+        for part in inside:
+            folder = Folder(part)
+            mine = part.is_dir() and folder.is_evaluation
+            notes = read_notes(folder) if mine else None
+            scorer = self._asked or (scorer_of(folder.read_config()) if mine else default)
+            before = f"{part.name}/" if len(inside) > 1 else ""
+            for item in read_anything([part]):
+                if isinstance(item, Trajectory):
+                    if item.meta.get("copy"):
+                        continue  # the same run, written again to weigh more
+                    item = notes.applied(item) if notes else item
+                yield self._known_task(item), scorer, before
+
+    def _known_task(self, item: Item) -> Item:
+        if isinstance(item, Skipped):
+            return item
+        task = self._known.find(item.task)
+        return item if task is item.task else item.model_copy(update={"task": task})
+
+    async def _of_trajectory(self, item: Trajectory, scorer: str) -> Attempt:
+        if scorer not in item.scores:
+            item = await score_trajectory(item, self._scorer(scorer), name=scorer)
+        attempt = attempt_of(item, scorer, self._profile(item))
+        if self._tokenizer is None:
+            return attempt
+        counted = count_tokens(item, self._tokenizer, self._profile(item))
+        kept = {name: getattr(counted.usage, name) for name in ("prompt_tokens", "completion_tokens")}
+        calls = {
+            name: getattr(item.usage, name) or getattr(counted.usage, name) for name in ("model_calls", "tool_calls")
+        }
+        usage = item.usage.model_copy(update={**kept, **calls, "cached_tokens": 0})
+        return replace(attempt, usage=usage, written=counted.written, shared_out=False, sequence_tokens=counted.length)
+
+    async def _of_team(self, item: TeamRun, scorer: str, number: int) -> Attempt:
+        verdict = await verdict_of(self._scorer(scorer), item.task, item.answer)
+        attempt = Attempt(
+            task=item.task.id,
+            sample=number,
+            value=verdict.value,
+            answer=item.answer,
+            stop=item.stop,
+            usage=item.usage,
+            written=written_by_team(item),
+            scores={scorer: verdict.value},
+            meta=short_meta(item.task.meta),
+            program=item.task.tests is not None,
+            unmetered_calls=item.unmetered_calls,
+        )
+        if attempt.failed:
+            attempt = replace(attempt, value=None)
+        if self._tokenizer is None:
+            return attempt
+        counted = count_team_tokens(item, self._tokenizer)
+        return replace(attempt, usage=counted.usage, written=counted.written, sequence_tokens=counted.length)
+
+    def _scorer(self, name: str) -> Scorer:
+        if name not in self._scorers:
+            self._scorers[name] = scorer_for(name, judge=self._judging, verdicts=self._verdicts)
+        return self._scorers[name]
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    short = [path.resolve().stem if path.is_file() else path.resolve().name for path in paths]
+    return short if len(set(short)) == len(short) else [str(path) for path in paths]

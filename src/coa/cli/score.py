@@ -1,0 +1,153 @@
+"""`coa score`: score finished runs again, or by another scorer, without running anything."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coa.cli import options
+
+if TYPE_CHECKING:
+    from coa.evaluate.folder import Folder
+    from coa.models.base import Model
+    from coa.scoring import Scorer
+    from coa.trajectory import Trajectory
+
+
+def score(
+    runs: Annotated[list[Path], typer.Argument(help="Evaluations, or .jsonl files of trajectories.")],
+    scorer: Annotated[str, typer.Option(help="exact, f1, numeric, math, choice, code, judge, auto, module:function.")],
+    judge: Annotated[str | None, typer.Option(help="URL of the model that judges answers.")] = None,
+    judge_name: options.JudgeName = None,
+    judge_key_env: options.JudgeKeyEnv = "COA_API_KEY",
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the scores of that name that are there.")] = False,
+    unscored: Annotated[
+        bool, typer.Option("--unscored", help="Of those there, replace only what has no value.")
+    ] = False,
+    at_once: Annotated[int, typer.Option(min=1, help="Answers scored at the same time.")] = 32,
+    as_json: options.Json = False,
+) -> None:
+    """Score finished runs. Scores of other scorers stay; those of the same name stay too unless --replace is given."""
+    from coa.cli.terminal import show_warnings
+
+    show_warnings()
+    told = asyncio.run(_score_all(runs, scorer, (judge, judge_name, judge_key_env), replace, unscored, at_once))
+    if as_json:
+        import orjson
+
+        typer.echo(orjson.dumps(told))
+        return
+    for row in told:
+        typer.echo(
+            f"{row['run']}: {row['right']:,} of {row['runs']:,} right by {row['scorer']}, {row['failed']:,} failed, "
+            f"{row['unscored']:,} unscored; {row['scored_now']:,} scored now, {row['kept']:,} were there"
+        )
+        for name, figure in row["agreement"].items():
+            typer.echo(f"  agreement with {name:<12} {figure:.1%}")
+        if row["report"]:
+            typer.echo(f"  {row['report']}")
+
+
+async def _score_all(
+    runs: list[Path],
+    name: str,
+    judge: tuple[str | None, str | None, str],
+    replace: bool,
+    unscored: bool,
+    at_once: int,
+) -> list[dict[str, Any]]:
+    from coa.cli.models import open_model
+    from coa.evaluate.folder import Folder, folders_in
+    from coa.models.connect import Mode
+    from coa.scoring import VerdictCache, scorer_for
+
+    async with AsyncExitStack() as stack:
+        source, judge_name, key_env = judge
+        judging: Model | None = None
+        if source is not None:
+            judging = await open_model(source, judge_name, mode=Mode.CHAT, api_key_env=key_env)
+            stack.push_async_callback(judging.close)
+        told = []
+        for path in [found for run in runs for found in folders_in(run)]:
+            folder = Folder.of(path)
+            _check(folder, path)
+            with closing(VerdictCache(folder.path / "verdicts.sqlite" if judging else None)) as verdicts:
+                chosen = scorer_for(name, judge=judging, verdicts=verdicts)
+                try:
+                    told.append(await _score(path, folder, chosen, judging, replace, unscored, at_once))
+                finally:
+                    await chosen.close()
+        return told
+
+
+def _check(folder: Folder, path: Path) -> None:
+    from coa.errors import StoreError
+
+    if not folder.trajectories.is_file():
+        raise StoreError(f"{path} holds no {folder.name}", cure="give an evaluation's folder or a .jsonl file")
+    if folder.trajectories.suffix != ".jsonl":
+        raise StoreError(
+            f"{folder.trajectories}: scores are kept in .jsonl",
+            cure=f"coa export {path} --to trajectories --out {folder.trajectories.with_suffix('.jsonl')}",
+        )
+
+
+async def _score(
+    path: Path, folder: Folder, scorer: Scorer, judging: Model | None, replace: bool, unscored: bool, at_once: int
+) -> dict[str, Any]:
+    from coa.evaluate.attempts import attempt_of, by_task
+    from coa.evaluate.folder import settle
+    from coa.evaluate.report import agreements
+    from coa.evaluate.rescore import rescore
+    from coa.trajectory import read
+
+    now, kept = await rescore(folder, scorer, replace=replace, unscored=unscored, at_once=at_once)
+    settle(folder)
+    attempts = [attempt_of(run, scorer.name, _profile(run)) for run in read(folder.trajectories)]
+    report = None
+    if folder.is_evaluation:
+        report = _report(folder, attempts, scorer, judging)
+    found = agreements(by_task(attempts), scorer.name)
+    return {
+        "run": str(path),
+        "scorer": scorer.name,
+        "runs": len(attempts),
+        "right": sum(attempt.right for attempt in attempts),
+        "failed": sum(attempt.failed for attempt in attempts),
+        "unscored": sum(attempt.unscored for attempt in attempts),
+        "scored_now": now,
+        "kept": kept,
+        "agreement": {name: counts["rate"] for name, counts in found.items()},
+        "report": report,
+    }
+
+
+def _report(folder: Folder, attempts: list[Any], scorer: Scorer, judging: Model | None) -> str:
+    """The evaluation's report made anew, by this scorer; its config says so."""
+    import orjson
+
+    from coa.evaluate.folder import write_whole
+    from coa.evaluate.report import make_report, write_report
+    from coa.scoring import PROMPT_HASH
+
+    config = folder.read_config() | {"scored_again_by": scorer.name}
+    if judging is not None:
+        config["judge"] = {"model": judging.name, "prompt_hash": PROMPT_HASH}
+    write_whole(folder.config, orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    inside = [attempt for attempt in attempts if attempt.sample < int(config["samples"])]
+    write_report(folder, make_report(inside, config, retried=folder.retried()))
+    return str(folder.page)
+
+
+def _profile(run: Trajectory) -> Any:
+    from coa.errors import ProfileError
+    from coa.trajectory import load_profile
+
+    try:
+        return load_profile(run.profile)
+    except ProfileError:
+        return None

@@ -1,0 +1,105 @@
+"""Several runs beside each other on the same tasks: success, what one took, and what the differences are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Any, Final
+
+from coa.errors import EvaluationError
+from coa.evaluate.attempts import GROUPS, Attempt, by_task
+from coa.evaluate.metrics import Estimate, TaskFigures, bootstrap, paired, per_success
+from coa.evaluate.summary import Figures, figures, times
+
+_MOST_PAIRED: Final = 5
+"""Up to so many runs, each is compared with each; of more, with the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    name: str
+    path: str
+    attempts: Sequence[Attempt]
+    kind: str = "model"
+    """`model`: one model plays every agent. `team`: a multi-agent system."""
+    scorer: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def compare(runs: Sequence[Run], *, shared: bool = True, groups: Sequence[str] = GROUPS, seed: int = 0) -> Figures:
+    """With `shared`, over the tasks that all runs hold: success on other tasks says nothing about these."""
+    tasks = [by_task(run.attempts) for run in runs]
+    common = sorted(set.intersection(*(set(found) for found in tasks)))
+    if shared and not common:
+        raise EvaluationError(
+            f"no task is in all of {', '.join(run.name for run in runs)}",
+            cure="compare runs over the same tasks; --tasks FILE finds tasks of traces by their question; --all drops "
+            "the condition",
+        )
+    shown = [{task: found[task] for task in common} if shared else found for found in tasks]
+    return {
+        "shared_tasks": len(common),
+        "tasks_left_out": [len(found) - len(part) for found, part in zip(tasks, shown, strict=True)],
+        "runs": [_row(run, found, groups, seed) for run, found in zip(runs, shown, strict=True)],
+        "pairs": [
+            _pair(runs[i], runs[j], tasks[i], tasks[j], seed)
+            for i, j in _pairs(len(runs))
+            if set(tasks[i]) & set(tasks[j])
+        ],
+    }
+
+
+def _pairs(count: int) -> list[tuple[int, int]]:
+    every = list(combinations(range(count), 2))
+    return every if count <= _MOST_PAIRED else [(0, other) for other in range(1, count)]
+
+
+def _row(run: Run, tasks: Mapping[str, Sequence[Attempt]], groups: Sequence[str], seed: int) -> Figures:
+    samples = max(map(len, tasks.values()), default=1)
+    of_tasks = task_figures(tasks, sorted(tasks))
+    tokens, calls = bootstrap(
+        len(of_tasks), [per_success(of_tasks, "tokens"), per_success(of_tasks, "tool_calls")], seed=seed
+    )
+    return {
+        "name": run.name,
+        "path": run.path,
+        "kind": run.kind,
+        "scorer": run.scorer,
+        "notes": list(run.notes),
+        **figures(tasks, samples=samples, planned=len(tasks), groups=groups),
+        "tokens_per_success": _told(tokens),
+        "tool_calls_per_success": _told(calls),
+        "timing": times(tasks),
+    }
+
+
+def _pair(
+    first: Run,
+    second: Run,
+    before: Mapping[str, Sequence[Attempt]],
+    after: Mapping[str, Sequence[Attempt]],
+    seed: int,
+) -> Figures:
+    common = sorted(set(before) & set(after))
+    old, new = task_figures(before, common), task_figures(after, common)
+    found = paired(old, new, seed=seed)
+    lost = [task for task, a, b in zip(common, old, new, strict=True) if a.success > 0.5 >= b.success]
+    won = [task for task, a, b in zip(common, old, new, strict=True) if b.success > 0.5 >= a.success]
+    return {"first": first.name, "second": second.name, **asdict(found), "only_first": lost, "only_second": won}
+
+
+def task_figures(tasks: Mapping[str, Sequence[Attempt]], order: Sequence[str]) -> list[TaskFigures]:
+    return [
+        TaskFigures(
+            fmean(float(attempt.right) for attempt in tasks[task]),
+            fmean(attempt.usage.total_tokens for attempt in tasks[task]),
+            fmean(attempt.usage.tool_calls for attempt in tasks[task]),
+        )
+        for task in order
+    ]
+
+
+def _told(value: Estimate | None) -> dict[str, Any] | None:
+    return None if value is None else asdict(value)

@@ -1,0 +1,193 @@
+"""The comparison as one HTML file that opens anywhere."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from coa.evaluate.report import group_table, percent
+from coa.evaluate.summary import Figures
+from coa.report import Bar, bars, details, page, paragraph, table
+
+_MOST_SHOWN: Final = 50
+
+
+def comparison_page(found: Figures) -> str:
+    runs, paths = found["runs"], {run["name"]: run["path"] for run in found["runs"]}
+    parts = [paragraph(_about(found)), *(paragraph(f"{run['name']}: {note}") for run in runs for note in run["notes"])]
+    parts += [
+        paragraph("", heading="Success"),
+        bars([_bar(run["name"], success(run), percent(success(run))) for run in runs], title="success", most=1.0),
+        table(*_rows(runs)),
+    ]
+    for key, heading in (("tokens_per_success", "Tokens"), ("tool_calls_per_success", "Tool calls")):
+        shown = [_bar(run["name"], run[key], f"{run[key]['value']:,.1f}") for run in runs if run[key]]
+        without = [run["name"] for run in runs if not run[key]]
+        parts.append(paragraph("", heading=f"{heading} per success"))
+        parts.append(bars(shown, title=f"{heading.lower()} per success") if shown else "")
+        parts.append(paragraph(f"No success: {', '.join(without)}.") if without else "")
+    if found["pairs"]:
+        parts.append(
+            paragraph("Tasks are drawn anew, each from both runs; 95 % of the resamples.", heading="Differences")
+        )
+        parts.append(table(*_differences(found["pairs"])))
+        parts.append(paragraph("", heading="Tasks on which two runs disagree"))
+        for pair in found["pairs"]:
+            parts += [_disagreement(pair, which, paths) for which in ("first", "second")]
+    parts.append(paragraph("", heading="Who wrote how much"))
+    agents = list(dict.fromkeys(name for run in runs for name in run["agents"]["share"]))
+    parts.append(
+        table(
+            ["agent", *(run["name"] for run in runs)],
+            [(name, *(_percent(run["agents"]["share"].get(name)) for run in runs)) for name in agents],
+        )
+    )
+    parts.append(paragraph("", heading="How runs ended"))
+    stops = sorted({stop for run in runs for stop in run["stops"]})
+    parts.append(
+        table(
+            ["stop", *(run["name"] for run in runs)],
+            [(stop, *(run["stops"].get(stop, 0) for run in runs)) for stop in stops],
+        )
+    )
+    for run in runs:
+        for key, groups in run["breakdown"].items():
+            parts.append(paragraph("", heading=f"{run['name']} by {key}"))
+            parts.append(group_table(groups))
+    return page("Comparison", *parts)
+
+
+def success(run: Figures) -> Mapping[str, float]:
+    found: Mapping[str, float] = run["results"]["metrics"]["pass@1"]
+    return found
+
+
+def table_rows(runs: Sequence[Figures]) -> list[tuple[str, list[str]]]:
+    """Name of a figure and its value for each run, for terminal and page."""
+    rows: list[tuple[str, list[str]]] = [
+        ("tasks", [f"{run['results']['tasks']:,}" for run in runs]),
+        ("attempts", [f"{run['results']['attempts']:,}" for run in runs]),
+        ("success (pass@1)", [percent(success(run)) for run in runs]),
+    ]
+    others = list(dict.fromkeys(name for run in runs for name in run["results"]["metrics"] if name != "pass@1"))
+    rows += [(name, [_metric(run, name) for run in runs]) for name in others]
+    rows += [(kind, [f"{run['results'][kind]:,}" for run in runs]) for kind in ("unanswered", "failed", "unscored")]
+    rows.append(("tokens per success", [_per(run["tokens_per_success"]) for run in runs]))
+    if any("sequence_tokens" in run["spent"]["total"] for run in runs):
+        rows.append(("  each counted once", [_spent(run, "per_success", "sequence_tokens") for run in runs]))
+    rows.append(("tool calls per success", [_per(run["tool_calls_per_success"]) for run in runs]))
+    rows += [
+        (f"{label} per attempt", [_spent(run, "per_attempt", name) for run in runs])
+        for name, label in (
+            ("prompt_tokens", "tokens read"),
+            ("cached_tokens", "  from cache"),
+            ("completion_tokens", "tokens written"),
+            ("model_calls", "model calls"),
+            ("tool_calls", "tool calls"),
+        )
+    ]
+    if any(run["spent"]["total"]["cost"] is not None for run in runs):
+        rows.append(("cost per success", [_spent(run, "per_success", "cost", digits=5) for run in runs]))
+    rows.append(("seconds per attempt", [_number(run["timing"]["seconds_per_attempt"]) for run in runs]))
+    rows.append(("runs with format repairs", [_percent(run["repairs"]["share_of_attempts"]) for run in runs]))
+    rows.append(("scorer", [run["scorer"] for run in runs]))
+    return rows
+
+
+def differences(pairs: Sequence[Figures]) -> list[str]:
+    """A line for each pair."""
+    return [
+        f"{pair['second']} against {pair['first']}, {pair['tasks']:,} tasks: success {_points(pair['success'])}"
+        + (f", tokens per success x {_ratio(pair['tokens_per_success'])}" if pair["tokens_per_success"] else "")
+        + (
+            f", tool calls per success x {_ratio(pair['tool_calls_per_success'])}"
+            if pair["tool_calls_per_success"]
+            else ""
+        )
+        for pair in pairs
+    ]
+
+
+def _rows(runs: Sequence[Figures]) -> tuple[list[str], list[tuple[str, ...]]]:
+    return ["", *(f"{run['name']} ({run['kind']})" for run in runs)], [
+        (name, *cells) for name, cells in table_rows(runs)
+    ]
+
+
+def _differences(pairs: Sequence[Figures]) -> tuple[list[str], list[tuple[object, ...]]]:
+    columns = ["second against first", "tasks", "success", "tokens per success", "tool calls per success"]
+    rows: list[tuple[object, ...]] = [
+        (
+            f"{pair['second']} against {pair['first']}",
+            pair["tasks"],
+            _points(pair["success"]),
+            _ratio(pair["tokens_per_success"]),
+            _ratio(pair["tool_calls_per_success"]),
+        )
+        for pair in pairs
+    ]
+    return columns, rows
+
+
+def _disagreement(pair: Figures, which: str, paths: Mapping[str, str]) -> str:
+    tasks: Sequence[str] = pair[f"only_{which}"]
+    other = pair["second"] if which == "first" else pair["first"]
+    lines = [
+        f"{task}: " + "; ".join(look(paths[name], task) for name in (pair["first"], pair["second"]))
+        for task in tasks[:_MOST_SHOWN]
+    ]
+    if len(tasks) > _MOST_SHOWN:
+        lines.append(f"and {len(tasks) - _MOST_SHOWN:,} more, in report.json")
+    return details(f"right in {pair[which]}, not in {other}: {len(tasks):,}", lines)
+
+
+def look(path: str, task: str) -> str:
+    """The command that shows what a run did at a task."""
+    return f"coa inspect {shlex.quote(path)} --task {shlex.quote(task)}"
+
+
+def _about(found: Figures) -> str:
+    left = [
+        f"{count:,} of {run['name']}"
+        for count, run in zip(found["tasks_left_out"], found["runs"], strict=True)
+        if count
+    ]
+    out = f" Left out, because another run lacks them: {', '.join(left)}." if left else ""
+    return f"{len(found['runs'])} runs, {found['shared_tasks']:,} tasks in common.{out}"
+
+
+def _bar(name: str, value: Mapping[str, float], note: str) -> Bar:
+    return Bar(name, value["value"], note, value["low"], value["high"])
+
+
+def _metric(run: Figures, name: str) -> str:
+    value = run["results"]["metrics"].get(name)
+    return percent(value) if value else "-"
+
+
+def _per(value: Mapping[str, float] | None) -> str:
+    return f"{value['value']:,.1f} [{value['low']:,.1f}, {value['high']:,.1f}]" if value else "no success"
+
+
+def _points(value: Mapping[str, float] | None) -> str:
+    if value is None:
+        return "-"
+    return f"{100 * value['value']:+.1f} points [{100 * value['low']:+.1f}, {100 * value['high']:+.1f}]"
+
+
+def _ratio(value: Mapping[str, float] | None) -> str:
+    return f"{value['value']:.2f} [{value['low']:.2f}, {value['high']:.2f}]" if value else "-"
+
+
+def _spent(run: Figures, per: str, name: str, digits: int = 1) -> str:
+    found: dict[str, Any] | None = run["spent"][per]
+    return _number((found or {}).get(name), digits)
+
+
+def _number(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

@@ -1,0 +1,140 @@
+"""Figures of attempts: denominators, choices, costs per success, agents' shares; worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coa.errors import EvaluationError
+from coa.evaluate.attempts import Attempt, attempt_of, broken_down, by_task, shared, short_meta
+from coa.evaluate.compare import Run, compare
+from coa.evaluate.comparison_page import comparison_page, look
+from coa.evaluate.report import headline, make_report
+from coa.evaluate.summary import chosen, figures, times
+from coa.runtime import Select
+from coa.trajectory import Stop, Tokens, Usage
+from support.builders import make_trajectory, web_run
+
+SPENT = Usage(prompt_tokens=100, completion_tokens=20, cached_tokens=40, model_calls=2, tool_calls=3, seconds=2.0)
+
+
+def attempt(task: str, sample: int, value: float | None, answer: str | None = "x", **rest: object) -> Attempt:
+    return Attempt(task, sample, value, answer, usage=SPENT, **rest)  # type: ignore[arg-type]
+
+
+CRASHED = attempt("c", 0, None, None, stop=Stop.FAILED)
+SILENT = attempt("d", 0, 0.0, None, stop=Stop.UNANSWERED)
+UNJUDGED = attempt("e", 0, None)
+FIVE = by_task([attempt("a", 0, 1.0), attempt("b", 0, 0.0), CRASHED, SILENT, UNJUDGED])
+
+
+def test_every_task_is_in_the_denominator() -> None:
+    found = figures(FIVE, samples=1, planned=5)["results"]
+    assert found["metrics"]["pass@1"]["value"] == 1 / 5
+    counts = {
+        name: found[name] for name in ("tasks", "attempts", "right", "unanswered", "failed", "unscored", "missing")
+    }
+    assert counts == {"tasks": 5, "attempts": 5, "right": 1, "unanswered": 1, "failed": 1, "unscored": 1, "missing": 0}
+    assert found["success_if_all_unscored_were_right"] == pytest.approx(2 / 5)
+
+
+def test_tasks_that_were_never_tried_are_missing_not_forgotten() -> None:
+    found = figures(FIVE, samples=2, planned=7)["results"]
+    assert found["missing"] == 14 - 5
+
+
+def test_a_success_costs_what_all_attempts_spent() -> None:
+    found = figures(FIVE, samples=1, planned=5)["spent"]
+    assert found["per_success"]["total_tokens"] == 5 * 120 and found["per_success"]["tool_calls"] == 15
+    assert found["per_task"]["cached_tokens"] == 40 and found["total"]["cost"] is None
+    assert times(FIVE)["seconds_per_success"] == 10.0
+    none = by_task([attempt("a", 0, 0.0)])
+    assert figures(none, samples=1, planned=1)["spent"]["per_success"] is None
+
+
+def test_metrics_of_several_attempts() -> None:
+    # a: right, wrong, wrong, right; b: all wrong.
+    tasks = by_task(
+        [attempt("a", at, float(at in (0, 3)), "ja" if at in (0, 3) else f"no {at}") for at in range(4)]
+        + [attempt("b", at, 0.0, "nein") for at in range(4)]
+    )
+    found = figures(tasks, samples=4, planned=2, ks=[3])["results"]["metrics"]
+    assert found["pass@1"]["value"] == found["avg@4"]["value"] == 0.25
+    # a: 1 - C(2,2)/C(4,2) = 5/6; three of four always hold a right one.
+    assert found["pass@2"]["value"] == pytest.approx(5 / 12) and found["pass@3"]["value"] == 0.5
+    # Two of four say ja, the other two differ: the majority is right at a.
+    assert found["pass@4"]["value"] == 0.5 and found["majority@4"]["value"] == 0.5
+
+
+def test_an_attempt_too_few_gives_no_metric_of_that_many() -> None:
+    tasks = by_task([attempt("a", 0, 1.0), attempt("a", 1, 1.0), attempt("b", 0, 1.0)])
+    found = figures(tasks, samples=2, planned=2)["results"]
+    assert set(found["metrics"]) == {"pass@1", "avg@2"} and found["missing"] == 1
+
+
+def test_the_choice_of_a_judge_is_the_one_it_made() -> None:
+    picked = attempt("a", 1, 1.0, "b", selected="judge", own_score=2)
+    listed = [attempt("a", 0, 0.0, "c", own_score=4), picked, attempt("a", 2, 0.0, None)]
+    assert chosen(listed, Select.JUDGE) is picked
+    assert chosen(listed, Select.SELF_CHECK) is listed[0]
+    assert chosen([attempt("a", 0, 0.0, None)], Select.MAJORITY) is None
+    assert chosen([attempt("a", 0, 1.0, "print(1)", program=True)] * 2, Select.MAJORITY) is None
+
+
+def test_an_attempt_remembers_who_wrote_how_much() -> None:
+    run = web_run(usage=SPENT)
+    found = attempt_of(run.scored("exact", 1.0), "exact")
+    assert sum(found.written.values()) == 20 and found.shared_out and found.right and found.repairs == 0
+    sampled = make_trajectory(("think", "a"), ("answer", "b"))
+    steps = tuple(step.model_copy(update={"tokens": Tokens(ids=(1, 2, 3))}) for step in sampled.steps)
+    counted = attempt_of(sampled.model_copy(update={"steps": steps}), None)
+    assert counted.written == {"think": 3, "answer": 3} and not counted.shared_out
+
+
+@given(st.integers(0, 10_000), st.dictionaries(st.text(max_size=3), st.integers(1, 500), min_size=1, max_size=8))
+def test_what_is_shared_out_adds_up(total: int, sizes: dict[str, int]) -> None:
+    parts = shared(total, sizes)
+    whole = sum(sizes.values())
+    assert sum(parts.values()) == total
+    assert all(abs(parts[name] - total * size / whole) < 1 for name, size in sizes.items())
+
+
+def test_results_are_broken_down_by_what_tells_tasks_apart() -> None:
+    tasks = by_task([attempt(str(at), 0, float(at > 2), meta={"level": str(at % 2), "one": "x"}) for at in range(6)])
+    found = broken_down(tasks, ["level", "one", "absent"])
+    assert set(found) == {"level"} and [len(part) for part in found["level"].values()] == [3, 3]
+    report = figures(tasks, samples=1, planned=6, groups=["level"])["breakdown"]["level"]
+    # Even ones: 4 of 0, 2, 4; odd ones: 3 and 5 of 1, 3, 5.
+    assert [group["right"] for group in report.values()] == [1, 2]
+    assert short_meta({"info": {"hop": "single"}, "long": "x" * 99, "n": 3}) == {"hop": "single", "n": "3"}
+
+
+def test_a_report_names_its_scorer_and_what_it_disagrees_about() -> None:
+    listed = [
+        attempt("a", 0, 1.0, scores={"judge": 1.0, "exact": 1.0}),
+        attempt("b", 0, 1.0, scores={"judge": 1.0, "exact": 0.0}),
+    ]
+    benchmark = {"name": "two", "about": "", "metric": "pass@1", "tasks": 2, "groups": []}
+    report = make_report(listed, {"samples": 1, "benchmark": benchmark, "scorer": "judge", "model": "m"})
+    assert report["scorer"] == "judge" and report["agreement"]["exact"]["rate"] == 0.5
+    assert report["provenance"]["model"] == "m" and "two: pass@1 100.0%" in headline(report)
+
+
+def test_runs_are_compared_on_the_tasks_they_share() -> None:
+    one = Run("one", "runs/one", [attempt(str(at), 0, float(at < 4)) for at in range(10)])
+    two = Run("two", "runs/two", [attempt(str(at), 0, float(at < 7)) for at in range(9)])
+    found = compare([one, two])
+    assert found["shared_tasks"] == 9 and found["tasks_left_out"] == [1, 0]
+    assert [run["results"]["right"] for run in found["runs"]] == [4, 7]
+    (pair,) = found["pairs"]
+    assert pair["success"]["value"] == pytest.approx(3 / 9) and pair["only_second"] == ["4", "5", "6"]
+    assert pair["only_first"] == []
+    page = comparison_page(found)
+    assert look("runs/one", "5") in page and "<svg" in page and found == compare([one, two])
+    assert compare([one, two], shared=False)["runs"][0]["results"]["tasks"] == 10
+
+
+def test_runs_without_a_common_task_are_refused() -> None:
+    with pytest.raises(EvaluationError, match="no task is in all of"):
+        compare([Run("a", "a", [attempt("1", 0, 1.0)]), Run("b", "b", [attempt("2", 0, 1.0)])])
