@@ -33,6 +33,14 @@ DATA_SET = {
     ).encode(),
     "/datasets/lab/rl/resolve/main/data/train.json": json.dumps([_RL_ROW] * 2).encode(),
     "/datasets/lab/rl/resolve/main/data/test.json": json.dumps([_RL_ROW]).encode(),
+    "/api/datasets/HuggingFaceH4/MATH-500/tree/main": json.dumps(
+        [{"type": "file", "oid": "1", "size": 9, "path": path} for path in ("README.md", "test.jsonl", "other.jsonl")]
+    ).encode(),
+    "/datasets/HuggingFaceH4/MATH-500/resolve/main/test.jsonl": b"".join(
+        json.dumps({"problem": f"{n} + 1?", "answer": str(n + 1), "level": n, "subject": "Sums"}).encode() + b"\n"
+        for n in range(3)
+    ),
+    "/sums.csv": b"question,answer\n1 + 1?,2\n",
 }
 
 
@@ -170,3 +178,36 @@ def test_the_cache_gives_the_same_tasks_the_same_ids(hub: str, tmp_path: Path) -
     first = in_process(ids, hub, "lab/rl", tmp_path).stdout.split()
     assert len(set(first)) == 3
     assert in_process(ids, hub, "lab/rl", tmp_path).stdout.split() == first
+
+
+def test_a_benchmark_is_fetched_from_its_hub_and_then_found_without_it(hub: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from coa.evaluate.data import load; from coa import CoaError\n"
+        "try: found = load(sys.argv[1])\n"
+        "except CoaError as e: print(e); sys.exit(3)\n"
+        "print(found.files, [t.answer[0] for t in found.tasks], found.tasks[0].meta['subject'])"
+    )
+    before = in_process(code, hub, "math500", tmp_path, offline=True)
+    assert before.returncode == 3 and "the data of math500 are not here" in before.stdout
+    fetched = in_process(code, hub, "math500", tmp_path)
+    assert fetched.stdout == "('test.jsonl',) ['1', '2', '3'] Sums\n", fetched.stdout + fetched.stderr
+    assert in_process(code, hub, "math500", tmp_path, offline=True).stdout == fetched.stdout
+    elsewhere = in_process(code, hub, "aime25", tmp_path)
+    assert elsewhere.returncode == 3 and "hf download math-ai/aime25" in elsewhere.stdout
+
+
+def test_a_benchmark_of_one_file_is_fetched_once(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from coa.errors import EvaluationError
+    from coa.evaluate import benchmarks
+    from coa.evaluate.data import load
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(benchmarks, "_REGISTRY", {})
+    benchmarks.register(benchmarks.Benchmark("sums", "", 1, "math", "math", url=f"{hub}/sums.csv"))
+    benchmarks.register(benchmarks.Benchmark("gone", "", 1, "math", "math", url=f"{hub}/gone.csv"))
+    assert load("sums").tasks[0].answer == ("2",)
+    monkeypatch.setitem(DATA_SET, "/sums.csv", b"question,answer\n1 + 1?,3\n")
+    assert load("sums").tasks[0].answer == ("2",)
+    with pytest.raises(EvaluationError, match=r"are not here: HTTPError(.|\n)*curl -L -o"):
+        load("gone")
+    assert [path.name for path in (tmp_path / "coa" / "benchmarks").iterdir()] == ["sums.csv"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from aiohttp import web
@@ -186,3 +187,26 @@ async def dies_in_the_middle(request: web.Request) -> web.StreamResponse:
     assert request.transport is not None
     request.transport.close()
     return response
+
+
+@contextmanager
+def in_thread(server: FakeServer) -> Iterator[str]:
+    """The server beside the test, so that a command can be called in this process."""
+    loop, ready, stop = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+    found: list[str] = []
+
+    async def serve() -> None:
+        async with server.running() as url:
+            found.append(url)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(30)
+    try:
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
+        loop.close()

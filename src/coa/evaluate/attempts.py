@@ -51,6 +51,10 @@ class Attempt:
         return self.task, self.sample
 
     @property
+    def answered(self) -> bool:
+        return bool(self.answer and self.answer.strip())
+
+    @property
     def failed(self) -> bool:
         """It broke, or was interrupted, before there was an answer."""
         return self.answer is None and self.stop in (Stop.FAILED, Stop.INTERRUPTED)

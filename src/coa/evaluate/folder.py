@@ -61,7 +61,7 @@ class Folder:
     def retried(self) -> int:
         """Runs that were set aside, to be tried again on request."""
         aside = self.trajectories.with_name(self.name + ".aside")
-        return sum(1 for line in aside.open("rb") if line.strip()) if aside.is_file() else 0
+        return sum(1 for _ in read_lines(aside)) if aside.is_file() else 0
 
     @property
     def is_evaluation(self) -> bool:

@@ -183,7 +183,7 @@ async def _choose(plan: Plan, attempts: list[Attempt], journal: Journal) -> list
 
 async def _choice(candidates: Sequence[Attempt], how: Select, question: str, judge: Model | None) -> Attempt | None:
     """A judge that fails leaves the choice to the majority, as in `coa run`."""
-    answered = [attempt for attempt in candidates if attempt.answer and attempt.answer.strip()]
+    answered = [attempt for attempt in candidates if attempt.answered]
     if how is not Select.JUDGE:
         return chosen(candidates, how) or (answered[0] if answered else None)
     if len(answered) < 2:

@@ -47,7 +47,7 @@ def results(tasks: Tasks, *, samples: int, planned: int, ks: Sequence[int] = ())
         "attempts": len(attempts),
         "missing": planned * samples - len(attempts),
         "right": sum(attempt.right for attempt in attempts),
-        "unanswered": sum(attempt.answer is None and not attempt.failed for attempt in attempts),
+        "unanswered": sum(not attempt.answered and not attempt.failed for attempt in attempts),
         "failed": sum(attempt.failed for attempt in attempts),
         "unscored": unscored,
         "metrics": metrics(tasks, samples=samples, ks=ks) if attempts else {},
@@ -98,7 +98,7 @@ def chosen(attempts: Sequence[Attempt], how: Select) -> Attempt | None:
     """
     if how is Select.JUDGE:
         return next((attempt for attempt in attempts if attempt.selected == how), None)
-    answered = [attempt for attempt in attempts if attempt.answer and attempt.answer.strip()]
+    answered = [attempt for attempt in attempts if attempt.answered]
     if not answered or (answered[0].program and how is Select.MAJORITY):
         return None
     if how is Select.MAJORITY:

@@ -1,0 +1,285 @@
+"""`coa eval`, `coa score` and `coa compare` as a user calls them, against a server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from coa.cli import app
+from coa.distill.atif import to_atif
+from coa.distill.cost import count_team_tokens
+from coa.errors import CoaError
+from coa.evaluate.data import load
+from coa.models.tokenizer import load_tokenizer
+from coa.scoring import scorer_for
+from coa.scoring.code.problem import Problem, problem_of
+from coa.trajectory import Task, read
+from support.exams import ExamServer, write_tasks
+from support.servers import in_thread
+from support.told_teams import tower
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+@pytest.fixture
+def server() -> ExamServer:
+    return ExamServer()
+
+
+@pytest.fixture
+def url(server: ExamServer) -> Iterator[str]:
+    with in_thread(server) as address:
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    write_tasks(tmp_path / "exam.jsonl", 20)
+
+
+def coa(*arguments: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, CoaError):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def evaluated(url: str, *more: object, out: str = "e", code: int = 1) -> dict[str, Any]:
+    """Exit code 1, because the exam has runs that fail."""
+    given = ("eval", "exam.jsonl", "--model", url, "--profile", "nano", "--out", out, "--json", *more)
+    report: dict[str, Any] = json.loads(coa(*given, code=code))
+    return report
+
+
+def test_every_task_counts_whatever_became_of_it(url: str) -> None:
+    found = evaluated(url)["results"]
+    # Twenty tasks: ten right, six wrong, two without an answer, two broken. 10 / 20, not 10 / 16.
+    counts = {name: found[name] for name in ("tasks", "attempts", "right", "unanswered", "failed", "unscored")}
+    assert counts == {"tasks": 20, "attempts": 20, "right": 10, "unanswered": 2, "failed": 2, "unscored": 0}
+    assert found["metrics"]["pass@1"]["value"] == 0.5
+
+
+def test_the_report_says_where_its_numbers_come_from(url: str) -> None:
+    report = evaluated(url, "--price-in", 1, "--price-out", 2, "--seed", 6, "--limit", 8, code=0)
+    told = report["provenance"]
+    assert told["model"] == "tiny" and told["sampling"]["seed"] == 6 and told["tools"]["cache"] == "off"
+    assert report["benchmark"]["sha256"] == load("exam.jsonl").sha256 and report["benchmark"]["tasks"] == 8
+    assert told["versions"]["coa"] and told["profile"]["name"] == "nano" and told["limit"] == 8
+    # The server counts 7 read (2 cached) and 3 written for each call; 8 calls, 5 right.
+    assert report["spent"]["per_success"]["total_tokens"] == 8 * 10 / 5
+    assert report["spent"]["per_success"]["cached_tokens"] == 8 * 2 / 5
+    assert report["spent"]["total"]["cost"] == pytest.approx(8 * (7 * 1 + 3 * 2) / 1e6)
+    assert {name: group["right"] for name, group in report["breakdown"]["level"].items()} == {"0": 3, "1": 2}
+    page = Path("e/report.html").read_text()
+    assert "<svg" in page and "By level" in page and "http://" not in page
+
+
+def test_an_evaluation_that_is_done_asks_nothing_and_says_the_same(server: ExamServer, url: str) -> None:
+    first = evaluated(url)
+    asked, before = len(server.asked), Path("e/trajectories.jsonl").read_bytes()
+    assert evaluated(url) == first and len(server.asked) == asked
+    assert Path("e/trajectories.jsonl").read_bytes() == before and not Path("e/scores.jsonl").exists()
+
+
+def test_it_grows_to_more_tasks_and_more_attempts(server: ExamServer, url: str) -> None:
+    evaluated(url, "--limit", 8, code=0)
+    asked = len(server.asked)
+    more = evaluated(url, "-n", 2, "--limit", 8, code=0)
+    assert len(server.asked) == 2 * asked and more["results"]["attempts"] == 16
+    # Task 4 is right at the first attempt and wrong at the second.
+    assert more["results"]["metrics"]["pass@2"]["value"] == 5 / 8
+    assert more["results"]["metrics"]["avg@2"]["value"] == 4.5 / 8
+    fewer = evaluated(url, "--limit", 4, code=0)
+    assert fewer["results"]["attempts"] == 4 and fewer["results"]["metrics"]["pass@1"]["value"] == 1.0
+
+
+def test_another_evaluation_is_refused_its_folder(url: str) -> None:
+    evaluated(url, "--limit", 2, code=0)
+    with pytest.raises(CoaError, match="evaluated with sampling"):
+        evaluated(url, "--temperature", 0)
+    with pytest.raises(CoaError, match="coa score e --scorer exact"):
+        evaluated(url, "--scorer", "exact")
+    Path("exam.jsonl").write_text('{"question": "Else?", "answer": "x"}\n')
+    with pytest.raises(CoaError, match="evaluated with benchmark"):
+        evaluated(url)
+
+
+def test_failed_runs_are_tried_again_only_on_request_and_that_is_told(server: ExamServer, url: str) -> None:
+    evaluated(url)
+    server.well = True
+    assert evaluated(url)["results"]["failed"] == 2
+    again = evaluated(url, "--retry-failed", code=0)
+    assert again["results"]["failed"] == 0 and again["runs_tried_again_on_request"] == 2
+
+
+def test_one_of_three_is_chosen_by_a_judge_once(server: ExamServer, url: str) -> None:
+    more = ("--best-of", 3, "--select", "judge", "--judge", url, "--scorer", "exact", "--limit", 5)
+    report = evaluated(url, *more, code=0)
+    metrics = report["results"]["metrics"]
+    # The judge takes the second attempt, which at task 4 is the wrong one; the majority takes a right one.
+    assert metrics["best of 3 by judge"]["value"] == 4 / 5 and metrics["majority@3"]["value"] == 1.0
+    assert report["benchmark"]["metric"] == "best of 3 by judge" and report["provenance"]["judge"]["model"] == "tiny"
+    asked = len(server.asked)
+    assert evaluated(url, *more, code=0) == report and len(server.asked) == asked
+    assert {run.sample for run in read("e") if run.meta.get("selected")} == {1}
+
+
+def test_a_judge_decides_and_its_agreement_with_exact_match_is_told(url: str) -> None:
+    report = evaluated(url, "--scorer", "judge", "--judge", url, "--limit", 8, code=0)
+    assert report["results"]["right"] == 5 and report["agreement"]["exact"]["rate"] == 1.0
+    assert report["provenance"]["judge"]["prompt_hash"]
+
+
+def test_what_no_judge_could_read_is_unscored_until_it_is_scored_again(server: ExamServer, url: str) -> None:
+    server.babbles = True
+    report = evaluated(url, "--scorer", "judge", "--judge", url, "--limit", 4, code=0)
+    assert report["results"]["unscored"] == 4 and report["results"]["metrics"]["pass@1"]["value"] == 0.0
+    assert report["results"]["success_if_all_unscored_were_right"] == 1.0
+    server.babbles = False
+    told = json.loads(coa("score", "e", "--scorer", "judge", "--judge", url, "--unscored", "--json"))
+    assert told[0]["scored_now"] == 4 and told[0]["right"] == 4
+    assert json.loads(Path("e/report.json").read_text())["results"]["metrics"]["pass@1"]["value"] == 1.0
+
+
+def test_scores_are_kept_unless_they_are_replaced(url: str) -> None:
+    evaluated(url)
+    Path("mine.py").write_text("def strict(task, answer):\n    return 0.0\n")
+    asked = json.loads(coa("score", "e", "--scorer", "mine:strict", "--json"))
+    assert asked[0] | {"agreement": 0} == {
+        "run": "e", "scorer": "mine:strict", "runs": 20, "right": 0, "failed": 2, "unscored": 0, "scored_now": 20,
+        "kept": 0, "agreement": 0, "report": "e/report.html",
+    }  # fmt: skip
+    report = json.loads(Path("e/report.json").read_text())
+    assert report["scorer"] == "mine:strict" and report["results"]["right"] == 0
+    assert {tuple(sorted(run.scores)) for run in read("e")} == {("auto", "mine:strict")}
+    assert json.loads(coa("score", "e", "--scorer", "mine:strict", "--json"))[0]["kept"] == 20
+    assert json.loads(coa("score", "e", "--scorer", "mine:strict", "--replace", "--json"))[0]["scored_now"] == 20
+    assert evaluated(url)["scorer"] == "auto"  # the evaluation itself goes on with its own
+
+
+def test_a_file_of_trajectories_is_scored_in_place(url: str) -> None:
+    evaluated(url, "--limit", 3, code=0)
+    Path("e/trajectories.jsonl").rename("runs.jsonl")
+    assert "3 of 3 right by exact" in coa("score", "runs.jsonl", "--scorer", "exact")
+    assert all(run.scores["exact"].value == 1.0 for run in read("runs.jsonl"))
+    assert sorted(path.name for path in Path().glob("runs*")) == ["runs.jsonl"]
+
+
+def test_several_benchmarks_have_a_folder_each_and_are_compared_together(url: str) -> None:
+    write_tasks(Path("second.jsonl"), 5)
+    common = ("--model", url, "--profile", "nano", "--limit", 5)
+    coa("eval", "exam.jsonl", "second.jsonl", *common, "--out", "a")
+    coa("eval", "exam.jsonl", "second.jsonl", *common, "--temperature", 0, "--out", "b")
+    found = json.loads(coa("compare", "a", "b", "--json"))
+    assert found["shared_tasks"] == 10 and [run["results"]["tasks"] for run in found["runs"]] == [10, 10]
+    assert Path("comparison/report.html").is_file() and Path("a/second/report.json").is_file()
+
+
+def test_a_team_and_a_model_are_compared_on_the_same_tasks_with_the_same_tokenizer(url: str) -> None:
+    evaluated(url, "--limit", 6, code=0)
+    Path("team").mkdir()
+    for number in range(4):
+        task = Task(id=f"t{number}", question=f"Who is person {number}?", answer=f"Ada {number}")
+        run = tower().model_copy(update={"task": task})
+        root = run.root.model_copy(update={"answer": f"Ada {number}" if number else "Bob"})
+        Path(f"team/{number}.json").write_text(json.dumps(to_atif(run.model_copy(update={"root": root}))))
+    found = json.loads(coa("compare", "e", "team", "--json"))
+    model, team = found["runs"]
+    assert found["shared_tasks"] == 4 and (model["kind"], team["kind"]) == ("model", "team")
+    assert (model["results"]["right"], team["results"]["right"]) == (4, 3)
+    # The team's servers counted 12 calls of 1,050 tokens for each task.
+    assert team["tokens_per_success"]["value"] == 4 * 12 * 1_050 / 3 and model["tokens_per_success"]["value"] == 10
+    assert set(team["agents"]["share"]) == {"manager", "search_agent", "checker"}
+    (pair,) = found["pairs"]
+    assert pair["only_first"] == ["t0"] and "coa inspect team --task t0" in Path("comparison/report.html").read_text()
+    shown = coa("compare", "e", "team", "--tokenizer", "smollm2")
+    assert "each counted once" in shown and "tokens per success" in shown
+    again = json.loads(coa("compare", "e", "team", "--tokenizer", "smollm2", "--json"))["runs"]
+    counted = count_team_tokens(tower(), load_tokenizer("smollm2"))
+    assert again[1]["spent"]["total"]["completion_tokens"] == 4 * sum(counted.written.values())
+    assert again[0]["spent"]["total"]["sequence_tokens"] < again[0]["spent"]["total"]["total_tokens"] + 1
+
+
+def test_benchmarks_are_listed_with_what_is_here() -> None:
+    Path("data").mkdir()
+    Path("data/amc23.jsonl").write_text('{"question": "?", "answer": "1"}\n')
+    rows = {row["name"]: row for row in json.loads(coa("eval", "list", "--data", "data", "--json"))}
+    assert rows["amc23"]["here"] and not rows["gaia"]["here"] and rows["gaia"]["gated"]
+    assert rows["aime25"]["metric"] == "avg@16" and rows["browsecomp"]["size"] == 1266
+    assert "gaia-benchmark/GAIA (gated)" in coa("eval", "list")
+
+
+def test_a_benchmark_is_kept_out_of_training_data_by_its_name(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("data").mkdir()
+    Path("data/bamboogle.jsonl").write_text('{"question": "How tall is the tower?", "answer": "330 m"}\n')
+    monkeypatch.setenv("COA_DATA", "data")
+    Path("team.json").write_text(json.dumps(to_atif(tower())))
+    with pytest.raises(CoaError, match="nothing was kept"):
+        coa("distill", "team.json", "--out", "kept", "--decontaminate", "bamboogle")
+    assert json.loads(Path("kept/report.json").read_text())["benchmark_questions"] == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["exam.jsonl", "--model", "x"],
+        ["exam.jsonl", "--out", "e", "--best-of", "3", "-n", "4"],
+        ["exam.jsonl", "--out", "e", "--best-of", "3", "--select", "lot"],
+        ["exam.jsonl", "--out", "e", "--cache-file", "f"],
+    ],
+)
+def test_misuse_is_told_with_code_2(given: list[str]) -> None:
+    assert CliRunner().invoke(app, ["eval", *given]).exit_code == 2
+
+
+def test_a_judge_that_is_needed_is_asked_for(url: str) -> None:
+    with pytest.raises(CoaError, match="add --judge URL"):
+        evaluated(url, "--scorer", "judge")
+
+
+def oracle(problem: Problem) -> str:
+    """A program that knows its tests by heart: right on its own problem, wrong on any other."""
+    if problem.function is None:
+        known = {case.stdin.strip(): case.expected for case in problem.cases}
+        return f"import sys\nprint({known!r}.get(sys.stdin.read().strip(), 'unknown'))"
+    known = {repr(list(case.arguments or ())): case.expected for case in problem.cases}
+    return (
+        f"class Solution:\n    def {problem.function}(self, *given):\n"
+        f"        return {known!r}.get(repr(list(given)), 'unknown')"
+    )
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark files are not here")
+def test_programs_that_fit_a_livecodebench_problem_are_right_on_it_and_wrong_on_its_neighbour() -> None:
+    async def go() -> list[tuple[float | None, float | None]]:
+        scorer, found = scorer_for("code"), []
+        try:
+            for functional in (False, True):
+                listed = sorted(
+                    (
+                        (len(problem.model_dump_json()), task, problem)
+                        for task in load("livecodebench-v5", SHARED).tasks
+                        if (problem := problem_of(task))
+                        and problem.cases
+                        and (problem.function is not None) is functional
+                    ),
+                    key=lambda row: (row[0], row[1].id),
+                )
+                for at in range(3):
+                    (_, task, problem), (_, _, other) = listed[at], listed[at + 1]
+                    own, foreign = (f"```python\n{oracle(item)}\n```" for item in (problem, other))
+                    found.append(((await scorer.score(task, own)).value, (await scorer.score(task, foreign)).value))
+        finally:
+            await scorer.close()
+        return found
+
+    assert asyncio.run(go()) == [(1.0, 0.0)] * 6
