@@ -35,6 +35,8 @@ def application(tokenizer: TextTokenizer) -> web.Application:
 
     async def chat(request: web.Request) -> web.Response:
         body = orjson.loads(await request.read())
+        if "tools" in body:
+            return _answer(_called(sum(message["role"] == "tool" for message in body["messages"])), 500, 30)
         text = say(body["messages"][-1]["content"].count("<observation>B"))
         return _answer({"message": {"content": text}, "finish_reason": "stop"}, 500, 30)
 
@@ -45,9 +47,22 @@ def application(tokenizer: TextTokenizer) -> web.Application:
     return app
 
 
+def _called(seen: int) -> dict[str, Any]:
+    """The same turns for clients that know tools by the API's own calls, not by tags."""
+    if seen >= TURNS:
+        return {"index": 0, "message": {"role": "assistant", "content": "the north light"}, "finish_reason": "stop"}
+    function = {"name": "web_search", "arguments": orjson.dumps({"query": f"light number {seen}"}).decode()}
+    call = {"id": f"call-{seen}", "type": "function", "function": function}
+    message = {"role": "assistant", "content": "I need one more fact about the place.", "tool_calls": [call]}
+    return {"index": 0, "message": message, "finish_reason": "tool_calls"}
+
+
 def _answer(choice: dict[str, Any], prompt: int, completion: int) -> web.Response:
-    usage = {"prompt_tokens": prompt, "completion_tokens": completion}
-    return web.Response(body=orjson.dumps({"choices": [choice], "usage": usage}), content_type="application/json")
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    told = {"id": "1", "object": "chat.completion", "created": 1, "model": "instant"}
+    return web.Response(
+        body=orjson.dumps({**told, "choices": [choice], "usage": usage}), content_type="application/json"
+    )
 
 
 async def main() -> None:

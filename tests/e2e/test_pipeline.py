@@ -218,6 +218,24 @@ def test_rows_are_trained_on_and_the_result_is_asked(tmp_path: Path) -> None:
     assert coa("inspect", run / "agent" / "step-4", "--no-pager").count("violations") == 2
     assert json.loads(coa(*train, cwd=tmp_path))["finished"]
 
+    # Both are evaluated on the same tasks, scored again by another scorer, and compared.
+    tasks = tmp_path / "rivers.jsonl"
+    questions = [{"id": f"r{n}", "question": f"Which river, {n}?", "answer": "Sill", "level": n % 2} for n in range(4)]
+    tasks.write_text("".join(json.dumps(row) + "\n" for row in questions))
+    budget = ["--budget", "steps=8", "--budget", "model_tokens=160", "--tool", "web_search=mytools:Lookup"]
+    for name, source in (("base", tmp_path / "model"), ("tuned", run)):
+        evaluate = ["eval", tasks, "--model", source, "--profile", "nano", "-n", 2, *budget, "--out", tmp_path / name]
+        report = json.loads(coa(*evaluate, "--json", cwd=tmp_path))
+        assert report["complete"] and report["results"]["attempts"] == 8 and report["results"]["failed"] == 0
+        assert report["provenance"]["tokenizer"] and not report["agents"]["shared_out_by_length"]
+    (told,) = json.loads(coa("score", tmp_path / "tuned", "--scorer", "f1", "--json"))
+    assert told["scored_now"] == 8 and set(told["agreement"]) == {"auto"}
+    found = json.loads(
+        coa("compare", tmp_path / "base", tmp_path / "tuned", "--scorer", "auto", "--json", cwd=tmp_path)
+    )
+    assert [row["results"]["tasks"] for row in found["runs"]] == [4, 4] and found["pairs"][0]["tasks"] == 4
+    assert "<svg" in (tmp_path / "comparison" / "report.html").read_text()
+
 
 def test_tasks_are_sampled_for_rl(tmp_path: Path) -> None:
     """AFM's RL rows -> coa sample with a model that knows nothing -> tasks that every command reads."""
