@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from coa.cli.asking import came_to_its_end
 from coa.cli.models import open_model
 from coa.cli.progress import shown
 from coa.cli.setting import Asked, limits_of, prompting
+from coa.cli.world import profile_of, world_hash
 from coa.errors import ScoringError
 from coa.evaluate.attempts import Attempt, attempt_of
 from coa.evaluate.data import Loaded
@@ -87,7 +88,8 @@ async def _evaluate(loaded: Loaded, folder: Folder, asked: Asked, wishes: Wishes
         seed=seed,
     )
     samples = wishes.samples or protocol.samples
-    profile = load_profile(wishes.profile or loaded.benchmark.profile)
+    asked = asked if asked.world else replace(asked, world=loaded.benchmark.world)
+    profile = load_profile(profile_of(asked.world, wishes.profile, loaded.benchmark.profile))
     limits = limits_of(profile, wishes.budget)
     told = prompting(*wishes.prompt, loaded.tasks, loaded.benchmark.name)
     asked.check_files(loaded.tasks, named_by_hand=False)
@@ -198,6 +200,7 @@ def _config(
         "tools": {
             "names": sorted(setting.tools),
             "given": [veiled(item) for item in asked.tools],
+            "world": None if asked.world is None else world_hash(asked.world),
             "mcp": [veiled(item) for item in asked.mcp],
             "cache": asked.cache,
         },

@@ -22,6 +22,9 @@ def rl(
         list[str] | None, typer.Option("--set", help="key=value, e.g. lr=1e-5 or reward.scorer=math. Repeatable.")
     ] = None,
     profile: Annotated[str | None, typer.Option(help="Profile by name or .toml.")] = None,
+    world: Annotated[
+        str | None, typer.Option(help="Tools of an offline world: atlas, atlas:SEED, or a folder of coa world build.")
+    ] = None,
     tool: Annotated[list[str] | None, typer.Option(help="name=setting or name=module:factory. Repeatable.")] = None,
     eval_tasks: Annotated[str | None, typer.Option(help="Tasks that are not learnt from, to look at success.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
@@ -29,6 +32,7 @@ def rl(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
 ) -> None:
     """Reinforcement learning (DAPO): attempt tasks with real tools, learn from what did better than the rest."""
+    from coa.cli.world import profile_of
     from coa.rl.config import describe, load_config
 
     if show_settings:
@@ -39,7 +43,8 @@ def rl(
         settings or (),
         model=model,
         tasks=tasks,
-        profile=profile,
+        profile=profile_of(world, profile) if world or profile else None,
+        world=world,
         tools=tuple(tool) if tool else None,
         eval_tasks=eval_tasks,
         steps=steps,

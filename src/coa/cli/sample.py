@@ -50,7 +50,8 @@ def sample(
     judge: Annotated[str | None, typer.Option(help="URL of a model that judges answers no rule can compare.")] = None,
     judge_name: options.JudgeName = None,
     judge_key_env: options.JudgeKeyEnv = "COA_API_KEY",
-    profile: Annotated[str, typer.Option(help="Profile by name or .toml.")] = "web",
+    profile: options.Profile = None,
+    world: options.World = None,
     tool: options.Tool = None,
     mcp: options.Mcp = None,
     mode: options.Mode = "auto",
@@ -81,6 +82,7 @@ def sample(
     from coa.cli.models import open_model
     from coa.cli.setting import Asked, limits_of, prompting
     from coa.cli.terminal import show_warnings
+    from coa.cli.world import profile_of
     from coa.errors import CoaError, StoreError
     from coa.models.base import Sampling
     from coa.models.connect import Mode
@@ -106,13 +108,14 @@ def sample(
         tokenizer=tokenizer,
         api_key_env=api_key_env,
         tool=tool,
+        world=world,
         mcp=mcp,
         cache=cache,
         cache_file=cache_file,
         constrain=constrain,
         prices=(price_in, price_cached, price_out, prices),
     )
-    chosen, folder = load_profile(profile), folder_beside(out)
+    chosen, folder = load_profile(profile_of(world, profile)), folder_beside(out)
     rules = Rules(
         samples=samples,
         no_tools_samples=samples if no_tools_samples is None else no_tools_samples,
@@ -130,6 +133,7 @@ def sample(
     settings: dict[str, Any] = {
         "profile": chosen.name,
         "tool": sorted(tool or ()),
+        "world": world,
         "prompt": prompt_file.read_text(encoding="utf-8") if prompt_file else prompt,
         "temperature": temperature,
         "top_p": top_p,

@@ -34,6 +34,14 @@ def profile_of(name: str | None, profile: str | None, otherwise: str = "web") ->
     return PROFILE
 
 
+def world_hash(name: str) -> str:
+    """Which world it is, wherever it lies: for the record of a run."""
+    from coa.worlds.folder import locate, read
+
+    found = read(locate(name))
+    return f"{found.world} {found.hash}"
+
+
 @world.command()
 def build(
     out: Annotated[Path, typer.Option(help="Folder of the world.")],

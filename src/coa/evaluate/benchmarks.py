@@ -62,6 +62,8 @@ class Benchmark:
     """What a reader of the numbers must know about the set."""
     tasks: Callable[[], Iterable[Task]] | None = None
     """For data that a program makes; no file is looked for then."""
+    world: str | None = None
+    """The offline world that the questions are about, whose tools are used."""
 
 
 _AVERAGE: Final = Protocol(samples=16)
@@ -97,7 +99,19 @@ def _livecodebench(version: str, size: int, file: str, note: str = "") -> Benchm
     )  # fmt: skip
 
 
+def _atlas() -> Iterable[Task]:
+    from coa.worlds.atlas import Atlas
+    from coa.worlds.atlas.entities import Split
+
+    return Atlas().tasks(Split.TEST)
+
+
 _SHIPPED: Final = (
+    Benchmark(
+        "atlas", "questions about an invented web that is made here, with one to three hops and arithmetic", 240,
+        "atlas", "exact", columns="made by coa world build", groups=("family", "wording"), tasks=_atlas, world="atlas",
+        note="no model can know the answers; nothing is downloaded",
+    ),
     Benchmark(
         "gaia", "questions for assistants with tools, in three levels", 103, "web", "judge",
         columns="Question, Final answer, Level, file_name; or question, answer, Level",

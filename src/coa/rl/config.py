@@ -62,6 +62,8 @@ class RlConfig(Frozen):
     """By name or .toml; a task's own comes first."""
     tools: tuple[str, ...] = ()
     """name=setting or name=module:factory; tools that the profile calls are found by themselves."""
+    world: str | None = None
+    """An offline world whose tools are used, by name (atlas) or folder."""
     own_prompts: bool = False
     """Show each task with the prompt that its row brings, where it brings one."""
 

@@ -42,6 +42,7 @@ from coa.training.interruption import Interruption
 from coa.training.metrics import keep_until
 from coa.training.run_folder import METRICS, MODEL, claim
 from coa.trajectory import Task, load_profile
+from coa.worlds import world_tools
 
 GROUPS: Final = "groups"
 _FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept")
@@ -192,7 +193,8 @@ async def _opened(
     wanted = dict.fromkeys(tag for profile in profiles.values() for tag in profile.tools if tag not in own)
     setting = config.reward
     async with AsyncExitStack() as stack:
-        box = await stack.enter_async_context(open_tools(config.tools, wanted=wanted))
+        given = await stack.enter_async_context(world_tools(config.world, config.tools))
+        box = await stack.enter_async_context(open_tools(given, wanted=wanted))
         for name, error in box.absent.items():
             tell(f"no tool {name}: {error}")
         judge = None
