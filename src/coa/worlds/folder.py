@@ -18,7 +18,7 @@ from coa.models.tokenizer import cache_folder
 from coa.tools.index import build as build_index
 from coa.tools.index.documents import Document
 from coa.trajectory.formats.tasks import from_task
-from coa.worlds.atlas.entities import Sizes, Split
+from coa.worlds.atlas.entities import CITY, PAPER, Sizes, Split
 from coa.worlds.atlas.world import Atlas
 
 NAME: Final = "world.json"
@@ -96,7 +96,9 @@ def _documents(atlas: Atlas) -> Iterator[Document]:
     """A page is found by its name and its kind. No fact is in the index, so no snippet can give one away."""
     for page in atlas.pages.values():
         if page.indexed:
-            yield Document(page.address, page.name, page.kind, page.address)
+            # A newspaper is on a city, so a search for the city finds it second.
+            kind = f"{CITY} {page.kind}" if page.kind == PAPER else page.kind
+            yield Document(page.address, page.name, kind, page.address)
 
 
 def read(folder: str | Path) -> Built:

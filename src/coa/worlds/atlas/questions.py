@@ -92,12 +92,17 @@ def answer_of(value: str) -> str:
     return value.rpartition("/")[2]
 
 
+def walk(lookup: Lookup, pages: Mapping[str, Page]) -> list[str]:
+    """The addresses of the pages on the way, and the fact at its end."""
+    way = [lookup.start]
+    for label in lookup.fields:
+        way.append(pages[way[-1]].facts[label])
+    return way
+
+
 def follow(lookup: Lookup, pages: Mapping[str, Page]) -> str:
     """The fact that a lookup ends at."""
-    value = lookup.start
-    for label in lookup.fields:
-        value = pages[value].facts[label]
-    return value
+    return walk(lookup, pages)[-1]
 
 
 @dataclass
@@ -123,7 +128,10 @@ class _Writer:
             question, answer, solution = _FAMILIES[family](self)
             # A question that names its answer is no question, unless it offers a choice.
             given = family is not Family.COMPARISON and answer in question
-            if question not in self.asked and not given:
+            # Nor is one whose way leads in a circle: a page would have to be opened twice.
+            ways = [walk(lookup, self.pages) for lookup in solution.lookups]
+            circles = any(len(set(way)) < len(way) for way in ways)
+            if question not in self.asked and not given and not circles:
                 self.asked.add(question)
                 return question, answer, solution
         raise AssertionError("the world is too small for so many tasks")

@@ -27,7 +27,8 @@ class Workshop:
 
     def __init__(self, world: str) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True, name="coa-world").start()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="coa-world")
+        self._thread.start()
         self._tools = asyncio.run_coroutine_threadsafe(self._open(world), self._loop).result()
 
     async def _open(self, world: str) -> Mapping[str, CoaTool]:
@@ -45,6 +46,8 @@ class Workshop:
     def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._stack.aclose(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 @cache

@@ -1,0 +1,28 @@
+"""From a world to a trained model, through the command line: build, teach, distil, fine-tune, ask."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from support.commands import coa, save_tiny_model
+from support.worlds import SMALL
+
+
+def test_a_world_teaches_a_model(tmp_path: Path) -> None:
+    world, traces, data, model = (tmp_path / name for name in ("world", "traces", "data", "model"))
+    sizes = [str(part) for name in ("cities", "people", "firms", "train", "rl", "test") for part in (f"--{name}", getattr(SMALL, name))]  # fmt: skip
+    coa("world", "build", "--out", world, "--seed", 7, *sizes)
+    taught = coa("teach", world / "tasks" / "train.jsonl", "--team", "world", "--world", world, "--out", traces,
+                 "--jobs", 2, "--limit", 12)  # fmt: skip
+    assert "12 answered" in taught
+    coa("distill", traces, "--profile", "atlas", "--config", "configs/distill/atlas.toml", "--out", data)
+    save_tiny_model(model)
+    out = tmp_path / "sft"
+    coa("sft", "--model", model, "--data", data, "--out", out, "--world", world, "--tasks", world / "tasks" / "test.jsonl",
+        "--init-eval", 2, "--set", "max_steps=2", "--set", "batch_size=2", "--set", "max_tokens=4096",
+        "--set", 'report_to=[]', "--json")  # fmt: skip
+    evaluated = [path for path in out.rglob("trajectories.jsonl")]
+    assert evaluated
+    run = json.loads(evaluated[0].read_text().splitlines()[0])
+    assert run["profile"] == "atlas" and run["task"]["meta"]["split"] == "test"
