@@ -9,6 +9,7 @@ import typer
 from coa import __version__
 from coa.cli.compare import compare
 from coa.cli.cost import cost
+from coa.cli.demo import demo
 from coa.cli.distill import distill
 from coa.cli.doctor import doctor
 from coa.cli.evaluate import evaluate
@@ -54,6 +55,7 @@ app.add_typer(index, name="index")
 app.add_typer(sandbox, name="sandbox")
 app.add_typer(world, name="world")
 app.command()(judge)
+app.command()(demo)
 app.command()(doctor)
 
 

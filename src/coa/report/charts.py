@@ -1,4 +1,4 @@
-"""Two pictures as inline SVG: bars, with intervals where there are any, and a funnel."""
+"""Three pictures as inline SVG: bars, with intervals where there are any, a funnel, and a curve."""
 
 from __future__ import annotations
 
@@ -62,6 +62,28 @@ def funnel(start: tuple[str, int], stages: Sequence[tuple[str, int, int]], *, ti
         parts.append(_text(_LEFT - 12, top, name, anchor="end"))
         parts.append(_text(_WIDTH - _RIGHT + 12, top, f"{kept:,}{lost}"))
     return _svg(title, (len(stages) + 1) * _ROW, parts)
+
+
+def curve(points: Sequence[tuple[float, float]], *, title: str, shown: str = "{:.3g}") -> str:
+    """A line through (x, y), on a scale from the smaller of 0 and the lowest value to the highest one."""
+    if not points:
+        return ""
+    height, left, right, top = 200.0, 70.0, _WIDTH - 30.0, 14.0
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    low, high = min(0.0, *ys), max(ys)
+    across, up = (right - left) / ((max(xs) - min(xs)) or 1), (height - top) / ((high - low) or 1)
+    places = [(left + (x - min(xs)) * across, height - (y - low) * up) for x, y in points]
+    line = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+    parts = [f'<path d="M{left} {top}V{height}H{right}" stroke="var(--line)" fill="none"/>']
+    parts.append(f'<path d="M{line}" stroke="var(--keep)" stroke-width="2" fill="none"/>')
+    parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" style="fill: var(--keep)"/>' for x, y in places]
+    parts += [
+        _text(left - 8, y - _ROW / 2, shown.format(value), anchor="end") for value, y in ((high, top), (low, height))
+    ]
+    parts += [
+        _text(x, height - 4, f"{value:g}", anchor="middle") for value, x in ((min(xs), left), (max(xs), right - 8))
+    ]
+    return _svg(title, height + 34, parts)
 
 
 def _svg(title: str, height: float, parts: Sequence[str]) -> str:

@@ -1,0 +1,207 @@
+"""`coa demo`: the whole pipeline on the embedded world and model. Its stages are the public commands."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from coa.errors import CoaError
+
+STATE: Final = "demo.json"
+FILTERS: Final = "filters.toml"
+_KEEP_ALL: Final = """\
+# The team of this world errs at a set rate, so runs with and without reflection are mixed as they should be.
+[reflection]
+kept_without = 1.0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How much of everything."""
+
+    teach: int
+    """Tasks that the team is recorded on."""
+    sft_steps: int
+    rl_steps: int
+    test: int
+    """Held-out tasks."""
+    test_base: int
+    """Of these, for the model as it comes, which solves none of them and takes as long as it may."""
+
+
+RECIPES: Final = {
+    "quick": Recipe(teach=80, sft_steps=16, rl_steps=2, test=48, test_base=8),
+    "full": Recipe(teach=80, sft_steps=10, rl_steps=9, test=200, test_base=24),
+    "long": Recipe(teach=400, sft_steps=80, rl_steps=40, test=240, test_base=24),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    name: str
+    about: str
+    command: tuple[str, ...]
+    seconds: float
+    """What it took on two idle cores; only for the time left."""
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The demo's folder. Run again with it to go on.")] = Path("runs/demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="Ten minutes on two cores: every stage, small.")] = False,
+    long: Annotated[bool, typer.Option("--long", help="Hours: for a model to keep.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the world, the teacher and the training.")] = 7,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the commands, and stop.")] = False,
+) -> None:
+    """Teach, distil, fine-tune, reinforce and evaluate on the embedded world: no GPU, no key, no network."""
+    if quick and long:
+        raise typer.BadParameter("--quick or --long, not both")
+    kind = "quick" if quick else "long" if long else "full"
+    stages = stages_of(RECIPES[kind], out, seed)
+    if plan:
+        for stage in stages:
+            typer.echo(_shown(stage))
+        return
+    done = _Done.of(out / STATE, {"recipe": kind, "seed": seed})
+    out.mkdir(parents=True, exist_ok=True)
+    (out / FILTERS).write_text(_KEEP_ALL)
+    for number, stage in enumerate(stages, start=1):
+        left = sum(later.seconds for later in stages[number - 1 :] if later.name not in done.seconds)
+        _say(f"\n[{number}/{len(stages)}] {stage.about}" + (f"; about {_span(left)} left" if left else ""))
+        _say(f"$ {_shown(stage)}")
+        if stage.name in done.seconds:
+            _say(f"done before, in {_span(done.seconds[stage.name])}")
+            continue
+        done.add(stage, _run(stage))
+    from coa.cli.demo_page import demo_page
+
+    (out / "report.html").write_text(demo_page(out), encoding="utf-8")
+    _say(f"\nall of it took {_span(sum(done.seconds.values()))}; the pages: {out / 'report.html'}")
+    _say("ask it something new, and look into what it did:")
+    model, world = shlex.quote(str(out / "rl")), shlex.quote(str(out / "world"))
+    _say(f'  coa run --model {model} --world {world} "{_new_question(out / "world")}"')
+    _say(f"  coa inspect {shlex.quote(str(out / 'eval' / 'rl'))}")
+
+
+def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
+    """The public commands, in order."""
+    world, tasks = str(out / "world"), out / "world" / "tasks"
+    train, rl_tasks, test = (str(tasks / f"{split}.jsonl") for split in ("train", "rl", "test"))
+
+    def evaluated(name: str, about: str, model: str, count: int) -> Stage:
+        command = ["eval", test, "--limit", str(count), "--model", model, "--world", world, "--temperature", "0"]
+        command += ["--constrain", "never", "--out", str(out / "eval" / name)]
+        return Stage(f"eval-{name}", about, tuple(command), seconds=20 + count * (1.2 if name != "base" else 4))
+
+    def taught(name: str, about: str, source: str, count: int, folder: Path) -> Stage:
+        command = ("teach", source, "--limit", str(count), "--team", "world", "--world", world, "--out", str(folder))
+        return Stage(name, about, command, seconds=10 + 0.3 * count)
+
+    sft = {"max_steps": recipe.sft_steps, "batch_size": 4, "lr": 2e-4, "epochs": 8, "max_tokens": 1024, "seed": seed}
+    sft |= {"freeze_embeddings": True, "held_out": 0}
+    rl: dict[str, Any] = {"steps": recipe.rl_steps, "prompts": 4, "group": 6, "draw": 6, "rounds": 2, "enough": 3}
+    rl |= {"updates": 2, "lr": 4e-5, "freeze_embeddings": True, "freeze_layers": 10, "draw_by": "difficulty"}
+    rl |= {"seed": seed}
+    compared = tuple(str(out / "eval" / name) for name in ("team", "base", "sft", "rl"))
+    return [
+        Stage("world", "an invented web, its search index and its questions",
+              ("world", "build", "--seed", str(seed), "--out", world), 5),
+        taught("teach", "a team of agents works on the training tasks and is recorded", train, recipe.teach,
+               out / "traces"),
+        Stage("distil", "its runs become runs of one model; only the good ones stay",
+              ("distill", str(out / "traces"), "--profile", "atlas", "--config", str(out / FILTERS),
+               "--out", str(out / "data")), 10),
+        evaluated("base", "the model as it comes, on held-out tasks", "smollm2", recipe.test_base),
+        Stage("sft", "SmolLM2 learns to be all of the agents",
+              ("sft", "--model", "smollm2", "--data", str(out / "data"), "--out", str(out / "sft"), *_sets(sft)),
+              15 + 9 * recipe.sft_steps),
+        evaluated("sft", "the fine-tuned model on held-out tasks", str(out / "sft"), recipe.test),
+        Stage("rl", "it improves by trying, with real tools and no teacher",
+              ("rl", "--model", str(out / "sft"), "--tasks", rl_tasks, "--world", world, "--out", str(out / "rl"),
+               *_sets(rl)), 10 + 90 * recipe.rl_steps),
+        evaluated("rl", "the reinforced model on the same held-out tasks", str(out / "rl"), recipe.test),
+        taught("eval-team", "the team itself on the same held-out tasks", test, recipe.test, out / "eval" / "team"),
+        Stage("compare", "all of them side by side",
+              ("compare", *compared, "--all", "--tokenizer", "smollm2", "--out", str(out / "comparison")), 10),
+    ]  # fmt: skip
+
+
+def _new_question(world: Path) -> str:
+    """One that nobody was asked: the last of the held-out tasks, of which the first ones are used."""
+    import orjson
+
+    lines = (world / "tasks" / "test.jsonl").read_bytes().splitlines()
+    return str(orjson.loads(lines[-1])["question"])
+
+
+def _sets(settings: dict[str, Any]) -> list[str]:
+    return [part for name, value in settings.items() for part in ("--set", f"{name}={_toml(value)}")]
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class _Done:
+    """Which stages came to their end, in the demo's folder. One that did not is run again, and resumes by itself."""
+
+    def __init__(self, file: Path, made_with: dict[str, Any], seconds: dict[str, float]) -> None:
+        self._file, self._made_with, self.seconds = file, made_with, seconds
+
+    @classmethod
+    def of(cls, file: Path, made_with: dict[str, Any]) -> _Done:
+        import orjson
+
+        if not file.is_file():
+            return cls(file, made_with, {})
+        kept = orjson.loads(file.read_bytes())
+        if {name: kept.get(name) for name in made_with} != made_with:
+            was = ", ".join(f"{name} {kept.get(name)}" for name in made_with)
+            raise CoaError(f"{file.parent} holds a demo with {was}", cure="choose another folder with --out")
+        return cls(file, made_with, kept["seconds"])
+
+    def add(self, stage: Stage, seconds: float) -> None:
+        import orjson
+
+        self.seconds[stage.name] = seconds
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        part = self._file.with_suffix(".part")
+        part.write_bytes(orjson.dumps({**self._made_with, "seconds": self.seconds}, option=orjson.OPT_INDENT_2))
+        part.replace(self._file)
+
+
+def _run(stage: Stage) -> float:
+    began = time.monotonic()
+    command = [sys.executable, "-m", "coa.cli", *stage.command]
+    environment = {**os.environ, "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
+    try:
+        code = subprocess.run(command, env=environment).returncode
+    except KeyboardInterrupt:  # the stage got it too, and has kept what it had
+        _say("\ninterrupted; the same command goes on from here")
+        raise typer.Exit(1) from None
+    if code:
+        raise CoaError(
+            f"this stage failed: {_shown(stage)}", cure="mend what it says above; the demo then goes on from here"
+        )
+    return time.monotonic() - began
+
+
+def _shown(stage: Stage) -> str:
+    return shlex.join(["coa", *stage.command])
+
+
+def _say(line: str) -> None:
+    typer.echo(line)
+
+
+def _span(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

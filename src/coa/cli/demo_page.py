@@ -1,0 +1,91 @@
+"""The demo as one page: what was measured, how the data were sifted, how the model learnt, what it does now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from coa.evaluate.comparison_page import differences, success, table_rows
+from coa.evaluate.report import percent
+from coa.report import Bar, bars, curve, details, funnel, page, paragraph, table
+from coa.trajectory import Trajectory, read
+
+_ABOUT = (
+    "A team of separate agents (smolagents, played by an offline expert that errs at a set rate) answered questions "
+    "about an invented web and was recorded. Its runs were re-expressed as runs of one model and filtered; SmolLM2 was "
+    "fine-tuned on them and then improved by reinforcement learning with real tools. All of them were asked the same "
+    "held-out questions, about entities that no training data hold. Tokens are SmolLM2's, for every request as it was "
+    "made; most of the team's are its prompts, which a model that was never trained for the task cannot do without."
+)
+
+
+def demo_page(out: Path) -> str:
+    found: dict[str, Any] = orjson.loads((out / "comparison" / "report.json").read_bytes())
+    runs = found["runs"]
+    parts = [paragraph(_ABOUT), paragraph("", heading="On held-out tasks")]
+    chances = [success(run) for run in runs]
+    shown = [
+        Bar(run["name"], one["value"], percent(one), one["low"], one["high"])
+        for run, one in zip(runs, chances, strict=True)
+    ]
+    parts += [bars(shown, title="success", most=1.0), table(["", *(run["name"] for run in runs)], _rows(found))]
+    parts += [paragraph(line) for line in differences(found["pairs"])]
+    spent = [
+        Bar(run["name"], run["tokens_per_success"]["value"], f"{run['tokens_per_success']['value']:,.0f}")
+        for run in runs
+        if run["tokens_per_success"]
+    ]
+    parts += [paragraph("", heading="Tokens per success"), bars(spent, title="tokens per success")]
+    parts += [paragraph("", heading="From the team's runs to training data"), _funnel(out / "data" / "report.json")]
+    for name, key, heading in (
+        ("sft", "loss", "Fine-tuning: loss"),
+        ("rl", "reward", "Reinforcement learning: mean reward of the attempts"),
+        ("rl", "model_tokens", "Reinforcement learning: tokens that the model writes in an attempt"),
+    ):
+        parts += [paragraph("", heading=heading), curve(_series(out / name / "metrics.jsonl", key), title=heading)]
+    parts += [paragraph("The same question before and after.", heading="Examples"), *_examples(out / "eval")]
+    return page("Chain of Agents: the demo", *parts)
+
+
+def _rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    return [(name, *cells) for name, cells in table_rows(found["runs"])]
+
+
+def _funnel(report: Path) -> str:
+    told = orjson.loads(report.read_bytes())
+    stages = [(stage["stage"], stage["in"], stage["kept"]) for stage in told["stages"]]
+    return funnel(("runs", stages[0][1]), stages, title="filters")
+
+
+def _series(metrics: Path, key: str) -> list[tuple[float, float]]:
+    rows = [orjson.loads(line) for line in metrics.read_bytes().splitlines()] if metrics.is_file() else []
+    return [(row["step"], row[key]) for row in rows if isinstance(row.get(key), int | float)]
+
+
+def _examples(folder: Path, most: int = 3) -> list[str]:
+    """Tasks that the last model solves and an earlier one does not, as far as there are such."""
+    kept = {name: {run.task.id: run for run in _runs(folder / name)} for name in ("base", "sft", "rl")}
+    tasks = [task for task, run in kept["rl"].items() if _right(run) and task in kept["base"]][:1]
+    tasks += [task for task, run in kept["rl"].items() if _right(run) and not _right(kept["sft"].get(task))]
+    parts = []
+    for task in tasks[:most]:
+        parts.append(paragraph(f"{kept['rl'][task].task.question} (right: {', '.join(kept['rl'][task].task.answer)})"))
+        for name in ("base", "sft", "rl"):
+            if (run := kept[name].get(task)) is not None:
+                parts.append(details(f"{name}: {run.answer or 'no answer'}", _told(run)))
+    return parts
+
+
+def _runs(folder: Path) -> list[Trajectory]:
+    return list(read(folder)) if folder.is_dir() else []
+
+
+def _right(run: Trajectory | None) -> bool:
+    return run is not None and any(score.value == 1 for score in run.scores.values())
+
+
+def _told(run: Trajectory) -> Sequence[str]:
+    return [f"{step.agent}: {step.text}" for step in run.steps]
