@@ -37,6 +37,7 @@ class Loaded:
 def load(config: SftConfig) -> Loaded:
     trajectories = [t for source in config.data for file in files(source) for t in _read(file, config)]
     _refuse_other_profiles(trajectories, config)
+    _refuse_unknown_agents(trajectories, config)
     held = held_out_ids(trajectories, max(config.held_out, 0 if config.tasks else config.init_eval), config.seed)
     digest = hashlib.sha256()
     for trajectory in trajectories:
@@ -68,6 +69,20 @@ def _refuse_other_profiles(trajectories: Iterable[Trajectory], config: SftConfig
         )
 
 
+def _refuse_unknown_agents(trajectories: Iterable[Trajectory], config: SftConfig) -> None:
+    """A misspelled tag would weigh nothing in silence."""
+    if not config.agent_weights:
+        return
+    kinds = {(t.profile, repr(t.meta.get("tools"))): t for t in trajectories}
+    known = {tag for t in kinds.values() for tag in profile_of(t, config).agents}
+    unknown = sorted(set(config.agent_weights) - known)
+    if known and unknown:
+        raise TrainingError(
+            f"agent_weights names {unknown[0]!r}, but the data's profile has no such agent",
+            cure=f"its agents are {', '.join(sorted(known))}",
+        )
+
+
 def held_out_ids(trajectories: Sequence[Trajectory], count: int, seed: int) -> frozenset[str]:
     """Whole tasks, so that no other attempt at a held-out one is trained on."""
     ids = sorted({t.task.id for t in trajectories})
@@ -83,14 +98,18 @@ def to_examples(
     trajectories: Sequence[Trajectory], tokenizer: TextTokenizer, config: SftConfig, max_tokens: int, tally: Tally
 ) -> list[Example]:
     """In the order of the trajectories. What is dropped is counted in `tally`."""
-    examples = []
+    examples: list[Example] = []
     for _, group in groupby(trajectories, key=lambda t: (t.profile, repr(t.meta.get("tools")))):
         members = list(group)
         profile = profile_of(members[0], config)
         for trajectory, sample in to_samples(members, tokenizer, profile, max_tokens=max_tokens, tally=tally):
             weights = label_weights(trajectory, sample, profile, config)
-            examples.append(Example(torch.tensor(sample.ids, dtype=torch.int32), weights, trajectory.task.id))
-    return [example for example in examples if example.weight > 0]
+            example = Example(torch.tensor(sample.ids, dtype=torch.int32), weights, trajectory.task.id)
+            if example.weight > 0:
+                examples.append(example)
+            else:
+                tally.take_back(sample)
+    return examples
 
 
 def profile_of(trajectory: Trajectory, config: SftConfig) -> Profile:

@@ -44,6 +44,13 @@ class Tally:
     trained_tokens: int = 0
     dropped: Counter[Drop] = field(default_factory=Counter)
 
+    def take_back(self, sample: Sample) -> None:
+        """One that was counted, but of which a trainer's own weights leave nothing to train."""
+        self.samples -= 1
+        self.tokens -= len(sample)
+        self.trained_tokens -= sample.trained
+        self.dropped[Drop.NOTHING_TO_TRAIN] += 1
+
     def __str__(self) -> str:
         share = self.trained_tokens / self.tokens if self.tokens else 0.0
         drops = ", ".join(f"{count} {reason}" for reason, count in sorted(self.dropped.items())) or "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,14 @@ def test_agents_weigh_what_they_are_said_to() -> None:
         assert weight == (0.0 if not trained else {"think": 0.0, "plan": 2.0}.get(agent, 1.0))
 
 
+def test_a_sample_without_weight_is_counted_as_dropped() -> None:
+    tally, silent = Tally(), make_trajectory(("observation", "x"), ("think", "only a thought"))
+    weights = {"agent_weights": {"think": 0.0}}
+    found = to_examples([*runs(), silent], tokenizer("smollm2"), config(**weights), 4096, tally)
+    assert len(found) == tally.samples == 10 and "1 nothing_to_train" in str(tally)
+    assert tally.tokens == sum(map(len, found))
+
+
 def test_a_call_that_could_not_be_read_is_not_learnt() -> None:
     code = load_profile("code")
     trajectory = make_trajectory(
@@ -153,6 +162,9 @@ def test_files_folders_and_afm_rows_are_read(tmp_path: Path) -> None:
     (tmp_path / "afm" / "train.json").write_text(f"[{row}]")
     loaded = load(config(data=[str(tmp_path / "run"), str(tmp_path / "afm")]))
     assert len(loaded.train) == 11
+    write(tmp_path / "run" / "trajectories.parquet", runs())
+    (tmp_path / "run" / "config.json").write_text("{\n}")
+    assert len(load(config(data=[str(tmp_path)])).train) == 11  # nothing twice, and no settings for data
     with pytest.raises(CoaError, match="no file or folder"):
         files(str(tmp_path / "nothing.jsonl"))
 
@@ -166,10 +178,21 @@ def test_held_out_tasks_are_whole_and_always_the_same(tmp_path: Path) -> None:
     assert held.isdisjoint(t.task.id for t in data[0].train)
 
 
+def test_another_attempt_of_an_afm_row_at_a_held_out_question_is_not_trained_on(tmp_path: Path) -> None:
+    rows = [{"instruction": "i", "input": f"Q{n}?", "output": f"<answer>{a}</answer>"} for n in range(3) for a in "xy"]
+    (tmp_path / "afm.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    loaded = load(config(data=[str(tmp_path / "afm.jsonl")], held_out=1))
+    asked = {t.task.question for t in loaded.held_out}
+    assert len(asked) == 1 and len(loaded.held_out) == 2 and asked.isdisjoint(t.task.question for t in loaded.train)
+
+
 def test_what_cannot_be_trained_is_refused_with_a_cure(tmp_path: Path) -> None:
     write(tmp_path / "data.jsonl", runs())
     with pytest.raises(TrainingError, match="made for the profile 'web', not for 'nano'"):
         load(config(data=[str(tmp_path / "data.jsonl")], profile="nano"))
+    with pytest.raises(TrainingError, match="names 'reflect'") as misspelled:
+        load(config(data=[str(tmp_path / "data.jsonl")], agent_weights={"reflect": 2.0, "think": 1.0}))
+    assert misspelled.value.cure is not None and "reflection" in misspelled.value.cure
     with pytest.raises(TrainingError, match="only 10"):
         load(config(data=[str(tmp_path / "data.jsonl")], held_out=10))
     tok, tally = tokenizer("byte_bpe"), Tally()
@@ -193,3 +216,5 @@ def test_settings_come_from_file_set_and_options_and_unknown_ones_fail(tmp_path:
     for wrong in ("epoch=3", "lora.rnk=1", "batch_size=0", "patience=2", "row_tokens=100", "nothing"):
         with pytest.raises(TrainingError):
             load_config(None, [wrong])
+    with pytest.raises(TrainingError, match="patience needs held_out"):  # tasks have no loss that could fall
+        load_config(None, ["patience=2", "init_eval=3", "tasks=t.jsonl"])

@@ -22,15 +22,13 @@ from coa.distill.importers.smolagents import from_smolagents, is_smolagents
 from coa.distill.team_run import Format, Skipped, TeamRun
 from coa.errors import CoaError, StoreError
 from coa.trajectory.formats.rows import read_rows
-from coa.trajectory.store import NAMES, from_row
+from coa.trajectory.store import NAMES, OWN_FILES, from_row, is_twin
 from coa.trajectory.types import Trajectory
 
 Imported = TeamRun | Trajectory | Skipped
 _ENDINGS: Final = frozenset({".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".log", ".otlp"})
-OWN_FILES: Final = frozenset({"config.json", "report.json", "metrics.jsonl"})
-"""What our own commands put beside traces."""
 _BESIDE: Final = frozenset({"README.md", "report.html", "verdicts.sqlite", "filled.sqlite"})
-"""What they put beside trajectories: not worth a word there, and no trace anywhere else."""
+"""What `coa distill` puts beside trajectories: not worth a word there, and no trace anywhere else."""
 
 
 def read_traces(paths: str | Path | Iterable[str | Path]) -> Iterator[Imported]:
@@ -48,12 +46,12 @@ def read_traces(paths: str | Path | Iterable[str | Path]) -> Iterator[Imported]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Those that may hold traces. A run folder has its trajectories twice; one of the files is enough."""
+    """Those that may hold traces."""
     found = sorted(file for file in folder.rglob("*") if file.is_file() and not _hidden(file, folder))
     runs = {file.parent for file in found if file.name in NAMES}
     for file in found:
-        again = file.name == NAMES[1] and (file.parent / NAMES[0]).is_file()
-        if file.name not in OWN_FILES and not again and not (file.parent in runs and file.name in _BESIDE):
+        beside = file.parent in runs and file.name in _BESIDE
+        if file.name not in OWN_FILES and not beside and not is_twin(file):
             yield file
 
 

@@ -26,7 +26,7 @@ def from_alpaca(row: Row, profile: Profile | None = None) -> Trajectory:
     steps = parse(output, profile)
     answered = any(profile.agents[step.agent].kind is Kind.ANSWER for step in steps if step.agent in profile.agents)
     return Trajectory(
-        task=Task(id=content_id(instruction + question, output), question=question or instruction),
+        task=Task(id=content_id(instruction, question), question=question or instruction),
         profile=profile.name,
         steps=steps,
         stop=Stop.ANSWERED if answered else Stop.UNANSWERED,

@@ -50,9 +50,12 @@ def read_trajectories(path: str | Path, profile: Profile | None = None) -> Itera
         case Content.TRAJECTORIES:
             yield from _json_list(path) if path.suffix == ".json" else read(path)
         case Content.ALPACA:
-            for row in read_rows(path):
+            for number, row in enumerate(read_rows(path), start=1):
                 if not is_alpaca(row):
-                    raise StoreError(f"{path}: a row has the fields {sorted(row)}, not instruction, input, output")
+                    raise StoreError(
+                        f"{path}, row {number} has the fields {sorted(row)}, not instruction, input, output",
+                        cure="mend or remove it; `coa distill` skips and counts such rows",
+                    )
                 yield from_alpaca(row, profile)
         case Content.TASKS:
             raise StoreError(f"{path} holds tasks, not trajectories")

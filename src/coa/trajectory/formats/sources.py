@@ -8,7 +8,7 @@ from typing import Final
 
 from coa.errors import StoreError
 from coa.trajectory.formats.hub import hub_files
-from coa.trajectory.store import NAMES
+from coa.trajectory.store import NAMES, OWN_FILES, is_twin
 
 ENDINGS: Final = (".jsonl", ".json", ".parquet")
 
@@ -20,7 +20,7 @@ def files(source: str) -> list[Path]:
         return [path]
     if path.is_dir():
         named = [path / name for name in NAMES if (path / name).is_file()]
-        found = named[:1] or sorted(file for file in path.rglob("*") if file.suffix in ENDINGS and file.is_file())
+        found = named[:1] or sorted(file for file in path.rglob("*") if _is_data(file))
         if not found:
             raise StoreError(f"the folder {path} holds no .jsonl, .json or .parquet file")
         return found
@@ -28,6 +28,10 @@ def files(source: str) -> list[Path]:
     if name.startswith((".", "/", "~")) or name.count("/") != 1 or Path(name).suffix in ENDINGS:
         raise StoreError(f"there is no file or folder {source}")
     return _from_hub(name, part)
+
+
+def _is_data(file: Path) -> bool:
+    return file.suffix in ENDINGS and file.is_file() and file.name not in OWN_FILES and not is_twin(file)
 
 
 def _from_hub(name: str, part: str) -> list[Path]:

@@ -13,6 +13,14 @@ from coa.trajectory.types import Trajectory
 NAMES = ("trajectories.jsonl", "trajectories.parquet")
 """What a run folder calls its file."""
 
+OWN_FILES = frozenset({"config.json", "report.json", "metrics.jsonl"})
+"""What our own commands put beside trajectories and traces."""
+
+
+def is_twin(file: Path) -> bool:
+    """A run folder may hold its trajectories twice; one of the files is enough."""
+    return file.name == NAMES[1] and (file.parent / NAMES[0]).is_file()
+
 
 def find(path: str | Path) -> Path:
     """The trajectory file that a path means: itself, or the one inside a run folder."""
@@ -53,11 +61,13 @@ def write(path: str | Path, trajectories: Iterable[Trajectory]) -> int:
 
 __all__ = [
     "NAMES",
+    "OWN_FILES",
     "JsonlWriter",
     "ParquetWriter",
     "find",
     "from_row",
     "is_trajectory_parquet",
+    "is_twin",
     "parsed",
     "read",
     "read_jsonl",
