@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from safetensors.torch import load_file
 from coa.errors import TrainingError
 from coa.models.local.model import load_weights
 from coa.sft.config import SftConfig
+from coa.sft.data import held_out_ids
 from coa.sft.train import train
-from coa.trajectory import write
+from coa.trajectory import Step, write
 from support.words import copying, word_model
 
 STARTED = """
@@ -105,6 +107,34 @@ def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dic
         train(other, tmp_path / "run")
 
 
+def test_a_run_that_was_refused_at_its_start_may_be_corrected(base: dict[str, Any], tmp_path: Path) -> None:
+    config = SftConfig.model_validate({**base, "max_steps": 1, "held_out": 0})
+    with pytest.raises(TrainingError, match="no token to train on"):
+        train(config.model_copy(update={"max_tokens": 16}), tmp_path / "run", tell=lambda _: None)
+    assert train(config, tmp_path / "run", tell=lambda _: None).finished
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "config.json").write_text("{torn")
+    with pytest.raises(TrainingError, match="another kind of run"):
+        train(config, damaged)
+
+
+def test_what_would_fail_in_the_middle_of_a_run_is_refused_at_its_start(base: dict[str, Any], tmp_path: Path) -> None:
+    later = {"context": [{"max_tokens": 64, "epochs": 1.0}, {"max_tokens": 16, "epochs": 1.0}]}
+    with pytest.raises(TrainingError, match="no token to train on"):
+        train(SftConfig.model_validate({**base, **later, "held_out": 0}), tmp_path / "a", tell=lambda _: None)
+    rows = copying(64)
+    held = held_out_ids(rows, 6, 0)
+    long = [
+        t.model_copy(update={"steps": (Step(agent="think", text="on " * 99), *t.steps)}) if t.task.id in held else t
+        for t in rows
+    ]
+    write(tmp_path / "long.jsonl", long)
+    with pytest.raises(TrainingError, match="none of the 6 held-out"):
+        config = SftConfig.model_validate({**base, "data": [str(tmp_path / "long.jsonl")], "patience": 1})
+        train(config, tmp_path / "b", tell=lambda _: None)
+
+
 def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, Any], tmp_path: Path) -> None:
     config = SftConfig.model_validate({**base, "held_out": 0, "checkpoint_every": 100})
 
@@ -131,6 +161,13 @@ def test_training_stops_early_and_takes_the_best(base: dict[str, Any], tmp_path:
     looks = {row["step"]: row["held_out_loss"] for row in rows if "held_out_loss" in row}
     assert result.finished and result.steps == 4 and min(looks.values()) == looks.pop(0)
     best = load_file(tmp_path / "run" / f"checkpoint-{min(looks, key=looks.__getitem__)}" / "model.safetensors")
+    assert all(torch.equal(best[name], tensor) for name, tensor in weights(tmp_path / "run").items())
+    taken = f"update {min(looks, key=looks.__getitem__)}, held-out loss {min(looks.values()):.4f}"
+    assert result.figures["taken"] == taken and taken in (result.folder / "README.md").read_text()
+    # Killed after its early end, before the model was written: nothing is left to train.
+    shutil.rmtree(result.folder)
+    assert train(config, tmp_path / "run", tell=lambda _: None).finished
+    assert [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()] == rows
     assert all(torch.equal(best[name], tensor) for name, tensor in weights(tmp_path / "run").items())
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -95,10 +96,20 @@ class EarlyStop(TrainerCallback):
         self._patience = patience
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        losses = [row["eval_loss"] for row in state.log_history if "eval_loss" in row]
-        since_best = len(losses) - 1 - losses.index(min(losses)) if losses else 0
-        if since_best >= self._patience:
+        if _since_best(state.log_history) >= self._patience:
             control.should_training_stop = True
+
+
+def has_stopped(checkpoint: Path, patience: int) -> bool:
+    """Whether training had come to its early end when this checkpoint was made."""
+    state = orjson.loads((checkpoint / "trainer_state.json").read_bytes())
+    return _since_best(state["log_history"]) >= patience
+
+
+def _since_best(rows: Sequence[Mapping[str, float]]) -> int:
+    """Looks since the one with the lowest held-out loss."""
+    losses = [row["eval_loss"] for row in rows if "eval_loss" in row]
+    return len(losses) - 1 - losses.index(min(losses)) if losses else 0
 
 
 class StopWhenAsked(TrainerCallback):

@@ -107,8 +107,8 @@ class SftConfig(Frozen):
             raise ValueError("agent_weights cannot be negative")
         if self.row_tokens is not None and self.row_tokens < max(phase.max_tokens for phase in self.phases):
             raise ValueError("row_tokens is less than max_tokens, so the longest samples would fit no row")
-        if self.patience and not (self.held_out or self.init_eval):
-            raise ValueError("patience needs held_out tasks to look at")
+        if self.patience and not (self.held_out or (self.init_eval and self.tasks is None)):
+            raise ValueError("patience needs held_out tasks to look at, e.g. held_out=20")
         return self
 
 

@@ -48,6 +48,10 @@ class Plan(Dataset[dict[str, Any]]):
         limit = config.row_tokens or config.phases[update.phase].max_tokens
         return rows_needed([len(example) for example in self.examples(update)], limit)
 
+    def end_after(self, updates: int) -> None:
+        """Forget what was planned for later."""
+        del self.updates[updates:]
+
     def examples(self, update: Update) -> list[Example]:
         return [self.pools[update.phase][index] for index in update.samples]
 

@@ -19,7 +19,7 @@ from coa.errors import TrainingError
 from coa.models.local.model import load_weights
 from coa.models.tokenizer import TextTokenizer
 from coa.sft import data as examples_of
-from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked
+from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked, has_stopped
 from coa.sft.card import model_card
 from coa.sft.config import SftConfig
 from coa.sft.evaluation import AgentEval, tasks_of
@@ -89,7 +89,8 @@ def train(
     torch.manual_seed(config.seed)
     model, tokenizer = load_weights(config.model, dtype=dtype, device="cpu")
     tally, pools = _pools(config, loaded, tokenizer)
-    examples_of.refuse_unusable(tokenizer, pools[0], tally[0], policy.vocabulary_of(model))
+    for pool, counted in zip(pools, tally, strict=True):
+        examples_of.refuse_unusable(tokenizer, pool, counted, policy.vocabulary_of(model))
     say(_data_line(config, loaded, tally, pools))
     policy.take_rows(model, attention=config.attention)
     policy.check(model)
@@ -110,8 +111,17 @@ def train(
     plan = Plan(pools, config, processes=everyone.num_processes)
     held_out = _held_out(config, loaded, tokenizer)
     agent_eval = _agent_eval(config, loaded, tokenizer, tools or {}, out, say, everyone)
+    if not len(held_out) and (config.held_out or config.patience):
+        raise TrainingError(
+            f"none of the {len(loaded.held_out)} held-out trajectories can be looked at: they are too long, or nothing "
+            "in them is trained",
+            cure="raise max_tokens, or hold out more tasks with --set held_out=N",
+        )
     looks = (config.eval_every or max(len(plan.updates) // 10, 1)) if len(held_out) or agent_eval else 0
     last = checkpoint.latest(out)
+    if last is not None and config.patience and has_stopped(last, config.patience):
+        # It came to its early end, and was killed before its model was written.
+        plan.end_after(checkpoint.step_of(last))
     interruption = Interruption(say, "update")
     trainer = RowTrainer(
         trained,
@@ -145,6 +155,9 @@ def train(
     ):
         trainer.evaluate()
     figures = _figures(out / METRICS)
+    best = trainer.state.best_model_checkpoint if config.patience else None
+    if best is not None:
+        figures["taken"] = f"update {checkpoint.step_of(Path(best))}, held-out loss {trainer.state.best_metric:.4f}"
     card = model_card(
         config,
         name=out.name,

@@ -45,10 +45,10 @@ def claim(
         },
     }
     path = out / CONFIG
-    if path.is_file():
-        _refuse_other_run(out, orjson.loads(path.read_bytes()), record, free)
+    if path.is_file() and not _untouched(out, stage):
+        _refuse_other_run(out, _saved(path), record, free)
         return
-    if out.is_dir() and any(out.iterdir()):
+    if not path.is_file() and out.is_dir() and any(out.iterdir()):
         raise TrainingError(
             f"{out} is not empty and holds no {CONFIG} of a training run", cure="choose another folder with --out"
         )
@@ -59,8 +59,21 @@ def claim(
         part.rename(path)
 
 
+def _saved(path: Path) -> dict[str, Any]:
+    try:
+        found = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError:
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _untouched(out: Path, stage: str) -> bool:
+    """A run that was refused before its first update left its settings and nothing else; they may be corrected."""
+    return _saved(out / CONFIG).get("stage") == stage and {path.name for path in out.iterdir()} <= {CONFIG}
+
+
 def _refuse_other_run(out: Path, before: dict[str, Any], now: dict[str, Any], free: Collection[str]) -> None:
-    if before.get("stage") != now["stage"]:
+    if before.get("stage") != now["stage"] or not isinstance(before.get("config"), dict):
         raise TrainingError(f"{out} is the folder of another kind of run", cure="choose another folder with --out")
     old, new = before["config"], now["config"]
     different = sorted(key for key in {*old, *new} if old.get(key) != new.get(key) and key not in free)
@@ -71,7 +84,7 @@ def _refuse_other_run(out: Path, before: dict[str, Any], now: dict[str, Any], fr
             + (f" (also: {', '.join(different[1:])})" if different[1:] else ""),
             cure="give the settings it was started with, or another folder with --out",
         )
-    if before["data_fingerprint"] != now["data_fingerprint"]:
+    if before.get("data_fingerprint") != now["data_fingerprint"]:
         raise TrainingError(
             f"the data has changed since the run in {out} was started", cure="choose another folder with --out"
         )
