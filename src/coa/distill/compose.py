@@ -170,7 +170,10 @@ class _Composer:
             return  # asked, but not answered
         parts = share_out(moment.texts, 2, main=1) if agent.thought else [moment.text]
         thought, text = ("", moment.text) if parts is None or len(parts) == 1 else (parts[0], parts[1])
-        text, derived = with_score(text, agent.verdict, score=moment.score, label=moment.label, accepted=bool(final))
+        highest = max((other.score for other in self.moments if other.score is not None), default=0.0)
+        text, derived = with_score(
+            text, agent.verdict, score=moment.score, label=moment.label, accepted=bool(final), highest=highest
+        )
         self._add(SUGGESTED, suggested, candidate or moment)
         self._think(thought, moment)
         self._add(CHECK, text, moment, derived)

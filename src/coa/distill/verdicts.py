@@ -26,20 +26,23 @@ _SCALES: Final = (1, 4, 5, 10, 100)
 
 
 def with_score(
-    text: str, verdict: Verdict | None, *, score: float | None, label: str, accepted: bool
+    text: str, verdict: Verdict | None, *, score: float | None, label: str, accepted: bool, highest: float = 0.0
 ) -> tuple[str, dict[str, JsonValue]]:
     """The text with a readable score, and where the score came from."""
     if not isinstance(verdict, ScoreVerdict) or verdict.holds(text) is not None:
         return text, {}
-    number, source = _score(text, verdict, score, label, accepted)
+    number, source = _score(text, verdict, score, label, accepted, highest)
     return f"{text}\n{verdict.label}: {number}".strip(), {"derived": {verdict.label: source}}
 
 
-def _score(text: str, verdict: ScoreVerdict, score: float | None, label: str, accepted: bool) -> tuple[int, str]:
+def _score(
+    text: str, verdict: ScoreVerdict, score: float | None, label: str, accepted: bool, highest: float
+) -> tuple[int, str]:
     span = verdict.high - verdict.low
     if score is not None:
-        # A judge's own scale is the smallest usual one that holds its score.
-        top = next((scale for scale in _SCALES if score <= scale), score)
+        # A judge's own scale is the smallest usual one that holds all its scores of the run: 1 beside a 5 is poor.
+        most = max(score, highest)
+        top = next((scale for scale in _SCALES if most <= scale), most)
         if top == verdict.high:
             return min(max(round(score), verdict.low), verdict.high), "score"
         return verdict.low + int(span * max(score, 0) / top), "score"

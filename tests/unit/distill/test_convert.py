@@ -358,3 +358,14 @@ def test_the_root_acts_whatever_it_is_called_and_evidence_is_never_dropped_by_na
     )
     run = team(thinks("go", member("a", "summarizer", task="t")), called("a", reader))
     assert "crawl_page" in agents(convert(run, NANO))
+
+
+def test_a_judges_scale_is_told_by_all_its_scores_of_the_run() -> None:
+    """1 alone may be the best of 0 to 1; beside a 5 it is the worst."""
+    first = Verdict(judge="orm", score=5, text="A sound step.")
+    last = Verdict(judge="orm", score=1, text="It compared. So it is.")
+    checks = [
+        [step.text for step in convert(run, WEB).steps if step.agent == "double_check"]
+        for run in (team(first, thinks("Go on."), last), team(last))
+    ]
+    assert checks[0][-1].endswith("score: 1") and checks[1][-1].endswith("score: 4")
