@@ -57,3 +57,10 @@ def test_benchmarks_know_whole_questions_and_long_stretches() -> None:
     # 18 words, of which the last 9 are the benchmark's: 2 of 11 stretches of 8.
     mixed = "Tell me if you can and please be brief " + " ".join(LONG.split()[:9])
     assert found.share(mixed) == 2 / 11
+
+
+def test_a_benchmark_question_in_chinese_is_found_with_a_word_changed() -> None:
+    found = Benchmarks(8)
+    found.add(["请问在二〇〇四年获得诺贝尔文学奖的奥地利女作家出生在哪一座城市?"])
+    assert found.share("在二〇〇四年获得诺贝尔文学奖的奥地利女作家出生于哪一座城市") > 0.5
+    assert found.share("长江上第一座大桥是在哪一年由谁设计并建成通车的") == 0.0

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from coa.distill.config import DistillConfig
 from coa.distill.filters.base import Dropped, Reason
 from coa.distill.filters.questions import plain
 from coa.trajectory import Profile, Trajectory
+
+_UNSPACED: Final = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+"""Thai and Lao, kana, and Chinese characters."""
+_WORD: Final = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
 class Benchmarks:
@@ -22,14 +28,14 @@ class Benchmarks:
 
     def add(self, questions: Iterable[str]) -> None:
         for question in questions:
-            words = plain(question).split()
+            words = _words(question)
             self.questions += 1
             self._whole.add(_hash(words))
             self._grams.update(_grams(words, self.width))
 
     def share(self, question: str) -> float:
         """How much of a question is in the benchmarks; a question shorter than the n-grams is in them or not."""
-        words = plain(question).split()
+        words = _words(question)
         if _hash(words) in self._whole:
             return 1.0
         grams = list(_grams(words, self.width))
@@ -43,6 +49,11 @@ def contamination(
     if share >= config.contamination.share:
         return Dropped(Reason.BENCHMARK_QUESTION, f"{share:.0%} of the question is in a benchmark")
     return None
+
+
+def _words(question: str) -> list[str]:
+    """Scripts without blanks between words are taken character by character; else a sentence would be one word."""
+    return _WORD.findall(plain(question))
 
 
 def _grams(words: Sequence[str], width: int) -> Iterator[bytes]:
