@@ -79,10 +79,12 @@ def _task_rows(data: Path, profile: str | None) -> Iterator[dict[str, Any]]:
     if detect(data) is Content.TASKS:
         yield from map(from_task, read_tasks(data))
         return
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     for trajectory in read_trajectories(data, load_profile(profile) if profile else None):
-        if trajectory.task.id not in seen:
-            seen.add(trajectory.task.id)
+        # Ids such as "1" occur in every set; data distilled from two of them holds two tasks of that id.
+        key = (trajectory.task.id, trajectory.task.question)
+        if key not in seen:
+            seen.add(key)
             yield from_task(trajectory.task)
 
 

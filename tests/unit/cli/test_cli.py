@@ -264,3 +264,11 @@ def test_cost_names_what_it_could_not_count(tmp_path: Path, runs: Path) -> None:
     assert done.exit_code == 0 and json.loads(done.stdout)[0]["runs"] == 2 and "odd.jsonl" in done.stderr
     none = run(app, ["cost", str(tmp_path / "odd.jsonl")])
     assert isinstance(none.exception, CoaError) and "no run to count" in str(none.exception)
+
+
+def test_tasks_of_two_sets_that_share_an_id_are_both_exported(tmp_path: Path) -> None:
+    one = web_run()
+    other = one.model_copy(update={"task": one.task.model_copy(update={"question": "Another one?"})})
+    write(tmp_path / "runs.jsonl", [one, other, one.model_copy(update={"sample": 1})])
+    done = run(app, ["export", str(tmp_path / "runs.jsonl"), "--to", "tasks"])
+    assert [json.loads(line)["question"] for line in done.stdout.splitlines()] == [one.task.question, "Another one?"]
