@@ -127,6 +127,8 @@ def test_one_of_three_is_chosen_by_a_judge_once(server: ExamServer, url: str) ->
     metrics = report["results"]["metrics"]
     # The judge takes the second attempt, which at task 4 is the wrong one; the majority takes a right one.
     assert metrics["best of 3 by judge"]["value"] == 4 / 5 and metrics["majority@3"]["value"] == 1.0
+    # 15 attempts of 10 tokens for 4 tasks at which the chosen one is right.
+    assert report["spent"]["per_chosen_success"]["total_tokens"] == 15 * 10 / 4
     assert report["benchmark"]["metric"] == "best of 3 by judge" and report["provenance"]["judge"]["model"] == "tiny"
     asked = len(server.asked)
     assert evaluated(url, *more, code=0) == report and len(server.asked) == asked
@@ -239,6 +241,11 @@ def test_a_benchmark_is_kept_out_of_training_data_by_its_name(url: str, monkeypa
 )
 def test_misuse_is_told_with_code_2(given: list[str]) -> None:
     assert CliRunner().invoke(app, ["eval", *given]).exit_code == 2
+
+
+def test_more_attempts_are_asked_for_where_a_metric_needs_them(url: str) -> None:
+    with pytest.raises(CoaError, match=r"pass@8 needs 8 attempts(.|\n)*add -n 8"):
+        evaluated(url, "-n", 4, "--k", 8)
 
 
 def test_a_judge_that_is_needed_is_asked_for(url: str) -> None:

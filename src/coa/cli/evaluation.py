@@ -16,7 +16,7 @@ from coa.cli.models import open_model
 from coa.cli.progress import shown
 from coa.cli.setting import Asked, limits_of, prompting
 from coa.cli.world import profile_of, world_hash
-from coa.errors import ScoringError
+from coa.errors import EvaluationError, ScoringError
 from coa.evaluate.attempts import Attempt, attempt_of
 from coa.evaluate.data import Loaded
 from coa.evaluate.folder import Folder, settle
@@ -88,6 +88,8 @@ async def _evaluate(loaded: Loaded, folder: Folder, asked: Asked, wishes: Wishes
         seed=seed,
     )
     samples = wishes.samples or protocol.samples
+    if beyond := [k for k in wishes.ks if k > samples]:
+        raise EvaluationError(f"pass@{beyond[0]} needs {beyond[0]} attempts at each task", cure=f"add -n {beyond[0]}")
     asked = asked if asked.world else replace(asked, world=loaded.benchmark.world)
     profile = load_profile(profile_of(asked.world, wishes.profile, loaded.benchmark.profile))
     limits = limits_of(profile, wishes.budget)

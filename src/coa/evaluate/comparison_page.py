@@ -18,7 +18,9 @@ def comparison_page(found: Figures) -> str:
     parts = [paragraph(_about(found)), *(paragraph(f"{run['name']}: {note}") for run in runs for note in run["notes"])]
     parts += [
         paragraph("", heading="Success"),
-        bars([_bar(run["name"], success(run), percent(success(run))) for run in runs], title="success", most=1.0),
+        bars(
+            [_bar(run["name"], success(run), f"{success(run)['value']:.1%}") for run in runs], title="success", most=1.0
+        ),
         table(*_rows(runs)),
     ]
     for key, heading in (("tokens_per_success", "Tokens"), ("tool_calls_per_success", "Tool calls")):

@@ -15,6 +15,7 @@ from coa.evaluate.attempts import GROUPS, Attempt, by_task
 from coa.evaluate.folder import Folder, write_whole
 from coa.evaluate.summary import Figures, figures, times
 from coa.report import Bar, bars, page, paragraph, table
+from coa.runtime import Select
 from coa.scoring import agreement
 
 _LONGEST: Final = 200
@@ -23,9 +24,11 @@ _LONGEST: Final = 200
 def make_report(attempts: Sequence[Attempt], config: Mapping[str, Any], *, retried: int = 0) -> Figures:
     """`config` is the folder's config.json: what was asked is what the numbers are about."""
     tasks, samples = by_task(attempts), int(config["samples"])
-    planned, scorer = int(config["benchmark"]["tasks"]), deciding(config)
+    # A folder may hold more tasks than the latest limit asks for.
+    planned, scorer = max(int(config["benchmark"]["tasks"]), len(tasks)), deciding(config)
+    select = Select(config["select"]) if config.get("select") else None
     groups = config["benchmark"].get("groups") or GROUPS
-    found = figures(tasks, samples=samples, planned=planned, ks=config.get("ks") or (), groups=groups)
+    found = figures(tasks, samples=samples, planned=planned, ks=config.get("ks") or (), groups=groups, select=select)
     return {
         "benchmark": config["benchmark"],
         "scorer": scorer,
@@ -63,12 +66,16 @@ def write_report(folder: Folder, report: Figures) -> None:
 
 
 def code_version() -> dict[str, str | None]:
-    """The version, and the commit where the code is a checkout."""
-    done = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
-    inside = done.returncode == 0
-    return {"coa": __version__, "commit": done.stdout.strip() if inside else None}
+    """The version, and the commit where the code is a checkout of its own, not installed inside somebody else's."""
+    return {"coa": __version__, "commit": _git("rev-parse", "HEAD") if _git("ls-files", Path(__file__).name) else None}
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""  # there is no git here
 
 
 def headline(report: Figures) -> str:
@@ -100,6 +107,8 @@ def lines(report: Figures) -> list[tuple[str, str]]:
         if per == "per_task" and report["results"]["attempts_per_task"] == 1:
             continue
         rows.append((f"spent per {label}", told(spent[per], report["timing"][f"seconds_{per}"])))
+    if "per_chosen_success" in spent:
+        rows.append(("spent per success chosen", told(spent["per_chosen_success"], None)))
     if spent["unmetered_calls"]:
         rows.append(("unmetered model calls", f"{spent['unmetered_calls']:,}: the tokens are a lower bound"))
     rows += [(f"agreement with {name}", _agreed(value)) for name, value in report["agreement"].items()]
@@ -126,7 +135,7 @@ def _agreed(value: Mapping[str, Any]) -> str:
 def _html(report: Figures) -> str:
     found = report["results"]
     metrics = [
-        Bar(name, value["value"], percent(value), value["low"], value["high"])
+        Bar(name, value["value"], f"{value['value']:.1%}", value["low"], value["high"])
         for name, value in found["metrics"].items()
     ]
     benchmark = report["benchmark"]

@@ -18,12 +18,20 @@ Figures = dict[str, Any]
 SPENT: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "total_tokens", "model_calls", "tool_calls")
 
 
-def figures(tasks: Tasks, *, samples: int, planned: int, ks: Sequence[int] = (), groups: Sequence[str] = ()) -> Figures:
+def figures(
+    tasks: Tasks,
+    *,
+    samples: int,
+    planned: int,
+    ks: Sequence[int] = (),
+    groups: Sequence[str] = (),
+    select: Select | None = None,
+) -> Figures:
     """Everything but times. `planned`: tasks that were to be solved, whether or not they have an attempt."""
     attempts = [attempt for listed in tasks.values() for attempt in listed]
     return {
         "results": results(tasks, samples=samples, planned=planned, ks=ks),
-        "spent": spent(tasks),
+        "spent": spent(tasks, select),
         "agents": agents(attempts),
         "stops": dict(sorted(Counter(attempt.stop.value for attempt in attempts).items())),
         "repairs": {
@@ -108,15 +116,23 @@ def chosen(attempts: Sequence[Attempt], how: Select) -> Attempt | None:
     return highest(answered, [attempt.own_score for attempt in answered])
 
 
-def spent(tasks: Tasks) -> Figures:
-    """Sums; for each task; and for each success, which is what all attempts spent by the number of right ones."""
+def spent(tasks: Tasks, select: Select | None = None) -> Figures:
+    """Sums; for each task; and for each success, which is what all attempts spent by the number of right ones.
+
+    Where one attempt is chosen, also by the number of tasks at which that one is right.
+    """
     attempts = [attempt for listed in tasks.values() for attempt in listed]
     usage = Usage.sum(attempt.usage for attempt in attempts)
     total: dict[str, float | None] = {name: getattr(usage, name) for name in SPENT}
     if attempts and all(attempt.sequence_tokens is not None for attempt in attempts):
         total["sequence_tokens"] = sum(attempt.sequence_tokens or 0 for attempt in attempts)
     total["cost"] = usage.cost
+    picked = [chosen(listed, select) for listed in tasks.values()] if select is not None else []
+    won = (
+        {"per_chosen_success": _each(total, sum(pick is not None and pick.right for pick in picked))} if picked else {}
+    )
     return {
+        **won,
         "total": total,
         "per_attempt": _each(total, len(attempts)),
         "per_task": _each(total, len(tasks)),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from coa.distill.convert import convert
-from coa.distill.cost import Spending, spending, trajectory_usage
-from coa.distill.team_run import TeamRun
+from coa.distill.cost import Spending, count_team_tokens, spending, trajectory_usage, written_by_team
+from coa.distill.team_run import ChatMessage, ModelCall, TeamRun
 from coa.scoring import scorer_for
 from coa.trajectory import Author, Trajectory, Usage, ledger_of, load_profile
 from coa.trajectory.types import FrozenDict
 from support.builders import make_trajectory
 from support.tokenizers import tokenizer
-from support.told_teams import team, thinks, tower
+from support.told_teams import asks, result, team, thinks, tower
 
 WEB, COUNTS = load_profile("web"), tokenizer("byte_bpe")
 
@@ -68,3 +68,37 @@ def test_calls_nobody_metered_are_counted_as_such() -> None:
     silent = thinks("x").model_copy(update={"usage": None})
     (row,) = spent(team(silent))
     assert (row.model_calls, row.unmetered_calls, row.total_tokens) == (1, 1, 0)
+
+
+class Words:
+    """Counts words, so that a person can."""
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [[0] * len(text.split()) for text in texts]
+
+
+def test_a_team_is_counted_call_by_call_and_once() -> None:
+    run = team(
+        thinks("I look it up", asks("s", "search", q="x")),
+        result("s", "it is tall"),
+        thinks("Done now"),
+        answer="330 m",
+    )
+    root = run.root.model_copy(update={"system": "You lead", "request": "How tall is it"})
+    counted = count_team_tokens(run.model_copy(update={"root": root}), Words())  # type: ignore[arg-type]
+    # Written: 4 words and `search {"q": "x"}`, 3 more; then 2. Read: 2 + 4, then those, the 7 written and the 3 found.
+    assert counted.written == {"manager": 9} and counted.usage.completion_tokens == 9
+    assert counted.usage.prompt_tokens == 6 + (6 + 7 + 3)
+    assert counted.length == 6 + 7 + 3 + 2 and counted.usage.tool_calls == 1
+    assert written_by_team(run) == {"manager": 100}
+
+
+def test_a_team_whose_calls_tell_what_they_read_is_counted_from_that() -> None:
+    def told(text: str, *messages: str) -> ModelCall:
+        read = tuple(ChatMessage(role="user", text=message) for message in messages)
+        return ModelCall(text=text, messages=read)
+
+    run = team(told("a b", "one two three"), told("c", "a b", "four"), answer=None)
+    counted = count_team_tokens(run, Words())  # type: ignore[arg-type]
+    # The second call reads 3 + 2 + 1 words; its own reply is in no later message.
+    assert (counted.usage.prompt_tokens, counted.usage.completion_tokens, counted.length) == (3 + 6, 3, 6 + 1)
