@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from coa.errors import SchemaVersionError, StoreError
 from coa.trajectory import Failure, FailureSite, JsonlWriter, ParquetWriter, Stop, Trajectory, read, write, writer
-from coa.trajectory.store import set_aside
+from coa.trajectory.store import rewrite, set_aside
 from support.builders import make_trajectory, web_run
 from support.strategies import trajectories
 
@@ -248,3 +248,34 @@ def test_records_are_set_aside_and_an_open_writer_follows_the_file(tmp_path: Pat
     assert path.with_name("t.jsonl.aside").read_text().count("\n") == 1
     assert set_aside(path, [Stop.FAILED]) == 0 and set_aside(tmp_path / "none.jsonl", [Stop.FAILED]) == 0
     assert sorted(file.name for file in tmp_path.iterdir()) == ["t.jsonl", "t.jsonl.aside"]
+
+
+def test_records_are_changed_in_place_all_or_none(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    write(file, [web_run(sample=number) for number in range(3)])
+    with file.open("ab") as out:
+        out.write(b'{"torn')
+    rewrite(file, lambda run: run.scored("exact", float(run.sample)))
+    assert [run.scores["exact"].value for run in read(file)] == [0.0, 1.0, 2.0]
+    before = file.read_bytes()
+
+    def fails(run: Trajectory) -> Trajectory:
+        if run.sample == 2:
+            raise KeyError("no verdict")
+        return run.scored("exact", 9.0)
+
+    with pytest.raises(KeyError):
+        rewrite(file, fails)
+    assert file.read_bytes() == before and sorted(path.name for path in tmp_path.iterdir()) == [
+        "runs.jsonl",
+        "runs.jsonl.torn",
+    ]
+
+
+def test_whoever_appends_meets_the_changed_file(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    with JsonlWriter(file) as out:
+        out.write(web_run(sample=0))
+        rewrite(file, lambda run: run.scored("exact", 1.0))
+        out.write(web_run(sample=1))
+    assert [(run.sample, bool(run.scores)) for run in read(file)] == [(0, True), (1, False)]
