@@ -17,7 +17,7 @@ from coa.cli.progress import shown
 from coa.cli.setting import Asked, limits_of, prompting
 from coa.cli.world import profile_of, world_hash
 from coa.errors import EvaluationError, ScoringError
-from coa.evaluate.attempts import Attempt, attempt_of
+from coa.evaluate.attempts import Attempt, attempt_of, grammars
 from coa.evaluate.data import Loaded
 from coa.evaluate.folder import Folder, settle
 from coa.evaluate.report import code_version, make_report, write_report
@@ -29,7 +29,7 @@ from coa.models.connect import Mode
 from coa.runtime import Select, Setting
 from coa.scoring import PROMPT_HASH, Scorer, VerdictCache, scorer_for
 from coa.tools.base import veiled
-from coa.trajectory import Limits, load_profile, read
+from coa.trajectory import Limits, Profile, load_profile, read
 
 Show = Callable[[dict[str, Any], Folder, bool], None]
 """Told of each report when it is made: the report, its folder, and whether it covers everything."""
@@ -123,7 +123,7 @@ async def _evaluate(loaded: Loaded, folder: Folder, asked: Asked, wishes: Wishes
 
         ended = await came_to_its_end(work())
     if not ended:
-        attempts = _so_far(folder, plan)
+        attempts = _so_far(folder, plan, setting.profile)
     report = make_report(attempts, config, retried=folder.retried())
     write_report(folder, report)
     return report, ended
@@ -211,13 +211,14 @@ def _config(
     }
 
 
-def _so_far(folder: Folder, plan: Plan) -> list[Attempt]:
+def _so_far(folder: Folder, plan: Plan, profile: Profile) -> list[Attempt]:
     """After Ctrl-C: what is finished and scored."""
     settle(folder)
+    grammar = grammars(profile)
     wanted = {task.id for task in plan.loaded.tasks}
     runs = read(folder.trajectories) if folder.trajectories.is_file() else ()
     return [
-        attempt_of(run, plan.scorer)
+        attempt_of(run, plan.scorer, grammar(run))
         for run in runs
         if run.task.id in wanted and run.sample < plan.samples and plan.scorer in run.scores
     ]

@@ -14,8 +14,6 @@ from coa.cli import options
 if TYPE_CHECKING:
     from coa.evaluate.folder import Folder
     from coa.models.base import Model
-    from coa.scoring import Scorer
-    from coa.trajectory import Trajectory
 
 
 def score(
@@ -62,6 +60,7 @@ async def _score_all(
 ) -> list[dict[str, Any]]:
     from coa.cli.models import open_model
     from coa.evaluate.folder import Folder, folders_in
+    from coa.evaluate.rescore import rescore, sum_up
     from coa.models.connect import Mode
     from coa.scoring import VerdictCache, scorer_for
 
@@ -78,7 +77,8 @@ async def _score_all(
             with closing(VerdictCache(folder.path / "verdicts.sqlite" if judging else None)) as verdicts:
                 chosen = scorer_for(name, judge=judging, verdicts=verdicts)
                 try:
-                    told.append(await _score(path, folder, chosen, judging, replace, unscored, at_once))
+                    now, kept = await rescore(folder, chosen, replace=replace, unscored=unscored, at_once=at_once)
+                    told.append({"run": str(path), "scored_now": now, "kept": kept, **sum_up(folder, name, judging)})
                 finally:
                     await chosen.close()
         return told
@@ -94,60 +94,3 @@ def _check(folder: Folder, path: Path) -> None:
             f"{folder.trajectories}: scores are kept in .jsonl",
             cure=f"coa export {path} --to trajectories --out {folder.trajectories.with_suffix('.jsonl')}",
         )
-
-
-async def _score(
-    path: Path, folder: Folder, scorer: Scorer, judging: Model | None, replace: bool, unscored: bool, at_once: int
-) -> dict[str, Any]:
-    from coa.evaluate.attempts import attempt_of, by_task
-    from coa.evaluate.folder import settle
-    from coa.evaluate.report import agreements
-    from coa.evaluate.rescore import rescore
-    from coa.trajectory import read
-
-    now, kept = await rescore(folder, scorer, replace=replace, unscored=unscored, at_once=at_once)
-    settle(folder)
-    attempts = [attempt_of(run, scorer.name, _profile(run)) for run in read(folder.trajectories)]
-    report = None
-    if folder.is_evaluation:
-        report = _report(folder, attempts, scorer, judging)
-    found = agreements(by_task(attempts), scorer.name)
-    return {
-        "run": str(path),
-        "scorer": scorer.name,
-        "runs": len(attempts),
-        "right": sum(attempt.right for attempt in attempts),
-        "failed": sum(attempt.failed for attempt in attempts),
-        "unscored": sum(attempt.unscored for attempt in attempts),
-        "scored_now": now,
-        "kept": kept,
-        "agreement": {name: counts["rate"] for name, counts in found.items()},
-        "report": report,
-    }
-
-
-def _report(folder: Folder, attempts: list[Any], scorer: Scorer, judging: Model | None) -> str:
-    """The evaluation's report made anew, by this scorer; its config says so."""
-    import orjson
-
-    from coa.evaluate.folder import write_whole
-    from coa.evaluate.report import make_report, write_report
-    from coa.scoring import PROMPT_HASH
-
-    config = folder.read_config() | {"scored_again_by": scorer.name}
-    if judging is not None:
-        config["judge"] = {"model": judging.name, "prompt_hash": PROMPT_HASH}
-    write_whole(folder.config, orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    inside = [attempt for attempt in attempts if attempt.sample < int(config["samples"])]
-    write_report(folder, make_report(inside, config, retried=folder.retried()))
-    return str(folder.page)
-
-
-def _profile(run: Trajectory) -> Any:
-    from coa.errors import ProfileError
-    from coa.trajectory import load_profile
-
-    try:
-        return load_profile(run.profile)
-    except ProfileError:
-        return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from coa.errors import CoaError
 from coa.runtime.best_of import own_score
-from coa.trajectory import Author, Profile, Stop, Trajectory, Usage
+from coa.trajectory import Author, Profile, Stop, Trajectory, Usage, load_profile
 
 GROUPS: Final = (
     "level", "Level", "difficulty", "difficulty_level", "topic", "category", "family", "hops", "type", "subject",
@@ -96,6 +97,22 @@ def attempt_of(trajectory: Trajectory, scorer: str | None, profile: Profile | No
         meta=short_meta(trajectory.task.meta),
         program=trajectory.task.tests is not None,
     )
+
+
+def grammars(profile: Profile | None = None) -> Callable[[Trajectory], Profile | None]:
+    """The profile that a run was made with: the one given, or the one that it names, where that can be found."""
+    known: dict[str, Profile | None] = {} if profile is None else {profile.name: profile}
+
+    def find(trajectory: Trajectory) -> Profile | None:
+        name = trajectory.profile
+        if name not in known:
+            try:
+                known[name] = load_profile(name)
+            except CoaError:  # a file that is gone, or a run that broke because there is no such profile
+                known[name] = profile
+        return known[name]
+
+    return find
 
 
 def written_by(trajectory: Trajectory) -> tuple[dict[str, int], bool]:

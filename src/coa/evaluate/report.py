@@ -43,7 +43,8 @@ def make_report(attempts: Sequence[Attempt], config: Mapping[str, Any], *, retri
 
 def deciding(config: Mapping[str, Any]) -> str:
     """The scorer that the numbers are by: the evaluation's own, or the one that scored it again."""
-    return str(config.get("scored_again_by") or config["scorer"])
+    again = config.get("scored_again")
+    return str(again["by"] if again else config["scorer"])
 
 
 def agreements(tasks: Mapping[str, Sequence[Attempt]], scorer: str) -> Figures:

@@ -1,17 +1,24 @@
-"""Scores for runs that are there already."""
+"""Scores for runs that are there already, and the report that follows from them."""
 
 from __future__ import annotations
 
-from coa.evaluate.folder import Folder, Journal, settle
+from typing import Any
+
+import orjson
+
+from coa.evaluate.attempts import Attempt, attempt_of, by_task, grammars
+from coa.evaluate.folder import Folder, Journal, settle, write_whole
+from coa.evaluate.report import agreements, make_report, write_report
 from coa.evaluate.run import scoring
-from coa.scoring import Scorer, score_trajectory
+from coa.models.base import Model
+from coa.scoring import PROMPT_HASH, Scorer, score_trajectory
 from coa.trajectory import Trajectory, read
 
 
 async def rescore(
     folder: Folder, scorer: Scorer, *, replace: bool = False, unscored: bool = False, at_once: int = 32
 ) -> tuple[int, int]:
-    """How many were scored now, and how many scores of that name were kept. `settle` then puts them in place."""
+    """How many were scored now, and how many scores of that name were kept."""
     settle(folder)
     journal = Journal(folder)
     now = kept = 0
@@ -31,4 +38,31 @@ async def rescore(
                     kept += 1
     finally:
         journal.close()
+    settle(folder)
     return now, kept
+
+
+def sum_up(folder: Folder, scorer: str, judging: Model | None) -> dict[str, Any]:
+    """What the scores of that name say; an evaluation's report is made anew by them."""
+    grammar = grammars()
+    attempts = [attempt_of(run, scorer, grammar(run)) for run in read(folder.trajectories)]
+    report = _report(folder, attempts, scorer, judging) if folder.is_evaluation else None
+    return {
+        "scorer": scorer,
+        "runs": len(attempts),
+        "right": sum(attempt.right for attempt in attempts),
+        "failed": sum(attempt.failed for attempt in attempts),
+        "unscored": sum(attempt.unscored for attempt in attempts),
+        "agreement": {name: counts["rate"] for name, counts in agreements(by_task(attempts), scorer).items()},
+        "report": report,
+    }
+
+
+def _report(folder: Folder, attempts: list[Attempt], scorer: str, judging: Model | None) -> str:
+    judge = None if judging is None else {"model": judging.name, "prompt_hash": PROMPT_HASH}
+    # Beside what was asked for when it ran: the evaluation itself may still go on with its own scorer.
+    config = folder.read_config() | {"scored_again": {"by": scorer, "judge": judge}}
+    write_whole(folder.config, orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    inside = [attempt for attempt in attempts if attempt.sample < int(config["samples"])]
+    write_report(folder, make_report(inside, config, retried=folder.retried()))
+    return str(folder.page)

@@ -7,12 +7,12 @@ report. Nothing is tried again unless asked for: a failed run stays failed and i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from coa.errors import CoaError, ModelError
-from coa.evaluate.attempts import Attempt, attempt_of, by_task
+from coa.errors import ModelError
+from coa.evaluate.attempts import Attempt, attempt_of, by_task, grammars
 from coa.evaluate.data import Loaded
 from coa.evaluate.folder import Folder, Journal, settle
 from coa.evaluate.summary import chosen
@@ -21,7 +21,7 @@ from coa.runtime import Progress, Select, Setting
 from coa.runtime.best_of import judged
 from coa.runtime.many import Outcome
 from coa.scoring import Scorer, score_trajectory
-from coa.trajectory import Profile, Stop, Trajectory, load_profile, read
+from coa.trajectory import Stop, Trajectory, read
 from coa.trajectory.store import set_aside
 
 
@@ -108,7 +108,7 @@ async def evaluate(plan: Plan, setting: Setting, folder: Folder, standing: Stand
     standing.total = len(wanted)
     journal = Journal(folder)
     attempts: list[Attempt] = []
-    grammar = _grammars(setting.profile)
+    grammar = grammars(setting.profile)
 
     async def score(trajectory: Trajectory) -> None:
         done = await _scored(trajectory, plan.scorers)
@@ -194,19 +194,3 @@ async def _choice(candidates: Sequence[Attempt], how: Select, question: str, jud
         return await judged(answered, question, judge)
     except ModelError:
         return chosen(candidates, Select.MAJORITY) or answered[0]
-
-
-def _grammars(profile: Profile) -> Callable[[Trajectory], Profile]:
-    """The profile that a run was made with: the evaluation's, or the one its task names."""
-    known: dict[str, Profile] = {profile.name: profile}
-
-    def find(trajectory: Trajectory) -> Profile:
-        name = trajectory.profile
-        if name not in known:
-            try:
-                known[name] = load_profile(name)
-            except CoaError:  # it broke before it had one, which its failure tells
-                known[name] = profile
-        return known[name]
-
-    return find
