@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 
 from coa.distill.filters import SCORE
-from coa.distill.team_run import CodeCall, ModelCall, TeamRun, ToolCall, ToolResult
+from coa.distill.team_run import CodeCall, ModelCall, Purpose, TeamRun, ToolCall, ToolResult
 from coa.scoring import Scorer, verdict_of
 from coa.trajectory import Profile, Tokenizer, Trajectory, Usage, load_profile
 from coa.trajectory.counting import Counted, count_tokens
@@ -124,8 +124,16 @@ def count_team_tokens(run: TeamRun, tokenizer: Tokenizer) -> Counted:
                 continue
             if isinstance(event, ModelCall):
                 context = system if event.rewritten else context
-                context += size(*(message.text for message in event.messages))
-                read += context
+                if event.purpose in (Purpose.PLAN, Purpose.TOOL):
+                    # It has a prompt of its own, which the agent's other calls do not read; what it reads besides is
+                    # the agent's story, told here for the first time if nobody read it before.
+                    read += size(*(message.text for message in event.messages)) if told else context - system
+                    if event.purpose is Purpose.PLAN:
+                        story = (message for message in event.messages if message.role not in ("system", "user"))
+                        context += size(*(message.text for message in story))
+                else:
+                    context += size(*(message.text for message in event.messages))
+                    read += context
                 pending = size(event.thought, event.text, *(_spelled(call) for call in event.calls))
                 written[agent.agent] = written.get(agent.agent, 0) + pending
                 context += 0 if told else pending

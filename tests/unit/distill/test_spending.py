@@ -6,7 +6,7 @@ import asyncio
 
 from coa.distill.convert import convert
 from coa.distill.cost import Spending, count_team_tokens, spending, trajectory_usage, written_by_team
-from coa.distill.team_run import ChatMessage, ModelCall, TeamRun
+from coa.distill.team_run import ChatMessage, ModelCall, Purpose, TeamRun
 from coa.scoring import scorer_for
 from coa.trajectory import Author, Trajectory, Usage, ledger_of, load_profile
 from coa.trajectory.types import FrozenDict
@@ -102,3 +102,17 @@ def test_a_team_whose_calls_tell_what_they_read_is_counted_from_that() -> None:
     counted = count_team_tokens(run, Words())  # type: ignore[arg-type]
     # The second call reads 3 + 2 + 1 words; its own reply is in no later message.
     assert (counted.usage.prompt_tokens, counted.usage.completion_tokens, counted.length) == (3 + 6, 3, 6 + 1)
+
+
+def test_planning_has_a_prompt_of_its_own() -> None:
+    def read(role: str, text: str) -> ChatMessage:
+        return ChatMessage(role=role, text=text)
+
+    plan = ModelCall(purpose=Purpose.PLAN, text="p", messages=(read("user", "plan this please"),))
+    act = ModelCall(text="go", messages=(read("user", "task"), read("assistant", "p")))
+    again = ModelCall(purpose=Purpose.PLAN, text="q", messages=(read("user", "plan on"), read("tool-response", "x y")))
+    run = team(plan, act, again, ModelCall(text="end", messages=(read("assistant", "q"),)), answer=None)
+    root = run.root.model_copy(update={"system": "one two three four"})
+    counted = count_team_tokens(run.model_copy(update={"root": root}), Words())  # type: ignore[arg-type]
+    # Plan 3; act 4 + 2; plan again 2 + 2; the end reads 4 + 2, the two words that only the plan told, and 1 more.
+    assert counted.usage.prompt_tokens == 3 + 6 + 4 + 9 and counted.length == 9 + 1
