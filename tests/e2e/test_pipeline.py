@@ -264,3 +264,44 @@ def test_tasks_are_sampled_for_rl(tmp_path: Path) -> None:
     coa("inspect", "kept.sampling/without-tools", "--limit", 1, cwd=tmp_path)
     coa(*command, "--out", "again.jsonl", cwd=tmp_path)
     assert (tmp_path / "again.jsonl").read_text() == (tmp_path / "kept.jsonl").read_text(), "one seed, one selection"
+
+
+def test_a_fine_tuned_model_is_improved_by_rl_and_asked(tmp_path: Path) -> None:
+    """AFM rows -> coa sft -> coa rl -> coa run, each from the folder that the one before it left."""
+    model, tokenizer = tiny_model()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save(tmp_path / "model")
+    (tmp_path / "afm.json").write_text(json.dumps(ROWS))
+    (tmp_path / "mytools.py").write_text(TOOLS)
+    # How long an attempt is differs also between attempts of a model that knows next to nothing.
+    (tmp_path / "myreward.py").write_text("def short(trajectory, score):\n    return -float(len(trajectory.steps))\n")
+    tasks = [{"id": str(n), "question": row["input"], "answer": "Sill"} for n, row in enumerate(ROWS[:6])]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, tasks[:4])))
+    (tmp_path / "held_out.jsonl").write_text("\n".join(map(json.dumps, tasks[4:])))
+    sft = [ROOT / "configs/sft/tiny.toml", "--model", tmp_path / "model", "--data", tmp_path / "afm.json"]
+    coa("sft", *sft, "--profile", "nano", "--out", tmp_path / "sft", cwd=tmp_path)
+    tool = ("--tool", "web_search=mytools:Lookup")
+    run = tmp_path / "rl"
+    train = [
+        "rl",
+        ROOT / "configs/rl/tiny.toml",
+        "--model",
+        tmp_path / "sft",
+        "--tasks",
+        tmp_path / "tasks.jsonl",
+        *tool,
+    ]
+    train += ["--eval-tasks", tmp_path / "held_out.jsonl", "--set", "reward.function=myreward:short", "--out", run]
+    result = json.loads(coa(*train, "--json", cwd=tmp_path))
+    assert result["finished"] and result["steps"] == 3 and result["folder"] == str(run / "model")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if "groups_drawn" in row] == [1, 2, 3]
+    assert [row["step"] for row in rows if "held_out_answered" in row] == [0, 3]
+    assert any(row.get("trained_tokens", 0) > 0 for row in rows)
+    assert all(row["logprob_gap"] < 1e-4 for row in rows if "logprob_gap" in row)
+    assert list((run / "tensorboard").iterdir()) and json.loads((run / "config.json").read_text())["stage"] == "rl"
+    assert "tiny.toml" in (run / "model" / "README.md").read_text()
+    assert "reward" in coa("inspect", run / "groups" / "step-0001.jsonl", "--limit", 1, "--no-pager")
+    shown = coa("run", "Which river?", "--model", run, "--profile", "nano", *tool, "--seed", 1, cwd=tmp_path)
+    assert "answer: " in shown
+    assert json.loads(coa(*train, "--json", cwd=tmp_path))["finished"]

@@ -75,12 +75,19 @@ def line(step: int, steps: int, found: Mapping[str, Any], left_s: float) -> str:
     def shown(name: str, form: str) -> str:
         return format(found[name], form) if found.get(name) is not None else "-"
 
-    return (
-        f"step {step}/{steps}  reward {shown('reward', '.3f')}  success {shown('success', '.1%')}  "
-        f"length {shown('model_tokens', '.0f')}  entropy {shown('entropy', '.3f')}  "
-        f"clipped {shown('clip_share', '.2%')}  tool calls {shown('tool_calls', '.1f')}  groups {found['groups_used']:.0f} of {found['groups_drawn']:.0f}  "
-        f"{shown('tokens_per_s', '.0f')} tokens/s  {clock(left_s)} left"
-    )
+    parts = [
+        f"step {step}/{steps}",
+        f"reward {shown('reward', '.3f')}",
+        f"success {shown('success', '.1%')}",
+        f"length {shown('model_tokens', '.0f')}",
+        f"entropy {shown('entropy', '.3f')}",
+        f"clipped {shown('clip_share', '.2%')}",
+        f"tool calls {shown('tool_calls', '.1f')}",
+        f"groups {found['groups_used']:.0f} of {found['groups_drawn']:.0f}",
+        f"{shown('tokens_per_s', '.0f')} tokens/s",
+        f"{clock(left_s)} left",
+    ]
+    return "  ".join(parts)
 
 
 class Log:
