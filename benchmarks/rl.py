@@ -2,8 +2,8 @@
 
 Each side runs in a process of its own, so that its peak memory is its own. All weights are trained, in fp32, with one
 update a step. TRL writes one completion of exactly `TOKENS` tokens; ours goes through the runtime, which also leads
-each attempt to an answer, so it writes somewhat more. Times are therefore also given for a thousand trained tokens.
-Rewards are made up on both sides: half of each group is right.
+each attempt to an answer, so it writes somewhat more. Times are therefore given for a thousand trained tokens, too, and
+as CPU seconds, which other load on the machine falsifies less. Rewards are made up: half of each group is right.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-PROMPTS: Final = 3
+PROMPTS: Final = 2
 GROUP: Final = 4
-TOKENS: Final = 64
+TOKENS: Final = 48
 STEPS: Final = 3
 ROOM: Final = 16
 """What the runtime may add to lead an attempt to its answer."""
@@ -32,19 +33,22 @@ def main() -> None:
         return
     print(f"RL of SmolLM2-135M, full, fp32: {PROMPTS} prompts x {GROUP} attempts of {TOKENS} tokens")
     found = {side: _measured(side) for side in ("trl", "ours")}
-    for side, (seconds, tokens, peak) in found.items():
+    for side, (wall, cpu, tokens, peak) in found.items():
         name = "TRL GRPOTrainer" if side == "trl" else "coa rl"
-        each = 1000 * seconds / tokens
         print(
-            f"  {name:<15}  {seconds:6.1f} s a step of {tokens:.0f} trained tokens  {each:6.1f} s/1000  {peak:5.2f} GB"
+            f"  {name:<15}  a step of {tokens:.0f} trained tokens {wall:6.1f} s, {cpu:6.1f} CPU s; a thousand tokens "
+            f"{1000 * wall / tokens:6.1f} s, {1000 * cpu / tokens:6.1f} CPU s; {peak:5.2f} GB"
         )
-    (theirs, their_tokens, their_peak), (ours, our_tokens, our_peak) = found["trl"], found["ours"]
-    speed = (theirs / their_tokens) / (ours / our_tokens)
-    print(f"  a step {theirs / ours:.2f} x as fast, a token {speed:.2f} x, peak memory {our_peak / their_peak:.2f} x")
+    theirs, ours = found["trl"], found["ours"]
+    print(
+        f"  a step {theirs[0] / ours[0]:.2f} x as fast ({theirs[1] / ours[1]:.2f} x by CPU); a token "
+        f"{theirs[0] / theirs[2] / (ours[0] / ours[2]):.2f} x ({theirs[1] / theirs[2] / (ours[1] / ours[2]):.2f} x); "
+        f"peak memory {ours[3] / theirs[3]:.2f} x"
+    )
     print("  goals: 2 x as fast, 0.7 x the memory")
 
 
-def _measured(side: str) -> tuple[float, float, float]:
+def _measured(side: str) -> list[float]:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.rl", side],
         stdout=subprocess.PIPE,
@@ -53,25 +57,33 @@ def _measured(side: str) -> tuple[float, float, float]:
         check=True,
         env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "TRANSFORMERS_VERBOSITY": "error"},
     )
-    seconds, tokens, peak = json.loads(done.stdout.splitlines()[-1])
-    return seconds, tokens, peak
+    found: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def questions() -> list[str]:
     return [f"A hall has {12 + n} rows of {23 + n} seats. How many seats are there?" for n in range(PROMPTS * STEPS)]
 
 
-def _result(seconds: list[float], tokens: list[float]) -> tuple[float, float, float]:
-    """The quickest step but the first, which warms up; peak memory in GB."""
-    best = min(range(1, len(seconds)), key=lambda step: seconds[step])
-    return seconds[best], tokens[best], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+def _result(times: list[tuple[float, float]], tokens: list[float]) -> tuple[float, float, float, float]:
+    """The quickest step but the first, which warms up: seconds, CPU seconds, tokens; peak memory in GB."""
+    best = min(range(1, len(times)), key=lambda step: times[step][1])
+    return *times[best], tokens[best], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _between(moments: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(moments)]
 
 
 def half_right(trajectory: Any, score: float | None) -> float:
     return float(trajectory.sample % 2)
 
 
-def _ours() -> tuple[float, float, float]:
+def _ours() -> tuple[float, float, float, float]:
     from coa.models.tokenizer import load_tokenizer
     from coa.rl.config import RlConfig
     from coa.rl.loop import train
@@ -100,12 +112,19 @@ def _ours() -> tuple[float, float, float]:
                 "checkpoint_every": 1000,
             }
         )
-        train(config, Path(folder) / "run", tell=lambda line: print(line, file=sys.stderr))
+        moments: list[tuple[float, float]] = []
+
+        def heard(line: str) -> None:
+            print(line, file=sys.stderr)
+            if "weights trained" in line or (line.startswith("step ") and "/" in line.split()[1]):
+                moments.append(_now())
+
+        train(config, Path(folder) / "run", tell=heard)
         rows = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
-    return _result([row["seconds"] for row in rows], [row["trained_tokens"] for row in rows])
+    return _result(_between(moments), [row["trained_tokens"] for row in rows])
 
 
-def _trl() -> tuple[float, float, float]:
+def _trl() -> tuple[float, float, float, float]:
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
     from trl.trainer.grpo_config import GRPOConfig
@@ -116,13 +135,13 @@ def _trl() -> tuple[float, float, float]:
 
     class Times(TrainerCallback):
         def __init__(self) -> None:
-            self.began, self.seconds = 0.0, list[float]()
+            self.moments = list[tuple[float, float]]()
 
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self.began = time.perf_counter()
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            self.moments.append(_now())
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            self.seconds.append(time.perf_counter() - self.began)
+            self.moments.append(_now())
 
     def reward(completions: list[str], **_: Any) -> list[float | None]:
         return [float(number % 2) for number in range(len(completions))]
@@ -163,7 +182,7 @@ def _trl() -> tuple[float, float, float]:
             callbacks=[times],
         )
         trainer.train()
-    return _result(times.seconds, [float(PROMPTS * GROUP * TOKENS)] * STEPS)
+    return _result(_between(times.moments), [float(PROMPTS * GROUP * TOKENS)] * STEPS)
 
 
 if __name__ == "__main__":

@@ -27,12 +27,11 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_to_ask_the_tool_is_learnt_from_reward_alone(base: dict[str, object], seed: int, tmp_path: Path) -> None:
-    learning = {"steps": 22, "prompts": 8, "draw": 8, "updates": 4, "freeze_embeddings": True, "seed": seed}
+    learning = {"steps": 18, "prompts": 8, "draw": 8, "updates": 4, "seed": seed}
     train(RlConfig.model_validate({**base, **learning}), tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
     success = [row["success"] for row in metrics(tmp_path / "run") if "success" in row]
-    assert success[0] < 0.35 and sum(success[:2]) / 2 < 0.3, success
-    assert sum(success[-2:]) / 2 > 0.9, success
-    last = list(read(tmp_path / "run" / "groups" / "step-0022.jsonl"))
+    assert success[0] < 0.3 and sum(success[-3:]) / 3 > 0.9, success
+    last = list(read(tmp_path / "run" / "groups" / "step-0018.jsonl"))
     asked = [step.text for t in last for step in t.steps if step.agent == "web_search"]
     assert asked.count(KEY) > 0.9 * len(asked)
     assert all(step.tokens is None for t in last for step in t.steps if step.author is Author.ENVIRONMENT)
@@ -146,8 +145,10 @@ def test_overlong_attempts_lose_reward_by_what_the_model_wrote_alone(base: dict[
     assert kept
     for trajectory in kept:
         written = sum(len(step.tokens.ids) for step in trajectory.steps if step.tokens)
-        expected = (trajectory.scores["reward"].value or 0.0) - min(max((written - 4) / 4, 0), 1)
-        assert trajectory.meta["rl"]["reward"] == pytest.approx(expected)  # type: ignore[index, call-overload]
+        formed = trajectory.scores["reward"].reason != "not well-formed"
+        expected = (trajectory.scores["success"].value or 0.0) * formed - min(max((written - 4) / 4, 0), 1)
+        assert trajectory.scores["reward"].value == pytest.approx(expected)
+        assert trajectory.meta["rl"]["reward"] == trajectory.scores["reward"].value  # type: ignore[index, call-overload]
 
 
 def _silent(_: str) -> None:

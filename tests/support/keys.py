@@ -25,7 +25,7 @@ def answer_to(question: str) -> str:
     return ANSWERS[QUESTIONS.index(question) % len(ANSWERS)]
 
 
-def before_rl(folder: Path, *, seed: int = 0, steps: int = 150) -> Path:
+def before_rl(folder: Path, *, seed: int = 0, steps: int = 260) -> Path:
     """A model that knows the format and to repeat what the tool says, and that queries at random."""
     rng = random.Random(seed)
     data = []
@@ -92,7 +92,7 @@ def settings(model: Path, tasks: Path) -> dict[str, object]:
         "enough": 1,
         "group": 8,
         "warmup_steps": 4,
-        "lr": 1e-3,
+        "lr": 7e-4,
         "beta2": 0.99,
         "model_tokens": 24,
         "context_tokens": 160,

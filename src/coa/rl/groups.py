@@ -11,7 +11,7 @@ from pathlib import Path
 
 from coa.rl.advantage import group_advantages, has_contrast
 from coa.rl.config import RlConfig
-from coa.rl.reward import SUCCESS
+from coa.rl.reward import REWARD, SUCCESS
 from coa.trajectory import Sample, Task, Trajectory, writer
 from coa.trajectory.types import FrozenDict
 
@@ -88,7 +88,7 @@ async def collect(
 
 
 def keep(groups: Iterable[Group], path: Path, config: RlConfig, *, used: Sequence[Group]) -> None:
-    """As trajectories with step, reward and advantage in their meta, for `coa inspect` and for resuming."""
+    """As trajectories that tell step, reward and advantage, for `coa inspect` and for resuming."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     learnt = {id(group) for group in used}
@@ -102,4 +102,5 @@ def keep(groups: Iterable[Group], path: Path, config: RlConfig, *, used: Sequenc
                     "learnt": id(group) in learnt,
                 }
                 meta = FrozenDict({**attempt.trajectory.meta, "rl": told})
-                out.write(attempt.trajectory.model_copy(update={"meta": meta}))
+                shaped = attempt.trajectory.scored(REWARD, attempt.reward, attempt.trajectory.scores[REWARD].reason)
+                out.write(shaped.scored("advantage", advantage).model_copy(update={"meta": meta}))

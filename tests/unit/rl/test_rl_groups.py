@@ -24,7 +24,9 @@ ROOT = Path(__file__).parents[3]
 
 
 def attempt(reward: float, task: str = "t") -> Attempt:
-    trajectory = Trajectory(task=Task(id=task, question=task), profile="nano").scored("success", reward)
+    trajectory = (
+        Trajectory(task=Task(id=task, question=task), profile="nano").scored("success", reward).scored("reward", reward)
+    )
     return Attempt(trajectory, Sample([1, 2], [False, True], [-1, 0], [0.0, -1.0]), reward)
 
 

@@ -1,0 +1,74 @@
+"""The same numbers to the last bit, whatever the tools take."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from coa.models.base import Context, Sampling
+from coa.models.local import LocalModel
+from coa.models.local.lockstep import Lockstep
+from coa.models.local.request import Request
+from support.tiny import tiny_model
+
+RUNS = [7, 11, 13, 17, 19, 23]
+
+
+def request(run: int) -> Request:
+    return Request([1], (), Sampling(seed=run), lambda _: None)
+
+
+def runs_of(pauses: random.Random, turns: int = 3) -> dict[int, list[tuple[int, float]]]:
+    """Several runs that write, wait for a tool of any duration, and write again; some end before others."""
+    weights, tokenizer = tiny_model()
+    model = LocalModel(weights, tokenizer, name="tiny", max_rows=4)
+
+    async def run(seed: int, leave) -> list[tuple[int, float]]:  # type: ignore[no-untyped-def]
+        ids, found = tokenizer.encode([f"question {seed}"])[0], []
+        for turn in range(turns - seed % 2):
+            sampling = Sampling(1.0, 1.0, 0, 5 + seed % 4, seed)
+            made = await model.generate(Context((), "", ids), stop=(), sampling=sampling)
+            assert made.tokens is not None and made.tokens.logprobs is not None
+            found += zip(made.tokens.ids, made.tokens.logprobs, strict=True)
+            ids = [*ids, *made.tokens.ids, *tokenizer.encode([f" seen {turn}"])[0]]
+            await asyncio.sleep(pauses.random() * 0.03)
+        leave(seed)
+        return found
+
+    async def all_of_them() -> dict[int, list[tuple[int, float]]]:
+        with model.in_step(RUNS) as leave:
+            found = await asyncio.gather(*(run(seed, leave) for seed in RUNS))
+        await model.close()
+        return dict(zip(RUNS, found, strict=True))
+
+    return asyncio.run(all_of_them())
+
+
+def test_runs_in_step_are_the_same_to_the_last_bit_whatever_their_tools_take() -> None:
+    first = runs_of(random.Random(0))
+    assert all(first == runs_of(random.Random(seed)) for seed in (1, 2, 3))
+
+
+def test_a_run_comes_back_neither_sooner_nor_later() -> None:
+    step = Lockstep([1, 2], pause=3)
+    assert not step.complete(0)
+    one, two = request(1), request(2)
+    step.arrive(two)
+    assert not step.complete(0)
+    step.arrive(one)
+    assert step.complete(0) and step.admitted(0) == [one, two]  # in the order of their names, not of their coming
+    step.went(one, clock=5)
+    assert step.complete(7) and not step.complete(8) and step.first_due() == 8
+    step.arrive(one)
+    assert step.admitted(7) == [] and step.admitted(8) == [one]
+
+
+def test_nobody_waits_for_a_run_that_is_over_or_takes_one_that_was_cancelled() -> None:
+    step = Lockstep([1, 2])
+    step.leave(1)
+    gone = request(2)
+    step.arrive(gone)
+    gone.cancelled = True
+    assert not step.complete(0)  # it comes again, or it ends
+    step.leave(2)
+    assert step.complete(0) and step.first_due() is None
