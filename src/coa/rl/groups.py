@@ -93,10 +93,11 @@ def keep(groups: Iterable[Group], path: Path, config: RlConfig, *, used: Sequenc
     path.unlink(missing_ok=True)
     learnt = {id(group) for group in used}
     with writer(path) as out:
-        for group in groups:
+        for number, group in enumerate(groups):
             for attempt, advantage in zip(group.attempts, group.advantages(config), strict=True):
                 told = {
                     "step": group.step,
+                    "group": number,
                     "reward": attempt.reward,
                     "advantage": advantage,
                     "learnt": id(group) in learnt,

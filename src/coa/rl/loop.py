@@ -119,6 +119,12 @@ async def _train(
                 sampled_s = time.perf_counter() - began
                 surplus = collected.surplus
                 sampler.learn(collected.drawn)
+                keep(
+                    [*collected.drawn, *(group for group in collected.used if group.step != step)],
+                    out / GROUPS / f"step-{step:04}.jsonl",
+                    config,
+                    used=collected.used,
+                )
                 found = report.of_groups(collected)
                 watch.groups(drawn=len(collected.drawn), used=len(collected.used), equal=report.equal(collected.drawn))
                 if "entropy" in found:
@@ -127,13 +133,7 @@ async def _train(
                 # Updates. The event loop stays free meanwhile: tools may have connections to keep alive.
                 told, gap = await _in_thread(lambda: _update(trainer, collected.used, step, watch))  # noqa: B023
 
-                # What is kept and told.
-                keep(
-                    [*collected.drawn, *(group for group in collected.used if group.step != step)],
-                    out / GROUPS / f"step-{step:04}.jsonl",
-                    config,
-                    used=collected.used,
-                )
+                # What is told.
                 written = sum(a.sample.trained for group in collected.drawn for a in group.attempts)
                 pace = [*pace[-9:], time.perf_counter() - began]
                 found |= report.of_updates(told, gap, trainer.optimizer.param_groups[0]["lr"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import orjson
 import torch
@@ -55,10 +56,16 @@ def restore(
 
 def _groups(path: Path, attempt: Callable[[Trajectory, float | None], Attempt | None]) -> list[Group]:
     groups = []
-    for _, found in groupby(read(path), key=lambda trajectory: trajectory.task.id):
+    # By number: a task may have been drawn twice.
+    for _, found in groupby(read(path), key=lambda trajectory: _told(trajectory)["group"]):
         members = list(found)
-        told = [trajectory.meta["rl"] for trajectory in members]
-        attempts = [attempt(t, float(rl["reward"])) for t, rl in zip(members, told, strict=True)]  # type: ignore[index, call-overload, arg-type]
+        attempts = [attempt(trajectory, _told(trajectory)["reward"]) for trajectory in members]
         whole = tuple(one for one in attempts if one is not None)
-        groups.append(Group(members[0].task, whole, int(told[0]["step"])))  # type: ignore[index, call-overload, arg-type]
+        groups.append(Group(members[0].task, whole, _told(members[0])["step"]))
     return groups
+
+
+def _told(trajectory: Trajectory) -> dict[str, Any]:
+    told = trajectory.meta["rl"]
+    assert isinstance(told, dict)
+    return told

@@ -15,6 +15,7 @@ from coa.rl.config import Guards, RlConfig, describe, load_config
 from coa.rl.groups import Attempt, Collected, Group, collect, keep
 from coa.rl.guards import Gap, Watch
 from coa.rl.reward import Rewards, is_well_formed, own_reward
+from coa.rl.state import _groups
 from coa.rl.tasks import Sampler, load_tasks
 from coa.scoring import scorer_for
 from coa.trajectory import Sample, Step, Task, Trajectory, load_profile, observation, read
@@ -92,6 +93,13 @@ def test_kept_groups_tell_reward_and_advantage(tmp_path: Path) -> None:
         (1.0, 0.0, False),
         (1.0, 0.0, False),
     ]
+
+
+def test_surplus_comes_back_as_it_was_also_where_a_task_was_drawn_twice(tmp_path: Path) -> None:
+    before = [group("a", *MIXED, step=3), group("a", 0.5, 0.0, step=4), group("b", *MIXED, step=4)]
+    keep(before, tmp_path / "surplus.jsonl", RlConfig(), used=())
+    after = _groups(tmp_path / "surplus.jsonl", lambda trajectory, reward: attempt(reward or 0.0, trajectory.task.id))
+    assert [(g.task, g.rewards, g.step) for g in after] == [(g.task, g.rewards, g.step) for g in before]
 
 
 # ---- rewards
