@@ -14,13 +14,13 @@ def test_a_world_teaches_a_model(tmp_path: Path) -> None:
     sizes = [str(part) for name in ("cities", "people", "firms", "train", "rl", "test") for part in (f"--{name}", getattr(SMALL, name))]  # fmt: skip
     coa("world", "build", "--out", world, "--seed", 7, *sizes)
     taught = coa("teach", world / "tasks" / "train.jsonl", "--team", "world", "--world", world, "--out", traces,
-                 "--jobs", 2, "--limit", 12)  # fmt: skip
-    assert "12 answered" in taught
+                 "--jobs", 2, "--limit", 6)  # fmt: skip
+    assert "6 answered" in taught
     coa("distill", traces, "--profile", "atlas", "--config", "configs/distill/atlas.toml", "--out", data)
     save_tiny_model(model)
     out = tmp_path / "sft"
     coa("sft", "--model", model, "--data", data, "--out", out, "--world", world, "--tasks", world / "tasks" / "test.jsonl",
-        "--init-eval", 2, "--set", "max_steps=2", "--set", "batch_size=2", "--set", "max_tokens=4096",
+        "--init-eval", 1, "--set", "max_steps=2", "--set", "batch_size=2", "--set", "max_tokens=4096",
         "--set", 'report_to=[]', "--json")  # fmt: skip
     evaluated = [path for path in out.rglob("trajectories.jsonl")]
     assert evaluated

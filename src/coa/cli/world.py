@@ -111,6 +111,31 @@ def show(
 
 
 @world.command()
+def tasks(
+    out: Annotated[Path, typer.Option(help="File for the tasks, .jsonl.")],
+    source: Annotated[str, typer.Option(help="Whose tasks: reasoning-gym.")] = "reasoning-gym",
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(help="One of the source's generators. Repeatable; else those with a number as answer."),
+    ] = None,
+    count: Annotated[int, typer.Option(min=1)] = 200,
+    seed: Annotated[int, typer.Option(min=0)] = 7,
+) -> None:
+    """Write tasks of another source, which a program can answer."""
+    import orjson
+
+    from coa.trajectory.formats.tasks import from_task
+    from coa.worlds.gym import DATASETS, gym_tasks
+
+    if source != "reasoning-gym":
+        raise typer.BadParameter(f"--source is reasoning-gym, not {source!r}; coa world build makes the atlas")
+    rows = [orjson.dumps(from_task(task)) + b"\n" for task in gym_tasks(count, seed, dataset or DATASETS)]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(b"".join(rows))
+    typer.echo(f"{out}: {len(rows)} tasks")
+
+
+@world.command()
 def serve(
     name: Annotated[str, _WHICH] = "atlas",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8090,

@@ -50,6 +50,9 @@ def own(tmp_path: Path, text: str = OWN) -> Profile:
 def test_every_agent_of_a_shipped_profile_is_explained_in_its_prompt(name: str) -> None:
     profile = load_profile(name)
     assert profile.name == name
+    if name == "atlas":  # its whole point is that nothing is: the format is in the weights
+        assert profile.agents == load_profile("nano").agents
+        return
     for tag in profile.agents:
         assert tag in profile.system_prompt
     assert "{agents}" not in profile.system_prompt and "{rules}" not in profile.system_prompt

@@ -1,0 +1,43 @@
+"""Tasks of reasoning-gym, a second source of questions that a program answers. An optional package makes them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from coa.errors import WorldError
+from coa.trajectory.types import Task
+from coa.worlds.atlas.questions import PROFILE, Family
+
+DATASETS: Final = ("chain_sum", "products", "gcd", "lcm", "count_primes", "letter_counting")
+"""Generators whose answer is one number, which exact match can judge."""
+
+
+def gym_tasks(count: int, seed: int, datasets: Sequence[str] = DATASETS) -> Iterator[Task]:
+    """So many tasks, one of each generator in turn."""
+    try:
+        import reasoning_gym
+    except ImportError as error:
+        raise WorldError(
+            f"these tasks need reasoning-gym ({error})",
+            cure=f"{sys.executable} -m pip install 'chain-of-agents[worlds]'",
+        ) from error
+    made = []
+    for name in datasets:
+        try:
+            made.append(reasoning_gym.create_dataset(name, size=-(-count // len(datasets)), seed=seed))
+        except ValueError as error:
+            raise WorldError(f"reasoning-gym: {error}", cure=f"use for instance {', '.join(DATASETS)}") from error
+    for number in range(count):
+        which = number % len(datasets)
+        row = made[which][number // len(datasets)]
+        name = datasets[which]
+        meta = {"family": Family.CODE_ONLY.value, "source": "reasoning-gym", "dataset": name, "hops": 0}
+        yield Task(
+            id=f"gym-{name}-{seed}-{number // len(datasets):04}",
+            question=str(row["question"]).strip(),
+            answer=(str(row["answer"]),),
+            profile=PROFILE,
+            meta=meta,
+        )
