@@ -83,7 +83,10 @@ def test_the_same_seed_teaches_the_same_byte_for_byte(folder: Path, atlas: Atlas
     for task in few:
         name = f"{task.id}.atif.json"
         assert (tmp_path / "again" / name).read_bytes() == (taught / name).read_bytes()
-    differ = [t for t in few if (tmp_path / "other" / f"{t.id}.atif.json").read_bytes() != (taught / f"{t.id}.atif.json").read_bytes()]  # fmt: skip
+    other = [(tmp_path / "other" / f"{task.id}.atif.json").read_bytes() for task in few]
+    differ = [
+        one for one, task in zip(other, few, strict=True) if one != (taught / f"{task.id}.atif.json").read_bytes()
+    ]
     assert differ
 
 

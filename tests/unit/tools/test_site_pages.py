@@ -18,8 +18,10 @@ from coa.trajectory import Task
 from support.site import Names, Recorder, Site, answer, moved
 
 PAGE = (
-    "<html><head><title>Velrick</title><style>p{}</style></head><body><nav><a href='/'>home</a></nav><main><h1>Velrick</h1>"
-    "<table><tr><th>people</th><td>8780</td></tr><tr><th>mayor</th><td><a href='/t/Santon'>t/Santon</a></td></tr></table>"
+    "<html><head><title>Velrick</title><style>p{}</style></head><body><nav><a href='/'>home</a></nav><main>"
+    "<h1>Velrick</h1>"
+    "<table><tr><th>people</th><td>8780</td></tr><tr><th>mayor</th><td><a href='/t/Santon'>t/Santon</a></td></tr>"
+    "</table>"
     "<p>A city   of the\natlas.</p></main><footer>old</footer></body></html>"
 )
 TOLD = "people: 8780\nmayor: t/Santon\nA city of the atlas."

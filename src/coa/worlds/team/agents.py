@@ -25,7 +25,8 @@ _INSTRUCTIONS: Final = {
     MANAGER: (
         "Have pages found by search_agent, read by reading_agent, numbers computed by coding_agent. When "
         "something went wrong, ask critic. Before you answer, have verifier check: end its task with a line "
-        "`answer: ...`; below a score of 3 try again. Answer with the bare name or number. Keep every thought to a few words."
+        "`answer: ...`; below a score of 3 try again. "
+        "Answer with the bare name or number. Keep every thought to a few words."
     ),
     SEARCHER: "Search by kind and name. Report the result lines as they are: address and kind. Names may be shared.",
     READER: "Open the pages, follow addresses in their facts where needed, and report the wanted fact as it stands.",
