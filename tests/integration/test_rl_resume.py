@@ -75,6 +75,8 @@ def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dic
     said: list[str] = []
     assert train(config, tmp_path / "run", tools=tools, tell=said.append).finished
     assert said == [f"finished already: {tmp_path / 'run' / 'model'}"]
+    with pytest.raises(TrainingError, match=r"reward\.judge=URL"):
+        train(RlConfig.model_validate({**base, "reward": {"scorer": "judge"}}), tmp_path / "judged", tools=tools)
     with pytest.raises(TrainingError, match=r"lr was 0\.\d+ and is now 0\.5"):
         train(config.model_copy(update={"lr": 0.5}), tmp_path / "run", tools=tools)
 
