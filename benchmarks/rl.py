@@ -106,7 +106,6 @@ def _ours() -> tuple[float, float, float, float]:
                 "context_tokens": (longest + TOKENS + ROOM) * 8 // 7 + 1,  # the runtime keeps an eighth for the answer
                 "turn_tokens": TOKENS,
                 "tool_calls": 0,
-                "row_tokens": 1024,
                 "reward": {"function": "benchmarks.rl:half_right"},
                 "report_to": [],
                 "checkpoint_every": 1000,

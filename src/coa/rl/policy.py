@@ -101,7 +101,11 @@ def open_policy(config: RlConfig, device: str) -> Policy:
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     sampler = LocalModel(
-        model, tokenizer, name=config.model, max_rows=config.max_rows, kv_bytes=int(config.kv_gb * (1 << 30))
+        model,
+        tokenizer,
+        name=config.model,
+        max_rows=min(config.max_rows, config.drawn * config.group),  # each has its memory, used or not
+        kv_bytes=int(config.kv_gb * (1 << 30)),
     )
     model.set_attn_implementation(NAME)
     model.config.use_cache = False
