@@ -5,7 +5,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-slow lint demo bench clean
+.PHONY: help setup test test-slow lint reference demo bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,9 @@ lint: setup  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+reference: setup  ## write docs/reference/ anew from the commands and settings
+	$(BIN)/python scripts/reference.py
 
 demo: setup  ## set up and show on example runs what coa does so far
 	scripts/demo

@@ -116,11 +116,15 @@ class Limits(Frozen):
     """What one run may spend."""
 
     steps: int = Field(100, ge=1)
+    """Of the model and the environment together."""
     tool_calls: int = Field(40, ge=0)
     model_tokens: int = Field(16_384, ge=1)
+    """What the model writes."""
     context_tokens: int = Field(32_768, ge=1)
+    """The whole run, prompt included."""
     seconds: float = Field(1_800, gt=0)
     observation_characters: int = Field(20_000, ge=100)
+    """Of one; what is longer is cut."""
     cost: float | None = Field(None, gt=0)
     """In the currency of the model's prices, which whoever runs it must then give."""
 
