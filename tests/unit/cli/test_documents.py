@@ -1,0 +1,49 @@
+"""The documentation agrees with the program: commands parse, links lead somewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from coa.cli import app
+from support.documents import ROOT, anchors, blocks, commands, links, pages
+
+PAGES = [str(page.relative_to(ROOT)) for page in pages()]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    broken = [link for link in links(page) if not _leads_somewhere(page, link)]
+    assert not broken
+
+
+def _leads_somewhere(page: Path, link: str) -> bool:
+    if "://" in link or link.startswith("mailto:"):
+        return True
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    return target.exists() and (not anchor or target.suffix != ".md" or anchor in anchors(target))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_parse(name: str) -> None:
+    """Also those that no test runs. With --help at its end a command says what it does not know, and does nothing."""
+    for block in blocks(ROOT / name):
+        for words in commands(block):
+            found = CliRunner().invoke(app, [*words, "--help"])
+            assert found.exit_code == 0, f"{block.place}: coa {' '.join(words)}\n{found.output}"
+
+
+def test_a_command_or_option_that_does_not_exist_is_found() -> None:
+    for words in (["sft", "--modle", "x"], ["trian"], ["eval", "gaia", "-n", "many"]):
+        assert CliRunner().invoke(app, [*words, "--help"]).exit_code != 0, words
+
+
+def test_every_page_is_in_the_index() -> None:
+    listed = {(ROOT / "docs" / link.partition("#")[0]).resolve() for link in links(ROOT / "docs" / "README.md")}
+    own = {page for page in pages() if page.is_relative_to(ROOT / "docs")} - {ROOT / "docs" / "README.md"}
+    decisions = {page for page in own if page.parent.name == "decisions"}
+    assert not sorted(str(page.relative_to(ROOT)) for page in own - decisions - listed)
