@@ -17,6 +17,8 @@ import typer
 from coa.errors import CoaError
 
 STATE: Final = "demo.json"
+ERRORS: Final = "0.05"
+"""How often the expert errs. What it does wrong is imitated too: at 0.25 a small model learns to open wrong pages."""
 FILTERS: Final = "filters.toml"
 _KEEP_ALL: Final = """\
 # The team of this world errs at a set rate, so runs with and without reflection are mixed as they should be.
@@ -103,7 +105,22 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
         return Stage(f"eval-{name}", about, tuple(command), seconds=20 + count * (1.2 if name != "base" else 4))
 
     def taught(name: str, about: str, source: str, count: int, folder: Path) -> Stage:
-        command = ("teach", source, "--limit", str(count), "--team", "world", "--world", world, "--out", str(folder))
+        command = (
+            "teach",
+            source,
+            "--limit",
+            str(count),
+            "--team",
+            "world",
+            "--world",
+            world,
+            "--errors",
+            ERRORS,
+            "--seed",
+            str(seed),
+            "--out",
+            str(folder),
+        )
         return Stage(name, about, command, seconds=10 + 0.3 * count)
 
     sft = {"max_steps": recipe.sft_steps, "batch_size": 4, "lr": 2e-4, "epochs": 8, "max_tokens": 1024, "seed": seed}
