@@ -21,12 +21,8 @@ def test_a_world_teaches_a_model(tmp_path: Path) -> None:
     save_tiny_model(model)
     out = tmp_path / "sft"
     coa("sft", "--model", model, "--data", data, "--out", out, "--world", world,
-<<<<<<< HEAD
         "--tasks", world / "tasks" / "test.jsonl", "--init-eval", 1, "--set", "max_steps=2", "--set", "batch_size=2",
         "--set", "max_tokens=4096",
-=======
-        "--tasks", world / "tasks" / "test.jsonl", "--init-eval", 1, "--set", "max_steps=2", "--set", "batch_size=2", "--set", "max_tokens=4096",
->>>>>>> 4b81306 (Worlds: lint)
         "--set", 'report_to=[]', "--json")  # fmt: skip
     evaluated = [path for path in out.rglob("trajectories.jsonl")]
     assert evaluated
