@@ -31,8 +31,8 @@ lint: setup  ## ruff, mypy --strict, import contracts
 reference: setup  ## write docs/reference/ anew from the commands and settings
 	$(BIN)/python scripts/reference.py
 
-demo: setup  ## set up and show on example runs what coa does so far
-	scripts/demo
+demo: setup  ## set up, then teach, distil, fine-tune, reinforce and evaluate on the embedded world (DEMO=--quick)
+	scripts/demo $(DEMO)
 
 bench: setup  ## measure every part beside what it is compared with
 	$(BIN)/python -m benchmarks.codec

@@ -42,8 +42,8 @@ class Recipe:
 
 
 RECIPES: Final = {
-    "quick": Recipe(teach=80, sft_steps=16, rl_steps=2, test=48, test_base=8),
-    "full": Recipe(teach=80, sft_steps=10, rl_steps=9, test=200, test_base=24),
+    "quick": Recipe(teach=60, sft_steps=14, rl_steps=1, test=32, test_base=4),
+    "full": Recipe(teach=120, sft_steps=24, rl_steps=6, test=200, test_base=12),
     "long": Recipe(teach=400, sft_steps=80, rl_steps=40, test=240, test_base=24),
 }
 
@@ -102,7 +102,7 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
     def evaluated(name: str, about: str, model: str, count: int) -> Stage:
         command = ["eval", test, "--limit", str(count), "--model", model, "--world", world, "--temperature", "0"]
         command += ["--constrain", "never", "--out", str(out / "eval" / name)]
-        return Stage(f"eval-{name}", about, tuple(command), seconds=20 + count * (1.2 if name != "base" else 4))
+        return Stage(f"eval-{name}", about, tuple(command), seconds=20 + count * (2.0 if name != "base" else 6))
 
     def taught(name: str, about: str, source: str, count: int, folder: Path) -> Stage:
         command = (
@@ -125,7 +125,7 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
 
     sft = {"max_steps": recipe.sft_steps, "batch_size": 4, "lr": 2e-4, "epochs": 8, "max_tokens": 1024, "seed": seed}
     sft |= {"freeze_embeddings": True, "held_out": 0}
-    rl: dict[str, Any] = {"steps": recipe.rl_steps, "prompts": 4, "group": 6, "draw": 6, "rounds": 2, "enough": 3}
+    rl: dict[str, Any] = {"steps": recipe.rl_steps, "prompts": 4, "group": 6, "draw": 6, "rounds": 2, "enough": 2}
     rl |= {"updates": 2, "lr": 4e-5, "freeze_embeddings": True, "freeze_layers": 10, "draw_by": "difficulty"}
     rl |= {"seed": seed}
     compared = tuple(str(out / "eval" / name) for name in ("team", "base", "sft", "rl"))
@@ -140,11 +140,11 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
         evaluated("base", "the model as it comes, on held-out tasks", "smollm2", recipe.test_base),
         Stage("sft", "SmolLM2 learns to be all of the agents",
               ("sft", "--model", "smollm2", "--data", str(out / "data"), "--out", str(out / "sft"), *_sets(sft)),
-              15 + 9 * recipe.sft_steps),
+              15 + 10 * recipe.sft_steps),
         evaluated("sft", "the fine-tuned model on held-out tasks", str(out / "sft"), recipe.test),
         Stage("rl", "it improves by trying, with real tools and no teacher",
               ("rl", "--model", str(out / "sft"), "--tasks", rl_tasks, "--world", world, "--out", str(out / "rl"),
-               *_sets(rl)), 10 + 90 * recipe.rl_steps),
+               *_sets(rl)), 20 + 100 * recipe.rl_steps),
         evaluated("rl", "the reinforced model on the same held-out tasks", str(out / "rl"), recipe.test),
         taught("eval-team", "the team itself on the same held-out tasks", test, recipe.test, out / "eval" / "team"),
         Stage("compare", "all of them side by side",

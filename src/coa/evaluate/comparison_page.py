@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from coa.evaluate.report import group_table, percent
@@ -145,7 +146,10 @@ def _disagreement(pair: Figures, which: str, paths: Mapping[str, str]) -> str:
 
 
 def look(path: str, task: str) -> str:
-    """The command that shows what a run did at a task."""
+    """The command that shows what a run did at a task; of a team's, where the trace is, because it is no trajectory."""
+    trace = Path(path) / f"{task}.atif.json"
+    if trace.is_file():
+        return str(trace)
     return f"coa inspect {shlex.quote(path)} --task {shlex.quote(task)}"
 
 
