@@ -30,8 +30,8 @@ def _leads_somewhere(page: Path, link: str) -> bool:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_commands_parse(name: str) -> None:
-    """Also those that no test runs. With --help at its end a command says which words it does not know, and does nothing;
-    what is written after an option is not looked at."""
+    """Also those that no test runs. With --help at its end a command says which words it does not know, and does
+    nothing; what is written after an option is not looked at."""
     for block in blocks(ROOT / name):
         for words in commands(block):
             found = CliRunner().invoke(app, [*words, "--help"])
