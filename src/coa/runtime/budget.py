@@ -87,7 +87,7 @@ class Budget:
     def held_room(self) -> int:
         """The same, where the answer will have to be led to: its share of the model's tokens is kept back too."""
         assert self._guide is not None
-        share = max(min(ANSWER_TOKENS, self.limits.model_tokens // 4), self._guide.farthest)
+        share = max(self._answer_share, self._guide.farthest)
         return min(self.room, self.limits.model_tokens - self.usage.completion_tokens - share)
 
     @property
@@ -103,9 +103,14 @@ class Budget:
 
     @property
     def answer_room(self) -> int:
-        """Tokens for an answer that is opened for the model."""
-        most = ANSWER_TOKENS if self.limits.cost is None else int(min(self.reserve, self._payable(1)))
+        """Tokens for an answer that is opened for the model; where the model's tokens are spent, beyond them."""
+        most = self._answer_share if self.limits.cost is None else int(min(self.reserve, self._payable(1)))
         return max(min(most, self.limits.context_tokens - self.context_tokens), 16)
+
+    @property
+    def _answer_share(self) -> int:
+        """A quarter of what the model may write at most, so that a small budget stays a small one."""
+        return min(ANSWER_TOKENS, max(self.limits.model_tokens // 4, 16))
 
     @property
     def reserve(self) -> int:
