@@ -135,6 +135,19 @@ def test_one_of_three_is_chosen_by_a_judge_once(server: ExamServer, url: str) ->
     assert {run.sample for run in read("e") if run.meta.get("selected")} == {1}
 
 
+def test_more_attempts_are_chosen_from_anew(server: ExamServer, url: str) -> None:
+    more = ("--select", "judge", "--judge", url, "--scorer", "exact", "--limit", 5)
+    evaluated(url, "--best-of", 2, *more, code=0)
+    server.picks = 4
+    grown = evaluated(url, "--best-of", 4, *more, code=0)
+    # Of four, the judge takes the last: what it took of two is no choice among four.
+    assert {run.sample for run in read("e") if run.meta.get("selected")} == {3}
+    assert grown["benchmark"]["metric"] == "best of 4 by judge"
+    assert grown["results"]["metrics"]["best of 4 by judge"]["value"] == 4 / 5
+    asked = len(server.asked)
+    assert evaluated(url, "--best-of", 4, *more, code=0) == grown and len(server.asked) == asked
+
+
 def test_a_judge_decides_and_its_agreement_with_exact_match_is_told(url: str) -> None:
     report = evaluated(url, "--scorer", "judge", "--judge", url, "--limit", 8, code=0)
     assert report["results"]["right"] == 5 and report["agreement"]["exact"]["rate"] == 1.0

@@ -39,6 +39,8 @@ class ExamServer(FakeServer):
         """It no longer breaks."""
         self.babbles = False
         """As a judge it says nothing of use."""
+        self.picks = 2
+        """The attempt that it chooses among several."""
         self._slow, self._rng = slow_s, random.Random(0)
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
@@ -58,7 +60,7 @@ class ExamServer(FakeServer):
                 "hm" if self.babbles else json.dumps({"reason": "read", "verdict": "correct" if right else "incorrect"})
             )
         if "Several attempts" in prompt:
-            return "[2]"
+            return f"[{self.picks}]"
         if number % 10 == 8:
             return ""
         # With a seed, every second attempt at a task whose number ends in 4 is wrong.

@@ -17,6 +17,8 @@ GROUPS: Final = (
 """Keys of a task's meta by which results are broken down where a benchmark names none."""
 SELECTED: Final = "selected"
 """Key in a trajectory's meta: it was chosen among the attempts at its task, and how."""
+SELECTED_AMONG: Final = "selected_among"
+"""Beside it: among how many answers. A choice among fewer than there are by now is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Attempt:
     own_score: int = 0
     """What the run's last double check gave its answer."""
     selected: str | None = None
+    selected_among: int = 0
+    """How many answers it was chosen among."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
     """By all scorers that were asked."""
     meta: Mapping[str, str] = field(default_factory=dict)
@@ -93,6 +97,7 @@ def attempt_of(trajectory: Trajectory, scorer: str | None, profile: Profile | No
         repairs=len(trajectory.repairs),
         own_score=own_score(trajectory, profile) if profile is not None else 0,
         selected=str(chosen) if (chosen := trajectory.meta.get(SELECTED)) else None,
+        selected_among=among if isinstance(among := trajectory.meta.get(SELECTED_AMONG), int) else 0,
         scores=values,
         meta=short_meta(trajectory.task.meta),
         program=trajectory.task.tests is not None,

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from coa.errors import EvaluationError, StoreError
-from coa.evaluate.attempts import SELECTED
+from coa.evaluate.attempts import SELECTED, SELECTED_AMONG
 from coa.trajectory import JsonlWriter, Score, Trajectory
 from coa.trajectory.store import NAMES, rewrite
 from coa.trajectory.store.jsonl import read_lines
@@ -103,7 +103,8 @@ class Notes:
     """What the journal says of runs: scores by name, and which attempt at a task was chosen."""
 
     scores: dict[Key, dict[str, Score]] = field(default_factory=dict)
-    choices: dict[str, tuple[int, str]] = field(default_factory=dict)
+    choices: dict[str, tuple[int, str, int]] = field(default_factory=dict)
+    """Of a task: which attempt, how, and among how many."""
 
     def __bool__(self) -> bool:
         return bool(self.scores or self.choices)
@@ -112,9 +113,11 @@ class Notes:
         update: dict[str, Any] = {}
         if told := self.scores.get(trajectory.key):
             update["scores"] = FrozenDict({**trajectory.scores, **told})
-        choice = self.choices.get(trajectory.task.id)
-        if choice is not None and choice[0] == trajectory.sample:
-            update["meta"] = FrozenDict({**trajectory.meta, SELECTED: choice[1]})
+        if choice := self.choices.get(trajectory.task.id):
+            # A later choice, among more attempts, takes the place of an earlier one.
+            others = {name: value for name, value in trajectory.meta.items() if name not in (SELECTED, SELECTED_AMONG)}
+            mine = {SELECTED: choice[1], SELECTED_AMONG: choice[2]} if choice[0] == trajectory.sample else {}
+            update["meta"] = FrozenDict({**others, **mine})
         return trajectory.model_copy(update=update) if update else trajectory
 
 
@@ -128,8 +131,8 @@ class Journal:
         told = {name: score.model_dump(mode="json") for name, score in scores.items()}
         self._writer.write_line(orjson.dumps({"task": key[0], "sample": key[1], "scores": told}))
 
-    def choose(self, key: Key, how: str) -> None:
-        self._writer.write_line(orjson.dumps({"task": key[0], "sample": key[1], "chosen": how}))
+    def choose(self, key: Key, how: str, among: int) -> None:
+        self._writer.write_line(orjson.dumps({"task": key[0], "sample": key[1], "chosen": how, "among": among}))
 
     def close(self) -> None:
         self._writer.close()
@@ -144,7 +147,7 @@ def read_notes(folder: Folder) -> Notes:
             row = orjson.loads(line)
             key = (str(row["task"]), int(row["sample"]))
             if "chosen" in row:
-                notes.choices[key[0]] = (key[1], str(row["chosen"]))
+                notes.choices[key[0]] = (key[1], str(row["chosen"]), int(row["among"]))
             else:
                 found = {name: Score.model_validate(score) for name, score in row["scores"].items()}
                 notes.scores.setdefault(key, {}).update(found)

@@ -158,25 +158,26 @@ async def _scored(trajectory: Trajectory, scorers: Sequence[Scorer]) -> Trajecto
 
 
 async def _choose(plan: Plan, attempts: list[Attempt], journal: Journal) -> list[Attempt]:
-    """Mark one attempt at each task that has an answer."""
+    """Mark one attempt at each task that has an answer; one that was chosen among the same answers stays chosen."""
     assert plan.select is not None
     questions = {task.id: task.question for task in plan.loaded.tasks}
     picked: dict[str, int] = {}
     how = plan.select
 
     async def one(task: str, candidates: Sequence[Attempt]) -> None:
-        before = next((attempt for attempt in candidates if attempt.selected), None)
+        among = sum(attempt.answered for attempt in candidates)
+        before = next((attempt for attempt in candidates if attempt.selected and attempt.selected_among == among), None)
         choice = before or await _choice(candidates, how, questions[task], plan.judge)
         if choice is not None:
             picked[task] = choice.sample
             if before is None:
-                journal.choose(choice.key, how.value)
+                journal.choose(choice.key, how.value, among)
 
     async with scoring(plan.scoring_at_once) as work:
         for task, candidates in by_task(attempts).items():
             await work.add(one(task, candidates))
     return [
-        replace(attempt, selected=how.value) if picked.get(attempt.task) == attempt.sample else attempt
+        replace(attempt, selected=how.value if picked.get(attempt.task) == attempt.sample else None)
         for attempt in attempts
     ]
 
