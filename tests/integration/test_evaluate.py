@@ -138,6 +138,9 @@ def test_one_of_three_is_chosen_by_a_judge_once(server: ExamServer, url: str) ->
 def test_more_attempts_are_chosen_from_anew(server: ExamServer, url: str) -> None:
     more = ("--select", "judge", "--judge", url, "--scorer", "exact", "--limit", 5)
     evaluated(url, "--best-of", 2, *more, code=0)
+    server.picks = 1
+    kept = evaluated(url, "--best-of", 3, *more, code=0)["results"]["metrics"]
+    assert kept["best of 3 by judge"]["value"] == 1.0
     server.picks = 4
     grown = evaluated(url, "--best-of", 4, *more, code=0)
     # Of four, the judge takes the last: what it took of two is no choice among four.

@@ -158,10 +158,10 @@ async def _scored(trajectory: Trajectory, scorers: Sequence[Scorer]) -> Trajecto
 
 
 async def _choose(plan: Plan, attempts: list[Attempt], journal: Journal) -> list[Attempt]:
-    """Mark one attempt at each task that has an answer; one that was chosen among the same answers stays chosen."""
+    """Mark one attempt at each task that has an answer; one chosen among the same answers stays chosen."""
     assert plan.select is not None
     questions = {task.id: task.question for task in plan.loaded.tasks}
-    picked: dict[str, int] = {}
+    picked: dict[tuple[str, int], int] = {}
     how = plan.select
 
     async def one(task: str, candidates: Sequence[Attempt]) -> None:
@@ -169,7 +169,7 @@ async def _choose(plan: Plan, attempts: list[Attempt], journal: Journal) -> list
         before = next((attempt for attempt in candidates if attempt.selected and attempt.selected_among == among), None)
         choice = before or await _choice(candidates, how, questions[task], plan.judge)
         if choice is not None:
-            picked[task] = choice.sample
+            picked[choice.key] = among
             if before is None:
                 journal.choose(choice.key, how.value, among)
 
@@ -177,7 +177,9 @@ async def _choose(plan: Plan, attempts: list[Attempt], journal: Journal) -> list
         for task, candidates in by_task(attempts).items():
             await work.add(one(task, candidates))
     return [
-        replace(attempt, selected=how.value if picked.get(attempt.task) == attempt.sample else None)
+        replace(
+            attempt, selected=how.value if attempt.key in picked else None, selected_among=picked.get(attempt.key, 0)
+        )
         for attempt in attempts
     ]
 

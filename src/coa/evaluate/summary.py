@@ -30,7 +30,7 @@ def figures(
     """Everything but times. `planned`: tasks that were to be solved, whether or not they have an attempt."""
     attempts = [attempt for listed in tasks.values() for attempt in listed]
     return {
-        "results": results(tasks, samples=samples, planned=planned, ks=ks),
+        "results": results(tasks, samples=samples, planned=planned, ks=ks, select=select),
         "spent": spent(tasks, select),
         "agents": agents(attempts),
         "stops": dict(sorted(Counter(attempt.stop.value for attempt in attempts).items())),
@@ -46,7 +46,9 @@ def figures(
     }
 
 
-def results(tasks: Tasks, *, samples: int, planned: int, ks: Sequence[int] = ()) -> Figures:
+def results(
+    tasks: Tasks, *, samples: int, planned: int, ks: Sequence[int] = (), select: Select | None = None
+) -> Figures:
     attempts = [attempt for listed in tasks.values() for attempt in listed]
     unscored = sum(attempt.unscored for attempt in attempts)
     found: Figures = {
@@ -58,7 +60,7 @@ def results(tasks: Tasks, *, samples: int, planned: int, ks: Sequence[int] = ())
         "unanswered": sum(not attempt.answered and not attempt.failed for attempt in attempts),
         "failed": sum(attempt.failed for attempt in attempts),
         "unscored": unscored,
-        "metrics": metrics(tasks, samples=samples, ks=ks) if attempts else {},
+        "metrics": metrics(tasks, samples=samples, ks=ks, select=select) if attempts else {},
     }
     if unscored:
         value = mean([[attempt.counted for attempt in listed] for listed in tasks.values()]).value
@@ -69,8 +71,13 @@ def results(tasks: Tasks, *, samples: int, planned: int, ks: Sequence[int] = ())
     return found
 
 
-def metrics(tasks: Tasks, *, samples: int, ks: Sequence[int] = ()) -> dict[str, dict[str, float]]:
-    """Over tasks that have an attempt. Metrics of k attempts are given where every task has k."""
+def metrics(
+    tasks: Tasks, *, samples: int, ks: Sequence[int] = (), select: Select | None = None
+) -> dict[str, dict[str, float]]:
+    """Over tasks that have an attempt. Metrics of k attempts are given where every task has k.
+
+    A choice is reported where it was made at every task that has an answer: what nobody chose yet is not wrong.
+    """
     fewest = min(map(len, tasks.values()))
     counted = [[attempt.counted for attempt in listed] for listed in tasks.values()]
     found = {"pass@1": mean([[float(attempt.right) for attempt in listed] for listed in tasks.values()])}
@@ -83,12 +90,11 @@ def metrics(tasks: Tasks, *, samples: int, ks: Sequence[int] = ()) -> dict[str, 
             chances = [pass_at_k(len(listed), sum(a.right for a in listed), k) for listed in tasks.values()]
             found[f"pass@{k}"] = shares(chances)
     if samples > 1 and fewest == samples:
-        picks = {how: [chosen(listed, how) for listed in tasks.values()] for how in Select}
-        for how, picked in picks.items():
-            if any(attempt is not None for attempt in picked):
-                found[metric_of(how, samples)] = shares(
-                    [float(attempt.right) if attempt else 0.0 for attempt in picked]
-                )
+        checked = any(attempt.own_score for listed in tasks.values() for attempt in listed)
+        for how in Select:
+            picked = _picked(tasks, how)
+            if picked and (how is not Select.SELF_CHECK or checked or select is how):
+                found[metric_of(how, samples)] = shares([float(pick is not None and pick.right) for pick in picked])
     return {name: asdict(estimate) for name, estimate in found.items()}
 
 
@@ -102,18 +108,27 @@ def metric_of(how: Select | None, samples: int, usual: str = "pass@1") -> str:
 def chosen(attempts: Sequence[Attempt], how: Select) -> Attempt | None:
     """The attempt that this way of choosing takes; None where there is nothing to choose or nobody has chosen.
 
-    A judge's choice is the one it made when the evaluation ran.
+    A judge's choice is the one it made when the evaluation ran, if it was among all answers that there are.
     """
-    if how is Select.JUDGE:
-        return next((attempt for attempt in attempts if attempt.selected == how), None)
     answered = [attempt for attempt in attempts if attempt.answered]
+    if how is Select.JUDGE:
+        among = (0, len(answered))  # 0: nobody noted it
+        return next((a for a in attempts if a.selected == how and a.selected_among in among), None)
     if not answered or (answered[0].program and how is Select.MAJORITY):
         return None
     if how is Select.MAJORITY:
         return majority(answered)
-    if not any(attempt.own_score for attempt in answered):
-        return None
     return highest(answered, [attempt.own_score for attempt in answered])
+
+
+def _picked(tasks: Tasks, how: Select) -> list[Attempt | None]:
+    """One for each task, None where none was answered; empty where a task with answers has none chosen, or all lack."""
+    picked = [chosen(listed, how) for listed in tasks.values()]
+    open_ = any(
+        pick is None and any(attempt.answered for attempt in listed)
+        for pick, listed in zip(picked, tasks.values(), strict=True)
+    )
+    return [] if open_ or not any(picked) else picked
 
 
 def spent(tasks: Tasks, select: Select | None = None) -> Figures:
@@ -127,7 +142,7 @@ def spent(tasks: Tasks, select: Select | None = None) -> Figures:
     if attempts and all(attempt.sequence_tokens is not None for attempt in attempts):
         total["sequence_tokens"] = sum(attempt.sequence_tokens or 0 for attempt in attempts)
     total["cost"] = usage.cost
-    picked = [chosen(listed, select) for listed in tasks.values()] if select is not None else []
+    picked = _picked(tasks, select) if select is not None else []
     won = (
         {"per_chosen_success": _each(total, sum(pick is not None and pick.right for pick in picked))} if picked else {}
     )

@@ -82,6 +82,26 @@ def test_the_choice_of_a_judge_is_the_one_it_made() -> None:
     assert chosen([attempt("a", 0, 1.0, "print(1)", program=True)] * 2, Select.MAJORITY) is None
 
 
+def test_tasks_without_a_double_check_are_decided_by_the_majority_not_counted_as_wrong() -> None:
+    checked = [attempt("a", 0, 0.0, "no", own_score=1), attempt("a", 1, 1.0, "yes", own_score=4)]
+    silent = [attempt("b", at, 1.0, "yes") for at in range(2)]
+    found = figures(by_task([*checked, *silent]), samples=2, planned=2, select=Select.SELF_CHECK)
+    assert found["results"]["metrics"]["best of 2 by self-check"]["value"] == 1.0
+    assert found["spent"]["per_chosen_success"]["total_tokens"] == 4 * 120 / 2
+    # Where nobody checked, the number is given only if it was asked for.
+    name, tasks = "best of 2 by self-check", by_task(silent)
+    assert name in figures(tasks, samples=2, planned=1, select=Select.SELF_CHECK)["results"]["metrics"]
+    assert name not in figures(tasks, samples=2, planned=1)["results"]["metrics"]
+
+
+def test_a_choice_among_fewer_answers_than_there_are_is_none() -> None:
+    old = [attempt("a", 0, 1.0, "b", selected="judge", selected_among=2), *(attempt("a", at, 0.0) for at in (1, 2))]
+    new = [attempt("c", 0, 1.0, "b", selected="judge", selected_among=3), *(attempt("c", at, 0.0) for at in (1, 2))]
+    assert chosen(old, Select.JUDGE) is None and chosen(new, Select.JUDGE) is new[0]
+    # Interrupted before the judge had chosen everywhere: half of the choices are no metric.
+    assert "best of 3 by judge" not in figures(by_task([*old, *new]), samples=3, planned=2)["results"]["metrics"]
+
+
 def test_an_attempt_remembers_who_wrote_how_much() -> None:
     run = web_run(usage=SPENT)
     found = attempt_of(run.scored("exact", 1.0), "exact")
