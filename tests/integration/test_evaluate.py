@@ -269,6 +269,21 @@ def test_a_judge_that_is_needed_is_asked_for(url: str) -> None:
         evaluated(url, "--scorer", "judge")
 
 
+def test_what_one_benchmark_lacks_is_told_before_another_is_run(server: ExamServer, url: str) -> None:
+    Path("data").mkdir()
+    Path("data/gaia.jsonl").write_text('{"question": "?", "answer": "1"}\n')
+    with pytest.raises(CoaError, match="gaia(.|\n)*add --judge URL"):
+        coa("eval", "exam.jsonl", "gaia", "--data", "data", "--model", url, "--profile", "nano", "--out", "e")
+    assert not server.asked and not Path("e").exists()
+
+
+def test_programs_are_not_chosen_by_a_vote(server: ExamServer, url: str) -> None:
+    Path("code.jsonl").write_text('{"question": "?", "tests": {"cases": [{"stdin": "", "expected": "1"}]}}\n')
+    with pytest.raises(CoaError, match="programs(.|\n)*--select self-check"):
+        coa("eval", "code.jsonl", "--best-of", 3, "--model", url, "--out", "e")
+    assert not server.asked
+
+
 def oracle(problem: Problem) -> str:
     """A program that knows its tests by heart: right on its own problem, wrong on any other."""
     if problem.function is None:

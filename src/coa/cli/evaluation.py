@@ -66,6 +66,8 @@ def folders_for(out: Path, loaded: Sequence[Loaded]) -> list[Folder]:
 async def evaluate_all(
     loaded: Sequence[Loaded], folders: Sequence[Folder], asked: Asked, wishes: Wishes, show: Show | None
 ) -> tuple[list[dict[str, Any]], bool]:
+    for item in loaded:  # all, before the first one costs anything
+        _check(item, wishes)
     reports: list[dict[str, Any]] = []
     for item, folder in zip(loaded, folders, strict=True):
         report, ended = await _evaluate(item, folder, asked, wishes)
@@ -75,6 +77,24 @@ async def evaluate_all(
         if not ended:
             return reports, False
     return reports, True
+
+
+def _check(loaded: Loaded, wishes: Wishes) -> None:
+    """Whether what was asked for can be had of this benchmark."""
+    benchmark = loaded.benchmark
+    samples = wishes.samples or benchmark.protocol.samples
+    if beyond := [k for k in wishes.ks if k > samples]:
+        raise EvaluationError(f"pass@{beyond[0]} needs {beyond[0]} attempts at each task", cure=f"add -n {beyond[0]}")
+    if (wishes.scorer or benchmark.scorer) == "judge" and wishes.judge[0] is None:
+        raise ScoringError(
+            f"the answers of {benchmark.name} are compared by a judge",
+            cure="add --judge URL, or --scorer auto for rules",
+        )
+    if wishes.select is Select.MAJORITY and any(task.tests is not None for task in loaded.tasks):
+        raise EvaluationError(
+            f"the answers of {benchmark.name} are programs, of which no two are alike: they cannot be voted on",
+            cure="add --select self-check or --select judge",
+        )
 
 
 async def _evaluate(loaded: Loaded, folder: Folder, asked: Asked, wishes: Wishes) -> tuple[dict[str, Any], bool]:
@@ -88,8 +108,6 @@ async def _evaluate(loaded: Loaded, folder: Folder, asked: Asked, wishes: Wishes
         seed=seed,
     )
     samples = wishes.samples or protocol.samples
-    if beyond := [k for k in wishes.ks if k > samples]:
-        raise EvaluationError(f"pass@{beyond[0]} needs {beyond[0]} attempts at each task", cure=f"add -n {beyond[0]}")
     asked = asked if asked.world else replace(asked, world=loaded.benchmark.world)
     profile = load_profile(profile_of(asked.world, wishes.profile, loaded.benchmark.profile))
     limits = limits_of(profile, wishes.budget)
@@ -102,7 +120,7 @@ async def _evaluate(loaded: Loaded, folder: Folder, asked: Asked, wishes: Wishes
             )
         )
         name = wishes.scorer or loaded.benchmark.scorer
-        judging = await _judge(stack, wishes, name)
+        judging = await _judge(stack, wishes)
         scorers = await _scorers(stack, folder, loaded, name, judging)
         config = _config(loaded, setting, asked, wishes, samples, scorers, judging, limits or profile.limits)
         folder.claim(config)
@@ -129,13 +147,9 @@ async def _evaluate(loaded: Loaded, folder: Folder, asked: Asked, wishes: Wishes
     return report, ended
 
 
-async def _judge(stack: AsyncExitStack, wishes: Wishes, scorer: str) -> Model | None:
+async def _judge(stack: AsyncExitStack, wishes: Wishes) -> Model | None:
     source, name, key_env = wishes.judge
     if source is None:
-        if scorer == "judge":
-            raise ScoringError(
-                "this benchmark's answers are compared by a judge", cure="add --judge URL, or --scorer auto for rules"
-            )
         return None
     judging = await open_model(source, name, mode=Mode.CHAT, api_key_env=key_env)
     stack.push_async_callback(judging.close)
