@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from coa.cli import app
 from coa.distill.atif import to_atif
 from coa.distill.cost import count_team_tokens
 from coa.errors import CoaError
+from coa.evaluate.comparison_page import look
 from coa.evaluate.data import load
 from coa.models.tokenizer import load_tokenizer
 from coa.scoring import scorer_for
@@ -198,6 +200,8 @@ def test_several_benchmarks_have_a_folder_each_and_are_compared_together(url: st
     coa("eval", "exam.jsonl", "second.jsonl", *common, "--out", "a")
     coa("eval", "exam.jsonl", "second.jsonl", *common, "--temperature", 0, "--out", "b")
     found = json.loads(coa("compare", "a", "b", "--json"))
+    # What the page says to type shows the run that it is about.
+    assert "Who is person 1?" in coa(*shlex.split(look("a", "exam/t1"))[1:])
     assert found["shared_tasks"] == 10 and [run["results"]["tasks"] for run in found["runs"]] == [10, 10]
     assert Path("comparison/report.html").is_file() and Path("a/second/report.json").is_file()
 
@@ -272,14 +276,14 @@ def test_a_judge_that_is_needed_is_asked_for(url: str) -> None:
 def test_what_one_benchmark_lacks_is_told_before_another_is_run(server: ExamServer, url: str) -> None:
     Path("data").mkdir()
     Path("data/gaia.jsonl").write_text('{"question": "?", "answer": "1"}\n')
-    with pytest.raises(CoaError, match="gaia(.|\n)*add --judge URL"):
+    with pytest.raises(CoaError, match=r"gaia(.|\n)*add --judge URL"):
         coa("eval", "exam.jsonl", "gaia", "--data", "data", "--model", url, "--profile", "nano", "--out", "e")
     assert not server.asked and not Path("e").exists()
 
 
 def test_programs_are_not_chosen_by_a_vote(server: ExamServer, url: str) -> None:
     Path("code.jsonl").write_text('{"question": "?", "tests": {"cases": [{"stdin": "", "expected": "1"}]}}\n')
-    with pytest.raises(CoaError, match="programs(.|\n)*--select self-check"):
+    with pytest.raises(CoaError, match=r"programs(.|\n)*--select self-check"):
         coa("eval", "code.jsonl", "--best-of", 3, "--model", url, "--out", "e")
     assert not server.asked
 

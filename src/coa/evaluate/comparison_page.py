@@ -10,6 +10,7 @@ from typing import Any, Final
 from coa.evaluate.report import group_table, percent
 from coa.evaluate.summary import Figures
 from coa.report import Bar, bars, details, page, paragraph, table
+from coa.trajectory.store import NAMES
 
 _MOST_SHOWN: Final = 50
 
@@ -147,6 +148,9 @@ def _disagreement(pair: Figures, which: str, paths: Mapping[str, str]) -> str:
 
 def look(path: str, task: str) -> str:
     """The command that shows what a run did at a task; of a team's, where the trace is, because it is no trajectory."""
+    benchmark, slash, inside = task.partition("/")
+    if slash and (Path(path) / benchmark / NAMES[0]).is_file():  # one of several that were evaluated together
+        path, task = str(Path(path) / benchmark), inside
     trace = Path(path) / f"{task}.atif.json"
     if trace.is_file():
         return str(trace)

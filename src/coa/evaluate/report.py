@@ -92,7 +92,7 @@ def headline(report: Figures) -> str:
         if found[kind]:
             parts.append(f"{found[kind]:,} {kind}")
     if "success_if_all_unscored_were_right" in found:
-        parts.append(f"at most {found['success_if_all_unscored_were_right']:.1%} if all unscored were right")
+        parts.append(f"pass@1 at most {found['success_if_all_unscored_were_right']:.1%} if all unscored were right")
     return ", ".join(parts)
 
 

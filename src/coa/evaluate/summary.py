@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any, Final
 
 from coa.evaluate.attempts import Attempt, broken_down
@@ -63,11 +64,9 @@ def results(
         "metrics": metrics(tasks, samples=samples, ks=ks, select=select) if attempts else {},
     }
     if unscored:
-        value = mean([[attempt.counted for attempt in listed] for listed in tasks.values()]).value
-        weight = sum(sum(attempt.unscored for attempt in listed) / len(listed) for listed in tasks.values()) / len(
-            tasks
+        found["success_if_all_unscored_were_right"] = fmean(
+            fmean(attempt.right or attempt.unscored for attempt in listed) for listed in tasks.values()
         )
-        found["success_if_all_unscored_were_right"] = value + weight
     return found
 
 

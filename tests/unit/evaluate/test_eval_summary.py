@@ -130,6 +130,18 @@ def test_results_are_broken_down_by_what_tells_tasks_apart() -> None:
     assert short_meta({"info": {"hop": "single"}, "long": "x" * 99, "n": 3}) == {"hop": "single", "n": "3"}
 
 
+def test_what_the_unscored_could_add_is_told_of_the_same_number() -> None:
+    # Right, half right, unscored: 1 of 3 is right, at most 2 of 3 could be; the halves are no success.
+    listed = [attempt("a", 0, 1.0), attempt("b", 0, 0.5), attempt("c", 0, None)]
+    found = figures(by_task(listed), samples=1, planned=3)["results"]
+    assert found["metrics"]["pass@1"]["value"] == pytest.approx(1 / 3)
+    assert found["success_if_all_unscored_were_right"] == pytest.approx(2 / 3)
+    benchmark = {"name": "x", "about": "", "metric": "majority@3", "tasks": 1, "groups": []}
+    voted = [attempt("a", 0, 1.0, "y"), attempt("a", 1, 1.0, "y"), attempt("a", 2, None, "z")]
+    report = make_report(voted, {"samples": 3, "benchmark": benchmark, "scorer": "judge", "model": "m"})
+    assert "majority@3 100.0%" in headline(report) and "pass@1 at most 100.0%" in headline(report)
+
+
 def test_a_report_names_its_scorer_and_what_it_disagrees_about() -> None:
     listed = [
         attempt("a", 0, 1.0, scores={"judge": 1.0, "exact": 1.0}),
