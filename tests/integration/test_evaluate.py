@@ -18,6 +18,7 @@ from coa.distill.cost import count_team_tokens
 from coa.errors import CoaError
 from coa.evaluate.comparison_page import look
 from coa.evaluate.data import load
+from coa.evaluate.folder import Folder
 from coa.models.tokenizer import load_tokenizer
 from coa.scoring import scorer_for
 from coa.scoring.code.problem import Problem, problem_of
@@ -113,6 +114,18 @@ def test_another_evaluation_is_refused_its_folder(url: str) -> None:
     Path("exam.jsonl").write_text('{"question": "Else?", "answer": "x"}\n')
     with pytest.raises(CoaError, match="evaluated with benchmark"):
         evaluated(url)
+
+
+def test_two_processes_do_not_share_a_folder(server: ExamServer, url: str) -> None:
+    evaluated(url, "--limit", 2, code=0)
+    asked = len(server.asked)
+    with Folder(Path("e")).held():  # as a process that evaluates does
+        with pytest.raises(CoaError, match="another process"):
+            evaluated(url, "--limit", 4)
+        with pytest.raises(CoaError, match="another process"):
+            coa("score", "e", "--scorer", "exact")
+    assert len(server.asked) == asked
+    assert evaluated(url, "--limit", 4, code=0)["results"]["attempts"] == 4
 
 
 def test_failed_runs_are_tried_again_only_on_request_and_that_is_told(server: ExamServer, url: str) -> None:

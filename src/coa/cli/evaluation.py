@@ -70,7 +70,8 @@ async def evaluate_all(
         _check(item, wishes)
     reports: list[dict[str, Any]] = []
     for item, folder in zip(loaded, folders, strict=True):
-        report, ended = await _evaluate(item, folder, asked, wishes)
+        with folder.held():
+            report, ended = await _evaluate(item, folder, asked, wishes)
         reports.append(report)
         if show is not None:
             show(report, folder, ended)

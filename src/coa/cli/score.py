@@ -74,7 +74,7 @@ async def _score_all(
         for path in [found for run in runs for found in folders_in(run)]:
             folder = Folder.of(path)
             _check(folder, path)
-            with closing(VerdictCache(folder.path / "verdicts.sqlite" if judging else None)) as verdicts:
+            with folder.held(), closing(VerdictCache(folder.path / "verdicts.sqlite" if judging else None)) as verdicts:
                 chosen = scorer_for(name, judge=judging, verdicts=verdicts)
                 try:
                     now, kept = await rescore(folder, chosen, replace=replace, unscored=unscored, at_once=at_once)

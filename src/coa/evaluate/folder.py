@@ -8,7 +8,10 @@ report.json, .html   made anew from the trajectories whenever an evaluation ends
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -73,6 +76,28 @@ class Folder:
         except (OSError, orjson.JSONDecodeError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """For this process alone, until it ends however it ends: two would make, and pay for, every run twice."""
+        if self.name != NAMES[0]:  # a file among others, in a folder that is nobody's
+            yield
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StoreError(f"cannot open the folder {self.path}: {error.strerror}") from error
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise EvaluationError(
+                    f"another process evaluates or scores in {self.path}", cure="wait for it, or give another --out"
+                ) from error
+            yield
+        finally:
+            os.close(lock)
 
     def claim(self, asked: Mapping[str, Any]) -> None:
         """Make it this evaluation's, or refuse if it is another's."""
