@@ -136,6 +136,32 @@ def test_failed_runs_are_tried_again_only_on_request_and_that_is_told(server: Ex
     assert again["results"]["failed"] == 0 and again["runs_tried_again_on_request"] == 2
 
 
+def test_runs_that_broke_are_in_the_denominator_of_a_comparison_too(url: str) -> None:
+    evaluated(url)
+    found = json.loads(coa("compare", "e", "--json"))["runs"][0]
+    # As in its own report: two of twenty broke before their first step.
+    assert found["results"]["tasks"] == 20 and found["results"]["failed"] == 2 and found["notes"] == []
+    assert found["results"]["metrics"]["pass@1"]["value"] == 0.5
+
+
+def test_failed_runs_beyond_the_limit_are_not_set_aside(url: str) -> None:
+    evaluated(url)
+    few = evaluated(url, "--limit", 12, "--retry-failed", code=1)
+    assert few["results"]["attempts"] == 12 and few["runs_tried_again_on_request"] == 1  # t9, not t19
+    found = json.loads(coa("compare", "e", "--json"))["runs"][0]
+    # 10 of all 20 are right; without the failed ones it would be 10 of 18.
+    assert found["results"]["metrics"]["pass@1"]["value"] == 0.5 and found["notes"] == []
+
+
+def test_an_evaluation_that_was_killed_is_compared_and_that_is_told(url: str) -> None:
+    evaluated(url, "--limit", 6, code=0)
+    lines = Path("e/trajectories.jsonl").read_text().splitlines()
+    Path("e/trajectories.jsonl").write_text("".join(line + "\n" for line in lines[:4]))
+    Path("e/scores.jsonl").write_text('{"task": "t0", "sample": 0, "scores": {"exact": {"value": 1.0}}}\n')
+    found = json.loads(coa("compare", "e", "--json"))["runs"][0]
+    assert found["notes"] == ["not finished: 2 of 6 attempts are missing"]
+
+
 def test_one_of_three_is_chosen_by_a_judge_once(server: ExamServer, url: str) -> None:
     more = ("--best-of", 3, "--select", "judge", "--judge", url, "--scorer", "exact", "--limit", 5)
     report = evaluated(url, *more, code=0)

@@ -99,6 +99,8 @@ class RunReader:
         if not attempts:
             raise EvaluationError(f"{path} holds no run", cure="give an evaluation, team traces, or trajectories")
         notes = [f"{skipped:,} places could not be read"] if skipped else []
+        if (planned := _planned(path)) > len(attempts):
+            notes.append(f"not finished: {planned - len(attempts):,} of {planned:,} attempts are missing")
         if unmetered := sum(attempt.unmetered_calls for attempt in attempts if self._tokenizer is None):
             notes.append(f"{unmetered:,} model calls were not metered; its tokens are a lower bound")
         if self._tokenizer is not None:
@@ -114,7 +116,8 @@ class RunReader:
             notes = read_notes(folder) if mine else None
             scorer = self._asked or (scorer_of(folder.read_config()) if mine else default)
             before = f"{part.name}/" if len(inside) > 1 else ""
-            for item in read_anything([part]):
+            # Of an evaluation its runs alone: what else lies there (verdicts, runs set aside) is no trace.
+            for item in read_anything([folder.trajectories if mine and folder.trajectories.is_file() else part]):
                 if isinstance(item, Trajectory):
                     if item.meta.get("copy"):
                         continue  # the same run, written again to weigh more
@@ -167,6 +170,12 @@ class RunReader:
         if name not in self._scorers:
             self._scorers[name] = scorer_for(name, judge=self._judging, verdicts=self._verdicts)
         return self._scorers[name]
+
+
+def _planned(path: Path) -> int:
+    """Attempts that the evaluations in a path were to make; 0 for runs of another origin."""
+    configs = [Folder(part).read_config() for part in folders_in(path) if part.is_dir() and Folder(part).is_evaluation]
+    return sum(int(config["benchmark"]["tasks"]) * int(config["samples"]) for config in configs)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -102,9 +102,9 @@ async def scoring(most: int) -> AsyncIterator[_Scoring]:
 async def evaluate(plan: Plan, setting: Setting, folder: Folder, standing: Standing) -> list[Attempt]:
     """All attempts at the plan's tasks, scored and chosen from, with everything in the folder but the report."""
     settle(folder)
-    if plan.retry_failed and folder.trajectories.is_file():
-        set_aside(folder.trajectories, (Stop.FAILED, Stop.INTERRUPTED))
     wanted = {(task.id, sample) for task in plan.loaded.tasks for sample in range(plan.samples)}
+    if plan.retry_failed and folder.trajectories.is_file():
+        set_aside(folder.trajectories, (Stop.FAILED, Stop.INTERRUPTED), wanted)
     standing.total = len(wanted)
     journal = Journal(folder)
     attempts: list[Attempt] = []

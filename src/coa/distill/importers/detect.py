@@ -122,7 +122,12 @@ def _unknown(found: Iterable[tuple[str, Any]], path: Path) -> Skipped | None:
 
 
 def _is_trajectory(value: object) -> bool:
-    return isinstance(value, Mapping) and {"task", "profile", "steps"} <= set(value)
+    """One that broke before its first step is written without `steps`, and is a run all the same."""
+    return (
+        isinstance(value, Mapping)
+        and {"task", "profile"} <= set(value)
+        and not {"steps", "schema_version"}.isdisjoint(value)
+    )
 
 
 def _stranger(value: object, file: str, place: str) -> Skipped:

@@ -90,8 +90,10 @@ def read_jsonl(path: str | Path) -> Iterator[Trajectory]:
         yield parsed(line, f"{path}, line {number}")
 
 
-def set_aside(path: str | Path, stops: Container[Stop]) -> int:
+def set_aside(path: str | Path, stops: Container[Stop], keys: Container[tuple[str, int]] | None = None) -> int:
     """Move the records that ended so into `<file>.aside`, to be made again; how many there were.
+
+    With `keys`, only those of these tasks and samples: nobody would make the others again.
 
     Whenever it is killed, each record stands in the file, or aside, or in both; and the file is whole.
     """
@@ -99,13 +101,17 @@ def set_aside(path: str | Path, stops: Container[Stop]) -> int:
     if not path.is_file():
         return 0
     with _replacing(path) as part:
-        moved = [line for _, line in read_lines(path) if _stop(line) in stops]
+
+        def wanted(line: bytes) -> bool:
+            return _stop(line) in stops and (keys is None or _key(line) in keys)
+
+        moved = [line for _, line in read_lines(path) if wanted(line)]
         if not moved:
             return 0
         with path.with_name(path.name + ".aside").open("ab") as aside:
             aside.writelines(moved)
             os.fsync(aside.fileno())
-        _put(path, part, (line for _, line in read_lines(path) if _stop(line) not in stops))
+        _put(path, part, (line for _, line in read_lines(path) if not wanted(line)))
         return len(moved)
 
 
@@ -174,6 +180,14 @@ def _stop(line: bytes) -> Stop | None:
         return Stop(orjson.loads(line).get("stop", Stop.ANSWERED))
     except (ValueError, AttributeError):
         return None  # not a record; whoever reads the file will say so
+
+
+def _key(line: bytes) -> tuple[str, int] | None:
+    try:
+        row = orjson.loads(line)
+        return str(row["task"]["id"]), int(row.get("sample", 0))
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return None
 
 
 def _opened(path: Path) -> int:
