@@ -22,7 +22,7 @@ from coa.evaluate.folder import Folder
 from coa.models.tokenizer import load_tokenizer
 from coa.scoring import scorer_for
 from coa.scoring.code.problem import Problem, problem_of
-from coa.trajectory import Task, read
+from coa.trajectory import Task, Usage, read
 from support.exams import ExamServer, write_tasks
 from support.servers import in_thread
 from support.told_teams import tower
@@ -243,6 +243,37 @@ def test_several_benchmarks_have_a_folder_each_and_are_compared_together(url: st
     assert "Who is person 1?" in coa(*shlex.split(look("a", "exam/t1"))[1:])
     assert found["shared_tasks"] == 10 and [run["results"]["tasks"] for run in found["runs"]] == [10, 10]
     assert Path("comparison/report.html").is_file() and Path("a/second/report.json").is_file()
+
+
+def test_one_benchmark_and_several_do_not_share_a_folder(server: ExamServer, url: str) -> None:
+    write_tasks(Path("second.jsonl"), 5)
+    common = ("--model", url, "--profile", "nano", "--limit", 2)
+    coa("eval", "exam.jsonl", "second.jsonl", *common, "--out", "a")
+    coa("eval", "exam.jsonl", *common, "--out", "b")
+    asked = len(server.asked)
+    with pytest.raises(CoaError, match=r"several(.|\n)*--out a/exam"):
+        coa("eval", "exam.jsonl", *common, "--out", "a")
+    with pytest.raises(CoaError, match="holds the evaluation of one benchmark"):
+        coa("eval", "exam.jsonl", "second.jsonl", *common, "--out", "b")
+    assert len(server.asked) == asked
+    coa("eval", "exam.jsonl", *common, "--out", "a/exam")  # goes on there
+
+
+def test_runs_told_right_by_different_scorers_are_compared_with_a_word_about_it(url: str) -> None:
+    evaluated(url, "--limit", 3, code=0)
+    evaluated(url, "--limit", 3, "--scorer", "exact", out="f", code=0)
+    notes = [run["notes"] for run in json.loads(coa("compare", "e", "f", "--json"))["runs"]]
+    assert all("scored by auto and exact" in note and "--scorer" in note for (note,) in notes)
+    alike = json.loads(coa("compare", "e", "f", "--scorer", "exact", "--json"))["runs"]
+    assert [run["notes"] for run in alike] == [[], []]
+
+
+def test_runs_whose_tokens_nobody_counted_are_not_free(url: str) -> None:
+    evaluated(url, "--limit", 3, code=0)
+    rows = [run.model_copy(update={"usage": Usage()}) for run in read("e")]
+    Path("foreign.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
+    (run,) = json.loads(coa("compare", "foreign.jsonl", "--json"))["runs"]
+    assert run["notes"] == ["3 model calls were not metered; its tokens are a lower bound"]
 
 
 def test_a_team_and_a_model_are_compared_on_the_same_tasks_with_the_same_tokenizer(url: str) -> None:

@@ -19,7 +19,7 @@ from coa.cli.world import profile_of, world_hash
 from coa.errors import EvaluationError, ScoringError
 from coa.evaluate.attempts import Attempt, attempt_of, grammars
 from coa.evaluate.data import Loaded
-from coa.evaluate.folder import Folder, settle
+from coa.evaluate.folder import Folder, folders_in, settle
 from coa.evaluate.report import code_version, make_report, write_report
 from coa.evaluate.run import Plan, Standing
 from coa.evaluate.run import evaluate as run_evaluation
@@ -55,9 +55,16 @@ class Wishes:
 
 def folders_for(out: Path, loaded: Sequence[Loaded]) -> list[Folder]:
     """One benchmark is in the folder itself, several each in one of its own inside it."""
-    if len(loaded) == 1:
-        return [Folder(out)]
     names = [item.benchmark.name for item in loaded]
+    alone, inside = Folder(out).is_evaluation, [part for part in folders_in(out) if part != out]
+    if len(loaded) == 1:
+        if not alone and any(Folder(part).is_evaluation for part in inside):
+            raise EvaluationError(
+                f"{out} holds several evaluations, each in a folder of its own", cure=f"--out {out / names[0]}"
+            )
+        return [Folder(out)]
+    if alone:
+        raise EvaluationError(f"{out} holds the evaluation of one benchmark", cure="give another --out")
     if len(set(names)) < len(names):
         raise typer.BadParameter("a benchmark is named twice; -n makes several attempts")
     return [Folder(out / name) for name in names]

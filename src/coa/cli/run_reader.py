@@ -59,7 +59,7 @@ class RunReader:
             default = self._asked or self._common_scorer(paths)
             try:
                 names = _names(paths)
-                return [await self._read(path, names[at], default) for at, path in enumerate(paths)]
+                return _told_apart([await self._read(path, names[at], default) for at, path in enumerate(paths)])
             finally:
                 for scorer in self._scorers.values():
                     await scorer.close()
@@ -170,6 +170,15 @@ class RunReader:
         if name not in self._scorers:
             self._scorers[name] = scorer_for(name, judge=self._judging, verdicts=self._verdicts)
         return self._scorers[name]
+
+
+def _told_apart(runs: list[Run]) -> list[Run]:
+    """Where one scorer decides here and another there, the difference may be theirs."""
+    scorers = sorted({run.scorer for run in runs})
+    if len(scorers) < 2:
+        return runs
+    note = f"the runs are scored by {' and '.join(scorers)}; --scorer NAME scores all alike"
+    return [replace(run, notes=(*run.notes, note)) for run in runs]
 
 
 def _planned(path: Path) -> int:

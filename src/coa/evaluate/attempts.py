@@ -101,6 +101,18 @@ def attempt_of(trajectory: Trajectory, scorer: str | None, profile: Profile | No
         scores=values,
         meta=short_meta(trajectory.task.meta),
         program=trajectory.task.tests is not None,
+        unmetered_calls=_unmetered(trajectory),
+    )
+
+
+def _unmetered(trajectory: Trajectory) -> int:
+    """Stretches that a model wrote, where nobody told any tokens: rows of other origin come without."""
+    if trajectory.usage.total_tokens:
+        return 0
+    authors = [step.author for step in trajectory.steps]
+    return sum(
+        mine is Author.MODEL and before is not Author.MODEL
+        for before, mine in zip([None, *authors], authors, strict=False)
     )
 
 
