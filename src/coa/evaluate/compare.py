@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
+from math import isfinite
 from statistics import fmean
 from typing import Any, Final
 
@@ -87,7 +88,16 @@ def _pair(
     found = paired(old, new, seed=seed)
     lost = [task for task, a, b in zip(common, old, new, strict=True) if a.success > 0.5 >= b.success]
     won = [task for task, a, b in zip(common, old, new, strict=True) if b.success > 0.5 >= a.success]
-    return {"first": first.name, "second": second.name, **asdict(found), "only_first": lost, "only_second": won}
+    return {
+        "first": first.name,
+        "second": second.name,
+        "tasks": found.tasks,
+        "success": _told(found.success),
+        "tokens_per_success": _told(found.tokens_per_success),
+        "tool_calls_per_success": _told(found.tool_calls_per_success),
+        "only_first": lost,
+        "only_second": won,
+    }
 
 
 def task_figures(tasks: Mapping[str, Sequence[Attempt]], order: Sequence[str]) -> list[TaskFigures]:
@@ -102,4 +112,5 @@ def task_figures(tasks: Mapping[str, Sequence[Attempt]], order: Sequence[str]) -
 
 
 def _told(value: Estimate | None) -> dict[str, Any] | None:
-    return None if value is None else asdict(value)
+    """An interval without an upper end has None there: JSON knows no infinity."""
+    return None if value is None else {**asdict(value), "high": value.high if isfinite(value.high) else None}

@@ -177,7 +177,11 @@ def _metric(run: Figures, name: str) -> str:
 
 
 def _per(value: Mapping[str, float] | None) -> str:
-    return f"{value['value']:,.1f} [{value['low']:,.1f}, {value['high']:,.1f}]" if value else "no success"
+    return f"{value['value']:,.1f} [{value['low']:,.1f}, {_end(value, ',.1f')}]" if value else "no success"
+
+
+def _end(value: Mapping[str, float | None], shape: str) -> str:
+    return "no end" if (high := value["high"]) is None else format(high, shape)
 
 
 def _points(value: Mapping[str, float] | None) -> str:
@@ -187,7 +191,7 @@ def _points(value: Mapping[str, float] | None) -> str:
 
 
 def _ratio(value: Mapping[str, float] | None) -> str:
-    return f"{value['value']:.2f} [{value['low']:.2f}, {value['high']:.2f}]" if value else "-"
+    return f"{value['value']:.2f} [{value['low']:.2f}, {_end(value, '.2f')}]" if value else "-"
 
 
 def _spent(run: Figures, per: str, name: str, digits: int = 1) -> str:

@@ -43,6 +43,8 @@ def mean(tasks: Sequence[Sequence[float]]) -> Estimate:
     value = fmean(means)
     error = clustered_error(means)
     if any(item not in (0.0, 1.0) for values in tasks for item in values):
+        if len(means) < 2:  # one task does not tell how tasks differ
+            return Estimate(value, 0.0, 1.0)
         return Estimate(value, max(0.0, value - Z * error), min(1.0, value + Z * error))
     spread = value * (1 - value)
     effective = spread / error**2 if error else math.inf if spread else 0.0
@@ -76,7 +78,7 @@ def shares(values: Sequence[float]) -> Estimate:
 
 
 Statistic = Callable[[Sequence[int]], float | None]
-"""Of a resample, given as positions of tasks; None where it has no value, as a cost per success without success."""
+"""Of a resample, given as positions of tasks; None where it has no value, infinite for a cost that bought nothing."""
 
 
 def bootstrap(
@@ -84,10 +86,11 @@ def bootstrap(
 ) -> list[Estimate | None]:
     """Each statistic of all tasks, and the middle 95 % of it over resamples of tasks. Equal seeds, equal intervals.
 
-    None for one without a value. Resamples without one are left out of the middle.
+    None for one without a finite value. Resamples without a value are left out of the middle; infinite ones are in it:
+    where more than one in forty bought nothing, what a success costs has no upper end.
     """
     positions = range(count)
-    values = [statistic(positions) if count else None for statistic in statistics]
+    values = [_finite(statistic(positions)) if count else None for statistic in statistics]
     drawn: list[list[float]] = [[] for _ in statistics]
     rng = random.Random(seed)
     for _ in range(resamples if any(value is not None for value in values) else 0):
@@ -101,6 +104,10 @@ def bootstrap(
     ]
 
 
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
 def _middle(ordered: Sequence[float]) -> tuple[float, float]:
     return _quantile(ordered, 0.025), _quantile(ordered, 0.975)
 
@@ -111,6 +118,8 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     place = share * (len(ordered) - 1)
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)
+    if place == below or ordered[above] == ordered[below]:
+        return ordered[below]  # also where both are infinite
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
@@ -139,10 +148,14 @@ def paired(first: Sequence[TaskFigures], second: Sequence[TaskFigures], *, seed:
     """Both sequences in the same order of tasks."""
     gains = [after.success - before.success for before, after in zip(first, second, strict=True)]
 
+    in_vain = not any(item.success for item in first)  # nothing to divide by
+
     def ratio(before: Statistic, after: Statistic) -> Statistic:
         def statistic(drawn: Sequence[int]) -> float | None:
             old, new = before(drawn), after(drawn)
-            return new / old if old and new is not None else None
+            if in_vain or not old or new is None or (math.isinf(old) and math.isinf(new)):
+                return None
+            return new / old
 
         return statistic
 
@@ -157,8 +170,8 @@ def per_success(tasks: Sequence[TaskFigures], name: str) -> Statistic:
     spent, won = [getattr(item, name) for item in tasks], [item.success for item in tasks]
 
     def statistic(drawn: Sequence[int]) -> float | None:
-        successes = _total(won, drawn)
-        return _total(spent, drawn) / successes if successes else None
+        successes, cost = _total(won, drawn), _total(spent, drawn)
+        return cost / successes if successes else math.inf if cost else None
 
     return statistic
 

@@ -167,6 +167,14 @@ def test_runs_are_compared_on_the_tasks_they_share() -> None:
     assert compare([one, two], shared=False)["runs"][0]["results"]["tasks"] == 10
 
 
+def test_a_page_shows_a_cost_without_an_upper_end() -> None:
+    found = compare([Run("one", "one", [attempt(str(at), 0, float(at == 0)) for at in range(10)])])
+    assert found["runs"][0]["tokens_per_success"]["high"] is None
+    page = comparison_page(found)
+    assert "1,200.0 [" in page and ", no end]" in page and ">nan" not in page and "inf]" not in page
+    assert 'Hnan"' not in page and 'Hinf"' not in page
+
+
 def test_runs_without_a_common_task_are_refused() -> None:
     with pytest.raises(EvaluationError, match="no task is in all of"):
         compare([Run("a", "a", [attempt("1", 0, 1.0)]), Run("b", "b", [attempt("2", 0, 1.0)])])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coa.evaluate.metrics import Estimate, TaskFigures, bootstrap, mean, paired, pass_at_k, shares, wilson
+from coa.evaluate.metrics import Estimate, TaskFigures, bootstrap, mean, paired, pass_at_k, per_success, shares, wilson
 
 
 def test_pass_at_k_by_hand() -> None:
@@ -59,6 +59,10 @@ def test_values_between_have_a_clustered_normal_interval() -> None:
     assert shares([0.5, 0.5, 0.5]) == Estimate(0.5, 0.5, 0.5)
 
 
+def test_one_task_says_nothing_about_others() -> None:
+    assert mean([[0.5, 0.75]]) == Estimate(0.625, 0.0, 1.0) and shares([0.5]) == Estimate(0.5, 0.0, 1.0)
+
+
 @pytest.mark.parametrize(("tasks", "attempts", "concentration"), [(60, 1, 1.0), (60, 8, 0.5), (150, 4, 2.0)])
 def test_intervals_cover_the_truth_about_as_often_as_they_say(tasks: int, attempts: int, concentration: float) -> None:
     """Each task has its own chance of success; the mean of those chances is what is estimated."""
@@ -101,6 +105,17 @@ def test_a_paired_difference_is_sharper_than_two_intervals() -> None:
     # 100 * 1000 / 50 = 2000 tokens a success, then 100 * 500 / 60 = 833: 0.4167 of it. Tool calls: 8, then 6.67.
     assert found.tokens_per_success is not None and found.tokens_per_success.value == pytest.approx(0.5 * 50 / 60)
     assert found.tool_calls_per_success is not None and found.tool_calls_per_success.value == pytest.approx(50 / 60)
+
+
+def test_a_cost_per_success_that_hangs_on_one_success_has_no_upper_end() -> None:
+    """Of resamples of ten tasks, 0.9 ** 10 = 35 % miss the only right one: whatever they spent bought nothing."""
+    rare = [TaskFigures(float(at == 0), 10.0, 1.0) for at in range(10)]
+    often = [TaskFigures(float(at < 9), 10.0, 1.0) for at in range(10)]
+    (found,) = bootstrap(10, [per_success(rare, "tokens")])
+    assert found is not None and found.value == 100.0 and found.low < 50.0 and found.high == math.inf
+    down, up = paired(rare, often).tokens_per_success, paired(often, rare).tokens_per_success
+    assert down is not None and down.value == pytest.approx(1 / 9) and down.low == 0.0 and down.high < 1.0
+    assert up is not None and up.value == pytest.approx(9.0) and up.high == math.inf
 
 
 def test_a_run_without_success_has_no_cost_per_success() -> None:
