@@ -22,7 +22,7 @@ from coa.evaluate.folder import Folder
 from coa.models.tokenizer import load_tokenizer
 from coa.scoring import scorer_for
 from coa.scoring.code.problem import Problem, problem_of
-from coa.trajectory import Task, Usage, read
+from coa.trajectory import Step, Task, Trajectory, Usage, read
 from support.exams import ExamServer, write_tasks
 from support.servers import in_thread
 from support.told_teams import tower
@@ -274,6 +274,24 @@ def test_runs_whose_tokens_nobody_counted_are_not_free(url: str) -> None:
     Path("foreign.jsonl").write_text("".join(row.to_json() + "\n" for row in rows))
     (run,) = json.loads(coa("compare", "foreign.jsonl", "--json"))["runs"]
     assert run["notes"] == ["3 model calls were not metered; its tokens are a lower bound"]
+
+
+def test_of_runs_that_are_there_twice_the_first_counts_and_that_is_told(url: str) -> None:
+    evaluated(url, "--limit", 3, code=0)
+    Path("slow_at_first.py").write_text(
+        "import asyncio\nasync def judge(task, answer):\n"
+        "    await asyncio.sleep(0 if answer == 'later' else 0.2)\n    return float(answer != 'later')\n"
+    )
+    first = list(read("e"))
+    runs = [*first, *(run.model_copy(update={"steps": last(run, "later")}) for run in first)]
+    Path("twice.jsonl").write_text("".join(run.to_json() + "\n" for run in runs))
+    (run,) = json.loads(coa("compare", "twice.jsonl", "--scorer", "slow_at_first:judge", "--json"))["runs"]
+    assert run["results"]["attempts"] == 3 and run["results"]["right"] == 3
+    assert run["notes"] == ["3 runs of a task and sample that came before are left out"]
+
+
+def last(run: Trajectory, answer: str) -> tuple[Step, ...]:
+    return (*run.steps[:-1], run.steps[-1].model_copy(update={"text": answer, "surface": None}))
 
 
 def test_a_team_and_a_model_are_compared_on_the_same_tasks_with_the_same_tokenizer(url: str) -> None:

@@ -73,32 +73,35 @@ class RunReader:
         return "auto"
 
     async def _read(self, path: Path, name: str, default: str) -> Run:
-        attempts: list[Attempt] = []
+        found: dict[int, Attempt] = {}
         skipped = 0
         kinds: set[str] = set()
         deciding: set[str] = set()
         counts: dict[str, int] = {}
 
-        async def add(item: TeamRun | Trajectory, scorer: str, before: str) -> None:
+        async def add(place: int, item: TeamRun | Trajectory, scorer: str, before: str) -> None:
             if isinstance(item, TeamRun):
                 number = counts.get(item.task.id, 0)
                 counts[item.task.id] = number + 1
                 attempt = await self._of_team(item, scorer, number)
             else:
                 attempt = await self._of_trajectory(item, scorer)
-            attempts.append(replace(attempt, task=before + attempt.task))
+            found[place] = replace(attempt, task=before + attempt.task)
 
         async with scoring(32) as work:
-            for item, scorer, before in self._items(path, default):
+            for place, (item, scorer, before) in enumerate(self._items(path, default)):
                 if isinstance(item, Skipped):
                     skipped += 1
                     continue
                 deciding.add(scorer)
                 kinds.add("team" if isinstance(item, TeamRun) else "model")
-                await work.add(add(item, scorer, before))
+                await work.add(add(place, item, scorer, before))
+        attempts = [found[place] for place in sorted(found)]  # as they were written, whichever was scored first
         if not attempts:
             raise EvaluationError(f"{path} holds no run", cure="give an evaluation, team traces, or trajectories")
         notes = [f"{skipped:,} places could not be read"] if skipped else []
+        if again := len(attempts) - len({attempt.key for attempt in attempts}):
+            notes.append(f"{again:,} runs of a task and sample that came before are left out")
         if (planned := _planned(path)) > len(attempts):
             notes.append(f"not finished: {planned - len(attempts):,} of {planned:,} attempts are missing")
         if unmetered := sum(attempt.unmetered_calls for attempt in attempts if self._tokenizer is None):
