@@ -43,9 +43,10 @@ def mean(tasks: Sequence[Sequence[float]]) -> Estimate:
     value = fmean(means)
     error = clustered_error(means)
     if any(item not in (0.0, 1.0) for values in tasks for item in values):
+        least, most = min(0.0, *means), max(1.0, *means)  # a scorer of one's own may give other values
         if len(means) < 2:  # one task does not tell how tasks differ
-            return Estimate(value, 0.0, 1.0)
-        return Estimate(value, max(0.0, value - Z * error), min(1.0, value + Z * error))
+            return Estimate(value, least, most)
+        return Estimate(value, max(least, value - Z * error), min(most, value + Z * error))
     spread = value * (1 - value)
     effective = spread / error**2 if error else math.inf if spread else 0.0
     attempts = sum(map(len, tasks))

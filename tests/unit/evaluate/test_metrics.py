@@ -59,6 +59,12 @@ def test_values_between_have_a_clustered_normal_interval() -> None:
     assert shares([0.5, 0.5, 0.5]) == Estimate(0.5, 0.5, 0.5)
 
 
+def test_scores_beyond_0_and_1_keep_their_interval() -> None:
+    for values in ([2.0, 2.0, 0.0], [-1.0, -1.0, 0.5]):
+        found = mean([[value] for value in values])
+        assert found.low < found.value < found.high
+
+
 def test_one_task_says_nothing_about_others() -> None:
     assert mean([[0.5, 0.75]]) == Estimate(0.625, 0.0, 1.0) and shares([0.5]) == Estimate(0.5, 0.0, 1.0)
 
