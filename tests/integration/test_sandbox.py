@@ -555,6 +555,8 @@ def test_a_process_that_died_while_it_waited_ahead_is_replaced() -> None:
             await asyncio.sleep(0.02)
         assert len(waiting) == 1
         os.kill(waiting[0], signal.SIGKILL)
+        while _alive(waiting[0]):
+            await asyncio.sleep(0.01)
         assert (await sandbox.run("print(2)")).text == "2\n"
 
     with_sandbox(body)
