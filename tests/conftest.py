@@ -6,6 +6,8 @@ Property tests draw the same examples each time, so that a change is judged by i
 
 import os
 
+os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # no test asks the real hub for anything
+
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("coa", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
