@@ -139,11 +139,13 @@ async def run_many(
     refuse_unpriced(limits or (load_profile(profile) if isinstance(profile, str) else profile).limits, price)
     progress = progress or Progress()
     constrained(model, Constrain(constrain))  # a model that cannot is told once, not in every run
+    numbers = range(samples) if isinstance(samples, int) else samples
     if out is not None and retry_failed:
-        set_aside(out, (Stop.FAILED, Stop.INTERRUPTED))
+        asked = {(task.id, number) for task in tasks for number in numbers} if isinstance(tasks, Sequence) else None
+        set_aside(out, (Stop.FAILED, Stop.INTERRUPTED), asked)
     writer = JsonlWriter(out) if out is not None else None
     done = {trajectory.key: Outcome.of(trajectory) for trajectory in read(out)} if out is not None else {}
-    jobs = _jobs(tasks, range(samples) if isinstance(samples, int) else samples, done, progress)
+    jobs = _jobs(tasks, numbers, done, progress)
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=2 * concurrency)
 
     closing = False

@@ -115,6 +115,14 @@ def test_failed_runs_are_tried_again_on_request_and_the_file_holds_each_once(tmp
     assert sorted(Trajectory.from_json(line).task.id for line in aside.read_text().splitlines()) == ["1", "3"]
 
 
+def test_only_failed_runs_that_are_asked_for_are_taken_out_of_the_file(tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    asyncio.run(collect(tasks(5), failing_on("1", "3"), out=out))
+    again = asyncio.run(collect(tasks(5)[:2], failing_on(), out=out, retry_failed=True))
+    assert [t.task.id for t in again] == ["1"]
+    assert sorted(t.task.id for t in read(out)) == ["0", "1", "2", "3", "4"]
+
+
 def test_progress_counts_success_over_the_file_and_what_is_to_come(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
     given = [Task(id=str(n), question="?", answer=answer) for n, answer in enumerate([" ada. ", "Bob", None, "ADA"])]
