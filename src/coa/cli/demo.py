@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -73,21 +74,11 @@ def demo(
         for stage in stages:
             typer.echo(_shown(stage))
         return
-    done = _Done.of(out / STATE, {"recipe": kind, "seed": seed})
-    out.mkdir(parents=True, exist_ok=True)
-    (out / FILTERS).write_text(_KEEP_ALL)
-    for number, stage in enumerate(stages, start=1):
-        left = sum(later.seconds for later in stages[number - 1 :] if later.name not in done.seconds)
-        _say(f"\n[{number}/{len(stages)}] {stage.about}" + (f"; about {_span(left)} left" if left else ""))
-        _say(f"$ {_shown(stage)}")
-        if stage.name in done.seconds:
-            _say(f"done before, in {_span(done.seconds[stage.name])}")
-            continue
-        done.add(stage, _run(stage))
+    seconds = run_stages(stages, out, {"recipe": kind, "seed": seed})
     from coa.cli.demo_page import demo_page
 
     (out / "report.html").write_text(demo_page(out), encoding="utf-8")
-    _say(f"\nall of it took {_span(sum(done.seconds.values()))}; the pages: {out / 'report.html'}")
+    _say(f"\nall of it took {_span(seconds)}; the pages: {out / 'report.html'}")
     _say("ask it something new, and look into what it did:")
     model, world = shlex.quote(str(out / "rl")), shlex.quote(str(out / "world"))
     _say(f'  coa run --model {model} --world {world} "{_new_question(out / "world")}"')
@@ -152,6 +143,22 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
     ]  # fmt: skip
 
 
+def run_stages(stages: Sequence[Stage], out: Path, made_with: Mapping[str, Any]) -> float:
+    """One after another, but for those that came to their end before; how long all of them took."""
+    done = _Done.of(out / STATE, made_with)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / FILTERS).write_text(_KEEP_ALL)
+    for number, stage in enumerate(stages, start=1):
+        left = sum(later.seconds for later in stages[number - 1 :] if later.name not in done.seconds)
+        _say(f"\n[{number}/{len(stages)}] {stage.about}" + (f"; about {_span(left)} left" if left else ""))
+        _say(f"$ {_shown(stage)}")
+        if stage.name in done.seconds:
+            _say(f"done before, in {_span(done.seconds[stage.name])}")
+            continue
+        done.add(stage, _run(stage))
+    return sum(done.seconds.values())
+
+
 def _new_question(world: Path) -> str:
     """One that nobody was asked: the last of the held-out tasks, of which the first ones are used."""
     import orjson
@@ -171,11 +178,11 @@ def _toml(value: object) -> str:
 class _Done:
     """Which stages came to their end, in the demo's folder. One that did not is run again, and resumes by itself."""
 
-    def __init__(self, file: Path, made_with: dict[str, Any], seconds: dict[str, float]) -> None:
+    def __init__(self, file: Path, made_with: Mapping[str, Any], seconds: dict[str, float]) -> None:
         self._file, self._made_with, self.seconds = file, made_with, seconds
 
     @classmethod
-    def of(cls, file: Path, made_with: dict[str, Any]) -> _Done:
+    def of(cls, file: Path, made_with: Mapping[str, Any]) -> _Done:
         import orjson
 
         if not file.is_file():
