@@ -157,6 +157,19 @@ def test_a_data_set_is_trained_on_by_its_hub_id(hub: str, tmp_path: Path) -> Non
     assert unknown.returncode == 3 and "cannot get the data set 'lab/other'" in unknown.stdout
 
 
+def test_rl_takes_its_tasks_by_hub_id(hub: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from coa.rl.config import RlConfig; from coa.rl.tasks import load_tasks; from coa import CoaError\n"
+        "try: tasks, _, _ = load_tasks(RlConfig(tasks=sys.argv[1]))\n"
+        "except CoaError as e: print(e); sys.exit(3)\n"
+        "print(len({task.id for task in tasks}), tasks[0].answer)"
+    )
+    done = in_process(code, hub, "lab/rl:data/train.json", tmp_path)
+    assert done.stdout == "2 ('Ada',)\n", done.stdout + done.stderr
+    unknown = in_process(code, hub, "lab/other", tmp_path)
+    assert unknown.returncode == 3 and "cannot get the data set 'lab/other'" in unknown.stdout
+
+
 TASKS = (
     "import sys; from coa.trajectory.formats.tasks import read_tasks; from coa import CoaError\n"
     "try: print(*[(task.question, *task.answer) for task in read_tasks(sys.argv[1])])\n"

@@ -16,7 +16,7 @@ from coa.errors import TrainingError
 def rl(
     config: Annotated[Path | None, typer.Argument(help="A recipe in TOML, e.g. configs/rl/nano.toml.")] = None,
     model: Annotated[str | None, typer.Option(help="A model folder (runs/sft), a hub id, or smollm2.")] = None,
-    tasks: Annotated[str | None, typer.Option(help="Tasks to learn from: .jsonl, .json or .parquet.")] = None,
+    tasks: Annotated[str | None, typer.Option(help="Tasks to learn from: a file, a folder, or owner/name.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. Run again with it to go on.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, e.g. lr=1e-5 or reward.scorer=math. Repeatable.")

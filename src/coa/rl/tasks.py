@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from coa.errors import TrainingError
+from coa.errors import StoreError, TrainingError
 from coa.rl.config import RlConfig
 from coa.rl.groups import Group
 from coa.trajectory import Task
@@ -89,7 +88,8 @@ def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
             cure="give tasks of their own with --eval-tasks",
         )
     lost = [task.id for task in tasks if not task.answer and task.tests is None]
-    if len(lost) == len(tasks) and config.reward.function is None:
+    ones_own = config.reward.function is not None or ":" in config.reward.scorer
+    if len(lost) == len(tasks) and not ones_own:
         raise TrainingError(
             f"no task in {config.tasks} has an answer or tests, so no attempt could be scored",
             cure="add the field `answer` or `tests` to the rows, or --set reward.function=module:function",
@@ -101,9 +101,11 @@ def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
 
 
 def _read(source: str) -> list[Task]:
-    if not Path(source).is_file():
-        raise TrainingError(f"there is no file {source}", cure="tasks are rows of JSONL, JSON or Parquet")
-    tasks = list(read_tasks(source))
+    try:
+        tasks = list(read_tasks(source))
+    except StoreError as error:
+        cure = error.cure or "tasks are rows of JSONL, JSON or Parquet: a file, a folder, or a data set (owner/name)"
+        raise TrainingError(error.message, cure=cure) from error
     if not tasks:
-        raise TrainingError(f"{source} holds no task")
+        raise TrainingError(f"{source} holds no task", cure="give a file with a row for each task")
     return tasks

@@ -204,6 +204,13 @@ def test_tasks_that_are_learnt_from_are_not_evaluated_on(tmp_path: Path) -> None
         load_tasks(RlConfig(tasks="nowhere.jsonl"))
 
 
+def test_a_folder_of_tasks_is_read_and_a_scorer_of_ones_own_needs_no_answers(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "1", "question": "q"}\n')
+    (tmp_path / "b.jsonl").write_text('{"id": "1", "question": "r"}\n')
+    found, _, _ = load_tasks(RlConfig(tasks=str(tmp_path), reward=settings.Reward(scorer="mine:score")))
+    assert [task.question for task in found] == ["q", "r"] and len({task.id for task in found}) == 2
+
+
 # ---- guards
 
 
