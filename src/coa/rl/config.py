@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from coa.errors import TrainingError
 from coa.training.settings import Lora, describe_settings, load_settings
 from coa.trajectory import Limits, Profile
 from coa.trajectory.types import Frozen
@@ -173,7 +174,14 @@ class RlConfig(Frozen):
             for name in ("model_tokens", "context_tokens", "tool_calls", "seconds")
             if (value := getattr(self, name)) is not None
         }
-        return Limits.model_validate({**profile.limits.model_dump(), **own})
+        try:
+            return Limits.model_validate({**profile.limits.model_dump(), **own})
+        except ValidationError as error:
+            raise TrainingError(
+                f"limits of the profile {profile.name!r} and these settings do not go together: "
+                f"{error.errors()[0]['msg'].removeprefix('Value error, ')}",
+                cure="--set model_tokens=N --set context_tokens=M, where M is the whole with prompt and observations",
+            ) from error
 
     @model_validator(mode="after")
     def _consistent(self) -> RlConfig:

@@ -72,6 +72,8 @@ def train(
     """Improve a model as the settings say. `tools` are objects, beside those that the settings name."""
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tasks, held_out, fingerprint = load_tasks(config)
+    for name in _profiles(config, (*tasks, *held_out)):
+        config.limits(load_profile(name))  # before anything is loaded or written
     claim(out, "rl", config.model_dump(mode="json"), fingerprint, free=_FREE, seed=config.seed, coa=__version__)
     checkpoint.clear_torn(out)
     if (out / MODEL).is_dir():
@@ -189,8 +191,8 @@ async def _with_distance(groups: list[Group], trainer: Trainer, config: RlConfig
 async def _opened(
     config: RlConfig, own: Mapping[str, Tool], tasks: Sequence[Task], device: str, tell: Tell
 ) -> AsyncIterator[tuple[Policy, Mapping[str, Tool], Rewards]]:
-    profiles = {name: load_profile(name) for name in dict.fromkeys(task.profile or config.profile for task in tasks)}
-    wanted = dict.fromkeys(tag for profile in profiles.values() for tag in profile.tools if tag not in own)
+    profiles = [load_profile(name) for name in _profiles(config, tasks)]
+    wanted = dict.fromkeys(tag for profile in profiles for tag in profile.tools if tag not in own)
     setting = config.reward
     async with AsyncExitStack() as stack:
         given = await stack.enter_async_context(world_tools(config.world, config.tools))
@@ -229,6 +231,11 @@ async def _look(
     success.keep(done, out / "agent" / f"step-{step}")
     log.write(step, {f"held_out_{name}": value for name, value in success.figures(done).items()})
     tell(f"step {step}: {success.sentence(done)}")
+
+
+def _profiles(config: RlConfig, tasks: Sequence[Task]) -> list[str]:
+    """Of these tasks, each once."""
+    return list(dict.fromkeys(task.profile or config.profile for task in tasks))
 
 
 _ONE_THREAD: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coa-update")

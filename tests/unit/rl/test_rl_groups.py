@@ -276,3 +276,13 @@ def test_a_wrong_key_names_the_cure() -> None:
     assert "guards.logprob_gap" in describe() and "reward.scorer" in describe()
     with pytest.raises(TrainingError, match="dual_clip must be above"):
         load_config(None, ["dual_clip=1.1"])
+
+
+def test_limits_that_contradict_the_profile_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    from coa.rl.loop import train
+
+    (tmp_path / "a.jsonl").write_text('{"id": "1", "question": "q", "answer": "x"}\n')
+    config = RlConfig(tasks=str(tmp_path / "a.jsonl"), model="none/at-all", model_tokens=100_000)
+    with pytest.raises(TrainingError, match=r"model_tokens \(100000\) exceed context_tokens") as refused:
+        train(config, tmp_path / "run")
+    assert "context_tokens=" in (refused.value.cure or "") and not (tmp_path / "run").exists()
