@@ -11,8 +11,9 @@ import pytest
 from coa.rl.config import RlConfig
 from coa.rl.loop import train
 from coa.tools import Observation
-from coa.trajectory import Author, read
-from support.keys import KEY, Keyed, before_rl, key_tasks, settings
+from coa.trajectory import Author, Stop, read
+from support.keys import KEY, PROFILE, Keyed, before_rl, key_tasks, settings
+from support.words import WORDS, word_model
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +150,22 @@ def test_overlong_attempts_lose_reward_by_what_the_model_wrote_alone(base: dict[
         expected = (trajectory.scores["success"].value or 0.0) * formed - min(max((written - 4) / 4, 0), 1)
         assert trajectory.scores["reward"].value == pytest.approx(expected)
         assert trajectory.meta["rl"]["reward"] == trajectory.scores["reward"].value  # type: ignore[index, call-overload]
+
+
+def test_held_out_tasks_are_tried_with_the_tools_and_limits_of_their_own_profile(tmp_path: Path) -> None:
+    (tmp_path / "short.toml").write_text('extends = "mhqa"\nname = "short"\n[limits]\nsteps = 1\n')
+    prompt = [{"role": "user", "content": WORDS[4]}]
+    held_out = {"id": "h", "question": WORDS[4], "answer": WORDS[5], "prompt": prompt}
+    (tmp_path / "held_out.jsonl").write_text(json.dumps({**held_out, "profile": str(tmp_path / "short.toml")}))
+    tasks = key_tasks(tmp_path / "tasks.jsonl")
+    (tmp_path / "asking.toml").write_text(PROFILE)
+    random = settings(word_model(tmp_path / "random"), tasks)
+    config = RlConfig.model_validate({**random, "steps": 1, "eval_tasks": str(tmp_path / "held_out.jsonl")})
+    said: list[str] = []
+    train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=said.append)
+    assert any(line.startswith("no tool wiki_search") for line in said), said
+    (looked,) = read(tmp_path / "run" / "agent" / "step-0" / "trajectories.jsonl")
+    assert looked.stop is Stop.STEPS
 
 
 def _silent(_: str) -> None:

@@ -93,7 +93,7 @@ async def _train(
 ) -> Result:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     exact = device == "cpu" if config.exact is None else config.exact
-    async with _opened(config, own_tools, tasks, device, tell) as (policy, box, rewards):
+    async with _opened(config, own_tools, (*tasks, *held_out), device, tell) as (policy, box, rewards):
         rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact)
         trainer, sampler, watch = Trainer(policy, config), Sampler(tasks, config), Watch(config.guards)
         last, surplus = checkpoint.latest(out), list[Group]()
@@ -218,16 +218,18 @@ async def _look(
 ) -> None:
     config = rollouts.config
     rollouts.model.forget()
-    done = await success.look(
-        held_out,
-        rollouts.model,
-        rollouts.tools,
-        config.profile,
-        rollouts.rewards.scorer,
-        prompt=rollouts.prompt,
-        limits=config.limits(load_profile(config.profile)),
-        max_tokens=config.turn_tokens,
-    )
+    done = []
+    for name in _profiles(config, held_out):  # each has its limits
+        done += await success.look(
+            [task for task in held_out if (task.profile or config.profile) == name],
+            rollouts.model,
+            rollouts.tools,
+            name,
+            rollouts.rewards.scorer,
+            prompt=rollouts.prompt,
+            limits=config.limits(load_profile(name)),
+            max_tokens=config.turn_tokens,
+        )
     success.keep(done, out / "agent" / f"step-{step}")
     log.write(step, {f"held_out_{name}": value for name, value in success.figures(done).items()})
     tell(f"step {step}: {success.sentence(done)}")
