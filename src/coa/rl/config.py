@@ -74,7 +74,7 @@ class RlConfig(Frozen):
     group: int = Field(8, ge=2)
     """Attempts at a task."""
     draw: int | None = Field(None, ge=1)
-    """Tasks asked at a time; None stands for twice `prompts`."""
+    """Tasks asked at a time; None stands for twice `prompts`, or as many where dynamic sampling is off."""
     rounds: int = Field(4, ge=1)
     """How often tasks are drawn in a step at most, until there are enough groups with a spread of rewards."""
     enough: int | None = Field(None, ge=1)
@@ -162,7 +162,8 @@ class RlConfig(Frozen):
 
     @property
     def drawn(self) -> int:
-        return self.draw or 2 * self.prompts
+        # Without dynamic sampling nothing is left out, and all beyond `prompts` would be a step old when it is used.
+        return self.draw or (2 if self.dynamic_sampling else 1) * self.prompts
 
     @property
     def wanted(self) -> int:

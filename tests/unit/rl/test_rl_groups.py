@@ -83,6 +83,14 @@ def test_without_dynamic_sampling_all_that_is_drawn_is_used() -> None:
     assert names(found.used) == "ab"
 
 
+def test_without_dynamic_sampling_no_more_is_drawn_than_is_used() -> None:
+    """Or every second step would learn from attempts of the weights before."""
+    config = RlConfig(prompts=2, group=2, dynamic_sampling=False)
+    sampler = Sampler(tasks(9), config)
+    found = collected(config, [[group(task.id, *MIXED) for task in sampler.draw()]])
+    assert len(found.used) == 2 and not found.surplus
+
+
 def test_kept_groups_tell_reward_and_advantage(tmp_path: Path) -> None:
     one, other = group("a", *MIXED), group("b", *FLAT)
     keep([one, other], tmp_path / "groups" / "step-0001.jsonl", RlConfig(), used=[one])
