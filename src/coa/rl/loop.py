@@ -176,11 +176,18 @@ def _update(trainer: Trainer, used: Sequence[Group], step: int, watch: Watch) ->
 
 
 async def _with_distance(groups: list[Group], trainer: Trainer, config: RlConfig) -> list[Group]:
-    """PPO's way: the distance to the start is taken off the reward."""
+    """PPO's way: the distance to the start is taken off the reward.
+
+    Not where dynamic sampling leaves a group out: no two distances are equal, and divided by their deviation they would
+    be all that it teaches.
+    """
     if not config.kl or config.kl_in != "reward":
         return groups
     changed = []
     for group in groups:
+        if config.dynamic_sampling and not group.teaches:
+            changed.append(group)
+            continue
         moved = await _in_thread(lambda: trainer.distances(group.attempts))  # noqa: B023
         attempts = [replace(a, reward=a.reward - config.kl * d) for a, d in zip(group.attempts, moved, strict=True)]
         changed.append(replace(group, attempts=tuple(attempts)))

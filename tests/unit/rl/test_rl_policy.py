@@ -179,6 +179,26 @@ def test_a_gradient_that_is_no_number_changes_nothing(folder: str) -> None:
         asyncio.run(policy.sampler.close())
 
 
+@pytest.mark.parametrize(("dynamic", "expected"), [(True, [False, True]), (False, [True, True])])
+def test_a_distance_in_the_reward_does_not_stand_in_for_a_spread_of_rewards(
+    folder: str, dynamic: bool, expected: list[bool]
+) -> None:
+    from coa.rl.loop import _with_distance
+
+    setting = config(folder, kl=0.1, kl_in="reward", dynamic_sampling=dynamic)
+    policy = open_policy(setting, "cpu")
+    try:
+        trainer = Trainer(policy, setting)
+        list(trainer.learn([group(policy)], 1))  # away from the start
+        mixed = group(policy)
+        flat = replace(mixed, attempts=tuple(replace(one, reward=0.0) for one in mixed.attempts))
+        found = asyncio.run(_with_distance([flat, mixed], trainer, setting))
+        assert [one.teaches for one in found] == expected
+        assert found[1].rewards != mixed.rewards
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
 def test_more_frozen_layers_than_there_are_are_refused(folder: str) -> None:
     from coa.errors import TrainingError
 
