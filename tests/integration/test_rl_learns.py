@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coa.errors import TrainingError
 from coa.rl.config import RlConfig
 from coa.rl.loop import train
 from coa.tools import Observation
@@ -89,6 +90,7 @@ def test_what_has_no_reward_leaves_its_group(
     (row,) = metrics(tmp_path / "none")
     assert row["unscored"] == 48 and row["groups_used"] == 0 and "reward" not in row
     assert any("none could be scored" in line for line in said)
+    assert any("attempts left out: 48 unscored, such as at task " in line for line in said), said
 
 
 def test_attempts_that_broke_are_made_again(
@@ -150,6 +152,17 @@ def test_overlong_attempts_lose_reward_by_what_the_model_wrote_alone(base: dict[
         expected = (trajectory.scores["success"].value or 0.0) * formed - min(max((written - 4) / 4, 0), 1)
         assert trajectory.scores["reward"].value == pytest.approx(expected)
         assert trajectory.meta["rl"]["reward"] == trajectory.scores["reward"].value  # type: ignore[index, call-overload]
+
+
+def test_why_attempts_broke_is_said_and_ends_a_run_in_which_all_do(tmp_path: Path) -> None:
+    tasks = key_tasks(tmp_path / "tasks.jsonl")
+    (tmp_path / "asking.toml").write_text(PROFILE)
+    narrow = {"kv_gb": 1e-6, "steps": 2, "guards": {"idle_steps": 2}}  # no context fits
+    config = RlConfig.model_validate({**settings(word_model(tmp_path / "random"), tasks), **narrow})
+    said: list[str] = []
+    with pytest.raises(TrainingError, match="for 2 steps; attempts left out: 48 broke, such as .* do not fit into"):
+        train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=said.append)
+    assert any("do not fit into" in line for line in said)
 
 
 def test_held_out_tasks_are_tried_with_the_tools_and_limits_of_their_own_profile(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ class Group:
     unscored: int = 0
     refilled: int = 0
     """Attempts that took the place of broken ones."""
+    why: str = ""
+    """Why one of those that are not here is not."""
 
     @property
     def rewards(self) -> list[float]:

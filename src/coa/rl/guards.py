@@ -56,8 +56,11 @@ class Watch:
                 "or raise guards.logprob_gap if the model is a narrow one (bf16)",
             )
 
-    def groups(self, *, drawn: int, used: int, equal: Mapping[str, int]) -> None:
-        """`equal`: how many groups had rewards that were all right, all wrong, or equal otherwise."""
+    def groups(self, *, drawn: int, used: int, equal: Mapping[str, int], left_out: str = "") -> None:
+        """`used`: groups with a spread of rewards; `equal`: how many had rewards that were all right, all wrong, or
+        equal otherwise; `left_out` tells of attempts that are in no group."""
+        if left_out:
+            self.warnings.append(left_out)
         if used:
             self.idle = 0
             return
@@ -67,7 +70,7 @@ class Watch:
         self.warnings.append(said)
         if self.idle >= self.guards.idle_steps:
             raise TrainingError(
-                f"{said}, and so it was for {self.idle} steps",
+                f"{said}, and so it was for {self.idle} steps" + (f"; {left_out}" if left_out else ""),
                 cure="take tasks that the model solves sometimes, larger groups, or more fine-tuning first",
             )
 

@@ -128,7 +128,12 @@ async def _train(
                     used=collected.used,
                 )
                 found = report.of_groups(collected)
-                watch.groups(drawn=len(collected.drawn), used=len(collected.used), equal=report.equal(collected.drawn))
+                watch.groups(
+                    drawn=len(collected.drawn),
+                    used=len(collected.used),
+                    equal=report.equal(collected.drawn),
+                    left_out=report.left_out(collected.drawn),
+                )
                 if "entropy" in found:
                     watch.attempts(entropy=found["entropy"], length=found["model_tokens"])
 

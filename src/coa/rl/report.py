@@ -55,6 +55,16 @@ def equal(groups: Sequence[Group]) -> dict[str, int]:
     return {"all_right": right, "all_wrong": wrong, "all_equal": len(flat) - right - wrong}
 
 
+def left_out(groups: Sequence[Group]) -> str:
+    """Attempts that broke or could not be scored, and why one of them; nothing where all could be learnt from."""
+    failed, unscored = sum(group.failed for group in groups), sum(group.unscored for group in groups)
+    example = next((group for group in groups if group.why), None)
+    if example is None or not failed + unscored:
+        return ""
+    counts = ", ".join(f"{count} {what}" for count, what in ((failed, "broke"), (unscored, "unscored")) if count)
+    return f"attempts left out: {counts}, such as at task {example.task.id}: {example.why}"
+
+
 def of_updates(told: Sequence[Told], gap: Gap | None, lr: float) -> dict[str, Any]:
     if not told:
         return {}

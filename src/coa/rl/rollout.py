@@ -113,7 +113,16 @@ class Rollouts:
             failed=max(self.config.group - len(ended), 0) + len(scored) - len(attempts),
             unscored=len(ended) - len(scored),
             refilled=refilled,
+            why=next(filter(None, map(_why_not, trajectories)), "") if len(attempts) < self.config.group else "",
         )
+
+
+def _why_not(trajectory: Trajectory) -> str:
+    """Why it cannot be learnt from; nothing for one that can."""
+    if trajectory.failure is not None and not _ended([trajectory]):
+        return trajectory.failure.message
+    score = trajectory.scores[REWARD]
+    return score.reason if score.value is None else ""
 
 
 def _ended(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
