@@ -24,8 +24,7 @@ class Sampler:
         self._config = config
         families: dict[str, list[Task]] = {}
         for task in tasks:
-            name = str(task.meta.get(config.family, "")) if config.draw_by == "difficulty" else ""
-            families.setdefault(name, []).append(task)
+            families.setdefault(self._family(task), []).append(task)
         self._families = {name: families[name] for name in sorted(families)}
         self._count = min(config.drawn, len(tasks))
         self._taken = dict.fromkeys(self._families, 0)
@@ -61,9 +60,12 @@ class Sampler:
         random.Random(f"{self._config.seed} order {name} {epoch}").shuffle(order)
         return tasks[order[position]]
 
+    def _family(self, task: Task) -> str:
+        return str(task.meta.get(self._config.family, "")) if self._config.draw_by == "difficulty" else ""
+
     def learn(self, groups: Iterable[Group]) -> None:
         for group in groups:
-            name = str(group.task.meta.get(self._config.family, "")) if len(self._families) > 1 else ""
+            name = self._family(group.task)
             found = [value for attempt in group.attempts if (value := attempt.success) is not None]
             if found and name in self._success:
                 self._success[name] += _PACE * (sum(found) / len(found) - self._success[name])

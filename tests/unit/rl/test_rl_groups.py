@@ -200,6 +200,13 @@ def test_families_solved_sometimes_are_drawn_more_than_those_solved_always() -> 
     assert 150 < drawn.count("even") < 195
 
 
+def test_the_success_of_an_only_family_is_followed() -> None:
+    pool = tasks(3, family="sums")
+    sampler = Sampler(pool, RlConfig(draw_by="difficulty"))
+    sampler.learn([Group(pool[0], (attempt(1.0), attempt(1.0)), 1)])
+    assert sampler.success == {"sums": pytest.approx(0.6)}
+
+
 def test_tasks_that_are_learnt_from_are_not_evaluated_on(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "1", "question": "q", "answer": "x"}\n')
     (tmp_path / "b.jsonl").write_text('{"id": "2", "question": "q", "answer": "x"}\n')
