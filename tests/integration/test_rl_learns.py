@@ -165,6 +165,22 @@ def test_why_attempts_broke_is_said_and_ends_a_run_in_which_all_do(tmp_path: Pat
     assert any("do not fit into" in line for line in said)
 
 
+def test_equal_rewards_are_said_also_where_such_groups_are_learnt_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_equal_reward.py").write_text("def zero(trajectory, score):\n    return 0.0\n")
+    monkeypatch.chdir(tmp_path)
+    tasks = key_tasks(tmp_path / "tasks.jsonl")
+    (tmp_path / "asking.toml").write_text(PROFILE)
+    grpo = {"dynamic_sampling": False, "overlong": 0.0, "steps": 3, "guards": {"idle_steps": 2}}
+    random = settings(word_model(tmp_path / "random"), tasks)
+    config = RlConfig.model_validate({**random, **grpo, "reward": {"function": "my_equal_reward:zero"}})
+    said: list[str] = []
+    with pytest.raises(TrainingError, match="has a spread of rewards .* for 2 steps"):
+        train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=said.append)
+    assert any(line.startswith("step 1: nothing to learn: none of 6 groups") for line in said)
+
+
 def test_held_out_tasks_are_tried_with_the_tools_and_limits_of_their_own_profile(tmp_path: Path) -> None:
     (tmp_path / "short.toml").write_text('extends = "mhqa"\nname = "short"\n[limits]\nsteps = 1\n')
     prompt = [{"role": "user", "content": WORDS[4]}]

@@ -128,10 +128,11 @@ async def _train(
                     used=collected.used,
                 )
                 found = report.of_groups(collected)
+                seen = collected.drawn or collected.used
                 watch.groups(
-                    drawn=len(collected.drawn),
-                    used=len(collected.used),
-                    equal=report.equal(collected.drawn),
+                    drawn=len(seen),
+                    used=sum(group.teaches for group in collected.used),
+                    equal=report.equal(seen),
                     left_out=report.left_out(collected.drawn),
                 )
                 if "entropy" in found:
