@@ -84,6 +84,15 @@ def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dic
         train(config.model_copy(update={"lr": 0.5}), tmp_path / "run", tools=tools)
 
 
+def test_a_guard_that_stopped_a_run_may_be_set_otherwise_to_go_on(base: dict[str, object], tmp_path: Path) -> None:
+    config = RlConfig.model_validate({**base, "steps": 2, "guards": {"logprob_gap": 1e-30}})
+    tools = {"web_search": Keyed()}
+    with pytest.raises(TrainingError, match=r"raise guards\.logprob_gap"):
+        train(config, tmp_path / "run", tools=tools, tell=lambda _: None)
+    raised = config.model_copy(update={"guards": config.guards.model_copy(update={"logprob_gap": 0.05})})
+    assert train(raised, tmp_path / "run", tools=tools, tell=lambda _: None).finished
+
+
 def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, object], tmp_path: Path) -> None:
     config = RlConfig.model_validate({**base, "steps": 3, "checkpoint_every": 100})
     tools = {"web_search": Keyed()}

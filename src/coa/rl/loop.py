@@ -45,7 +45,7 @@ from coa.trajectory import Task, load_profile
 from coa.worlds import world_tools
 
 GROUPS: Final = "groups"
-_FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept")
+_FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept", "eval_every", "guards")
 T = TypeVar("T")
 Tell = Callable[[str], None]
 
