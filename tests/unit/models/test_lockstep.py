@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+from collections.abc import Callable
+from typing import Any
 
 from coa.models.base import Context, Sampling
 from coa.models.local import LocalModel
+from coa.models.local.engine import Engine
 from coa.models.local.lockstep import Lockstep
 from coa.models.local.request import Request
 from support.tiny import tiny_model
@@ -72,3 +76,41 @@ def test_nobody_waits_for_a_run_that_is_over_or_takes_one_that_was_cancelled() -
     assert not step.complete(0)  # it comes again, or it ends
     step.leave(2)
     assert step.complete(0) and step.first_due() is None
+
+
+def in_the_middle_of_a_pass(then: Callable[[Engine, Request], None]) -> bool:
+    """Two runs keep step. The first is given up while the engine computes; whether the second still gets its text."""
+    weights, tokenizer = tiny_model()
+    engine = Engine(weights, tokenizer, max_rows=4)
+    reached, go_on, done = threading.Event(), threading.Event(), threading.Event()
+
+    def hold(_: str) -> None:
+        reached.set()
+        go_on.wait(20)
+
+    def asked(run: int, tokens: int, **rest: Any) -> Request:
+        return Request([1, 2, run], (), Sampling(1.0, 1.0, 0, tokens, run), **{"done": lambda _: None, **rest})
+
+    first, second = asked(7, 4000, on_text=hold), asked(11, 40, done=lambda _: done.set())
+    engine.keep_step(Lockstep([7, 11]))
+    engine.submit(first)
+    engine.submit(second)
+    assert reached.wait(20)
+    first.on_text, first.cancelled = None, True
+    then(engine, first)
+    go_on.set()
+    try:
+        return done.wait(5)
+    finally:
+        engine.close()
+
+
+def test_a_run_that_is_given_up_and_over_is_not_waited_for() -> None:
+    assert in_the_middle_of_a_pass(lambda engine, first: engine.leave(7))
+
+
+def test_a_run_that_is_given_up_and_asks_again_at_once_is_not_waited_for_twice() -> None:
+    def again(engine: Engine, first: Request) -> None:
+        engine.submit(Request([1, 2, 3], (), Sampling(1.0, 1.0, 0, 30, 7), lambda _: engine.leave(7)))
+
+    assert in_the_middle_of_a_pass(again)

@@ -23,23 +23,30 @@ class Lockstep:
         self._due = dict.fromkeys(runs, 0)
         """When runs that are not in the batch have to be back."""
         self._here: dict[int, Request] = {}
+        self._inside: dict[int, Request] = {}
+        """What runs in the batch are there for."""
         self._pause = pause
 
     def arrive(self, request: Request) -> None:
         run = request.sampling.seed
         assert run is not None, "runs in lockstep are known by their seeds"
         self._here[run] = request
+        self._inside.pop(run, None)  # given up, and not yet out of the batch
         self._due.setdefault(run, 0)
 
     def went(self, request: Request, clock: int) -> None:
-        """It has what it asked for."""
-        if request.sampling.seed is not None:
-            self._due[request.sampling.seed] = clock + self._pause
+        """It has what it asked for, or has given it up."""
+        run = request.sampling.seed
+        # A run that gave up may be over by now, or have come again: then nobody must wait for it once more.
+        if run is not None and self._inside.get(run) is request:
+            del self._inside[run]
+            self._due[run] = clock + self._pause
 
     def leave(self, run: int) -> None:
         """It is over."""
         self._due.pop(run, None)
         self._here.pop(run, None)
+        self._inside.pop(run, None)
 
     @property
     def held(self) -> list[Request]:
@@ -57,4 +64,5 @@ class Lockstep:
         ready = sorted(run for run, at in self._due.items() if at <= clock)
         for run in ready:
             del self._due[run]
-        return [self._here.pop(run) for run in ready]
+            self._inside[run] = self._here.pop(run)
+        return [self._inside[run] for run in ready]
