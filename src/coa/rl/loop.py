@@ -293,7 +293,8 @@ def _figures(path: Path) -> dict[str, str]:
     rows = [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
     figures = {}
     for name, shown in (("reward", "{:.3f}"), ("success", "{:.1%}"), ("held_out_success", "{:.1%}")):
-        found = [(row["step"], row[name]) for row in rows if name in row]
+        # Where surplus made drawing needless, the numbers are of groups that were chosen for their spread.
+        found = [(row["step"], row[name]) for row in rows if name in row and row.get("groups_drawn", 1)]
         if found:
             (first, one), (last, other) = found[0], found[-1]
             figures[name.replace("_", "-")] = (

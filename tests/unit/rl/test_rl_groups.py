@@ -110,6 +110,20 @@ def test_surplus_comes_back_as_it_was_also_where_a_task_was_drawn_twice(tmp_path
     assert [(g.task, g.rewards, g.step) for g in after] == [(g.task, g.rewards, g.step) for g in before]
 
 
+def test_the_card_tells_success_of_what_was_sampled_not_of_what_was_chosen(tmp_path: Path) -> None:
+    from coa.rl.loop import _figures
+
+    rows = [
+        {"step": 1, "success": 0.25, "groups_drawn": 8},
+        {"step": 2, "success": 0.75, "groups_drawn": 8},
+        {"step": 3, "success": 0.5, "groups_drawn": 0},  # surplus only: groups that are right and wrong
+        {"step": 3, "held_out_success": 0.7},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    figures = _figures(tmp_path / "metrics.jsonl")
+    assert figures["success"] == "25.0% at step 1, 75.0% at step 2" and "step 3" in figures["held-out-success"]
+
+
 # ---- rewards
 
 
