@@ -77,6 +77,15 @@ class Policy:
             self.whole.train(False)
 
     @contextmanager
+    def still(self) -> Iterator[None]:
+        """Within an update: as it samples."""
+        self.whole.train(False)
+        try:
+            yield
+        finally:
+            self.whole.train(True)
+
+    @contextmanager
     def as_at_start(self) -> Iterator[PreTrainedModel]:
         if self.reference is not None:
             yield self.reference

@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -145,9 +146,17 @@ class Trainer:
         told.tokens += len(old)
         told.held += float(held.sum())
         if unchanged:
-            gaps = (logprobs.detach() - old).abs().tolist()
+            gaps = (self._as_sampled(logprobs.detach(), row) - old).abs().tolist()
             of = [(turn, item.fresh) for item in items for turn in item.turns]
             told.gaps += [(turn, gap) for (turn, fresh), gap in zip(of, gaps, strict=True) if fresh]
+
+    @torch.no_grad()
+    def _as_sampled(self, logprobs: Tensor, row: dict[str, Any]) -> Tensor:
+        """Without dropout, which sampling does not know: a difference that it makes is none between the two."""
+        if not self._config.lora or not self._config.lora.dropout:
+            return logprobs
+        with self.policy.still():
+            return logprobs_of(self.policy.inner, row)
 
     def _step(self, told: Told) -> None:
         config = self._config

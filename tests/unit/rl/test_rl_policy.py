@@ -113,6 +113,20 @@ def test_sampled_and_recomputed_logprobs_agree_turn_by_turn(folder: str) -> None
         asyncio.run(policy.sampler.close())
 
 
+def test_dropout_is_no_gap_between_sampling_and_training(folder: str) -> None:
+    setting = config(folder, lora={"rank": 8, "dropout": 0.5})
+    policy = open_policy(setting, "cpu")
+    try:
+        trainer = Trainer(policy, setting)
+        for step in range(1, 6):
+            list(trainer.learn([group(policy, step)], step))
+        told = next(iter(trainer.learn([group(policy, 6)], 6)))
+        assert told.gaps and max(gap for _, gap in told.gaps) < 1e-5
+        assert policy.whole.training is False
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
 def gradients(policy: Policy, setting: RlConfig, groups: list[Group]) -> dict[str, torch.Tensor]:
     trainer = Trainer(policy, setting)
     learning = trainer.learn(groups, 1)
