@@ -159,7 +159,8 @@ def test_a_data_set_is_trained_on_by_its_hub_id(hub: str, tmp_path: Path) -> Non
 
 def test_rl_takes_its_tasks_by_hub_id(hub: str, tmp_path: Path) -> None:
     code = (
-        "import sys; from coa.rl.config import RlConfig; from coa.rl.tasks import load_tasks; from coa import CoaError\n"
+        "import sys; from coa import CoaError\n"
+        "from coa.rl.config import RlConfig; from coa.rl.tasks import load_tasks\n"
         "try: tasks, _, _ = load_tasks(RlConfig(tasks=sys.argv[1]))\n"
         "except CoaError as e: print(e); sys.exit(3)\n"
         "print(len({task.id for task in tasks}), tasks[0].answer)"

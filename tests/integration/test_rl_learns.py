@@ -160,7 +160,7 @@ def test_why_attempts_broke_is_said_and_ends_a_run_in_which_all_do(tmp_path: Pat
     narrow = {"kv_gb": 1e-6, "steps": 2, "guards": {"idle_steps": 2}}  # no context fits
     config = RlConfig.model_validate({**settings(word_model(tmp_path / "random"), tasks), **narrow})
     said: list[str] = []
-    with pytest.raises(TrainingError, match="for 2 steps; attempts left out: 48 broke, such as .* do not fit into"):
+    with pytest.raises(TrainingError, match=r"for 2 steps; attempts left out: 48 broke, such as .* do not fit into"):
         train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=said.append)
     assert any("do not fit into" in line for line in said)
 
@@ -176,7 +176,7 @@ def test_equal_rewards_are_said_also_where_such_groups_are_learnt_from(
     random = settings(word_model(tmp_path / "random"), tasks)
     config = RlConfig.model_validate({**random, **grpo, "reward": {"function": "my_equal_reward:zero"}})
     said: list[str] = []
-    with pytest.raises(TrainingError, match="has a spread of rewards .* for 2 steps"):
+    with pytest.raises(TrainingError, match=r"has a spread of rewards .* for 2 steps"):
         train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=said.append)
     assert any(line.startswith("step 1: nothing to learn: none of 6 groups") for line in said)
 

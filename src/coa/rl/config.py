@@ -58,7 +58,7 @@ class RlConfig(Frozen):
     model: str = "smollm2"
     """A model folder, a hub id, or smollm2."""
     tasks: str | None = None
-    """Tasks to learn from: a .jsonl, .json or .parquet file, a folder of them, or a data set on the hub (owner/name)."""
+    """Tasks to learn from: a .jsonl, .json or .parquet file, a folder of them, or the hub's (owner/name)."""
     profile: str = "nano"
     """By name or .toml; a task's own comes first."""
     tools: tuple[str, ...] = ()
