@@ -69,6 +69,8 @@ def own_reward(path: str) -> Own:
         raise TrainingError(
             f"the reward {path!r} cannot be imported: {error}", cure="write it as module:function"
         ) from error
+    if not callable(function):
+        raise TrainingError(f"the reward {path!r} is no function", cure="write it as module:function")
     return function
 
 
