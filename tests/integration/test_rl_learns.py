@@ -163,6 +163,7 @@ def test_why_attempts_broke_is_said_and_ends_a_run_in_which_all_do(tmp_path: Pat
     with pytest.raises(TrainingError, match=r"for 2 steps; attempts left out: 48 broke, such as .* do not fit into"):
         train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=said.append)
     assert any("do not fit into" in line for line in said)
+    assert "an attempt may have 160 tokens, but kv_gb=1e-06 has room for" in said[1] and "--set kv_gb=" in said[1]
 
 
 def test_equal_rewards_are_said_also_where_such_groups_are_learnt_from(

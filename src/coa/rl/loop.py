@@ -270,6 +270,12 @@ def _tell_start(config: RlConfig, policy: Policy, tasks: Sequence[Task], start: 
         f"{trained / 1e6:.3g} M of {whole / 1e6:.3g} M weights trained"
         + (f"; going on after step {start}" if start else "")
     )
+    longest = max(config.limits(load_profile(name)).context_tokens for name in _profiles(config, tasks))
+    if longest > policy.sampler.longest:
+        tell(
+            f"an attempt may have {longest} tokens, but kv_gb={config.kv_gb:g} has room for {policy.sampler.longest}: "
+            f"longer ones break and are left out; --set kv_gb={config.kv_gb * longest / max(policy.sampler.longest, 1):.3g}"
+        )
 
 
 def _card(config: RlConfig, out: Path, tasks: Sequence[Task], figures: Mapping[str, str], command: str | None) -> str:

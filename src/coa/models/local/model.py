@@ -61,6 +61,11 @@ class LocalModel:
         return self._tokenizer
 
     @property
+    def longest(self) -> int:
+        """Tokens for which one run has room at most, its continuation included."""
+        return self._engine.longest
+
+    @property
     def constrained_by_default(self) -> bool:
         return self._constrained_by_default
 
