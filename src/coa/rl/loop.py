@@ -263,18 +263,17 @@ async def _in_thread(work: Callable[[], T]) -> T:
 def _tell_start(config: RlConfig, policy: Policy, tasks: Sequence[Task], start: int, tell: Tell) -> None:
     trained = sum(weight.numel() for weight in policy.trained.values())
     whole = sum(weight.numel() for weight in policy.whole.parameters())
-    if not trained:
-        raise TrainingError("no weight is left to train", cure="freeze less")
     tell(
         f"{len(tasks)} tasks; {config.steps} steps of {config.prompts} groups of {config.group}, "
         f"{trained / 1e6:.3g} M of {whole / 1e6:.3g} M weights trained"
         + (f"; going on after step {start}" if start else "")
     )
     longest = max(config.limits(load_profile(name)).context_tokens for name in _profiles(config, tasks))
-    if longest > policy.sampler.longest:
+    room = policy.sampler.longest
+    if longest > room:
         tell(
-            f"an attempt may have {longest} tokens, but kv_gb={config.kv_gb:g} has room for {policy.sampler.longest}: "
-            f"longer ones break and are left out; --set kv_gb={config.kv_gb * longest / max(policy.sampler.longest, 1):.3g}"
+            f"an attempt may have {longest} tokens, but kv_gb={config.kv_gb:g} has room for {room}: "
+            f"longer ones break and are left out; --set kv_gb={config.kv_gb * longest / max(room, 1):.3g}"
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from coa.errors import TrainingError
 from coa.rl.config import RlConfig
 from coa.rl.groups import Attempt, Group
 from coa.rl.loss import Clip, clipped_loss, kl_to, log_ratios, token_weights
@@ -86,6 +87,8 @@ class Trainer:
     def __init__(self, policy: Policy, config: RlConfig) -> None:
         self.policy, self._config = policy, config
         self._weights = list(policy.trained.values())
+        if not self._weights:
+            raise TrainingError("no weight is left to train", cure="lower freeze_layers, or widen lora.targets")
         self.optimizer = torch.optim.AdamW(
             self._weights, lr=config.lr, betas=(0.9, config.beta2), weight_decay=config.weight_decay
         )

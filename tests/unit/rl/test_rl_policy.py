@@ -220,6 +220,18 @@ def test_more_frozen_layers_than_there_are_are_refused(folder: str) -> None:
         open_policy(config(folder, freeze_layers=2), "cpu")
 
 
+def test_a_run_without_a_weight_to_train_is_refused(folder: str) -> None:
+    from coa.errors import TrainingError
+
+    setting = config(folder, lora={"targets": r".*layers\.0\..*q_proj"}, freeze_layers=1)
+    policy = open_policy(setting, "cpu")
+    try:
+        with pytest.raises(TrainingError, match="no weight is left to train"):
+            Trainer(policy, setting)
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
 def test_saved_weights_come_back(folder: str, tmp_path: Path) -> None:
     setting = config(folder)
     policy = open_policy(setting, "cpu")
