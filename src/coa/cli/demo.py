@@ -133,7 +133,7 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
               ("sft", "--model", "smollm2", "--data", str(out / "data"), "--out", str(out / "sft"), *_sets(sft)),
               15 + 10 * recipe.sft_steps),
         evaluated("sft", "the fine-tuned model on held-out tasks", str(out / "sft"), recipe.test),
-        Stage("rl", "it improves by trying, with real tools and no teacher",
+        Stage("rl", "it learns by trying, with real tools and no teacher",
               ("rl", "--model", str(out / "sft"), "--tasks", rl_tasks, "--world", world, "--out", str(out / "rl"),
                *_sets(rl)), 20 + 100 * recipe.rl_steps),
         evaluated("rl", "the reinforced model on the same held-out tasks", str(out / "rl"), recipe.test),
