@@ -16,9 +16,9 @@ from coa.trajectory import Trajectory, read
 _ABOUT = (
     "A team of separate agents (smolagents, played by an offline expert that errs at a set rate) answered questions "
     "about an invented web and was recorded. Its runs were re-expressed as runs of one model and filtered; SmolLM2 was "
-    "fine-tuned on them and then trained further by reinforcement learning with real tools. All of them were asked the same "
-    "held-out questions, about entities that no training data hold. Tokens are SmolLM2's, for every request as it was "
-    "made; most of the team's are its prompts, which a model that was never trained for the task cannot do without."
+    "fine-tuned on them and then trained further by reinforcement learning with real tools. All of them were asked the "
+    "same held-out questions, about entities that no training data hold. Tokens are SmolLM2's, for every request as it "
+    "was made; most of the team's are its prompts, which a model that was never trained for the task cannot do without."
 )
 
 
