@@ -43,8 +43,8 @@ class Recipe:
 
 
 RECIPES: Final = {
-    "quick": Recipe(teach=60, sft_steps=14, rl_steps=1, test=32, test_base=4),
-    "full": Recipe(teach=120, sft_steps=24, rl_steps=6, test=200, test_base=12),
+    "quick": Recipe(teach=120, sft_steps=30, rl_steps=1, test=32, test_base=4),
+    "full": Recipe(teach=120, sft_steps=40, rl_steps=6, test=200, test_base=12),
     "long": Recipe(teach=400, sft_steps=80, rl_steps=40, test=240, test_base=24),
 }
 
@@ -131,7 +131,7 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
         evaluated("base", "the model as it comes, on held-out tasks", "smollm2", recipe.test_base),
         Stage("sft", "SmolLM2 learns to be all of the agents",
               ("sft", "--model", "smollm2", "--data", str(out / "data"), "--out", str(out / "sft"), *_sets(sft)),
-              15 + 10 * recipe.sft_steps),
+              15 + 7 * recipe.sft_steps),
         evaluated("sft", "the fine-tuned model on held-out tasks", str(out / "sft"), recipe.test),
         Stage("rl", "it learns by trying, with real tools and no teacher",
               ("rl", "--model", str(out / "sft"), "--tasks", rl_tasks, "--world", world, "--out", str(out / "rl"),
