@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from coa.cli.training import close, loading_torch, say, this_command
 from coa.errors import TrainingError
 
 
@@ -60,36 +58,6 @@ def sft(
         raise TrainingError("there is no data to train on", cure="add --data FILE, a folder, or a hub id")
     if out is None:
         raise TrainingError("the run needs a folder", cure="add --out runs/sft")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads must not spin
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    try:
+    with loading_torch():
         from coa.sft.train import train
-    except ImportError as error:
-        raise TrainingError(
-            f"training needs torch, transformers and peft ({error})",
-            cure=f"{sys.executable} -m pip install 'chain-of-agents[train]'",
-        ) from error
-    command = shlex.join(["coa", *sys.argv[1:]])
-    result = train(chosen, out, command=command, tell=lambda line: typer.echo(line, err=True))
-    if not result.main:
-        return
-    if as_json:
-        import orjson
-
-        typer.echo(
-            orjson.dumps(
-                {
-                    "folder": str(result.folder),
-                    "steps": result.steps,
-                    "finished": result.finished,
-                    "figures": dict(result.figures),
-                }
-            )
-        )
-    elif result.finished:
-        for name, figure in result.figures.items():
-            typer.echo(f"{name}: {figure}")
-        typer.echo(f'ask it: coa run "question" --model {shlex.quote(str(out))}')
-    if not result.finished:
-        raise typer.Exit(1)
+    close(train(chosen, out, command=this_command(), tell=say), out, as_json=as_json)

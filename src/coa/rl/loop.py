@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -40,7 +40,7 @@ from coa.training import checkpoint
 from coa.training.card import model_card
 from coa.training.interruption import Interruption
 from coa.training.metrics import keep_until
-from coa.training.run_folder import METRICS, MODEL, claim
+from coa.training.run_folder import METRICS, MODEL, Result, claim
 from coa.trajectory import Task, load_profile
 from coa.worlds import world_tools
 
@@ -48,17 +48,6 @@ GROUPS: Final = "groups"
 _FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept", "eval_every", "guards")
 T = TypeVar("T")
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run came to."""
-
-    folder: Path
-    """The model, once it is finished; else the run."""
-    steps: int
-    finished: bool
-    figures: Mapping[str, str]
 
 
 def train(

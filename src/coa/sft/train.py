@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,25 +28,12 @@ from coa.tools import Tool
 from coa.training import checkpoint, policy, weights
 from coa.training.interruption import Interruption
 from coa.training.packing import Example
-from coa.training.run_folder import METRICS, MODEL, claim
+from coa.training.run_folder import METRICS, MODEL, Result, claim
 from coa.trajectory import Tally
 from coa.trajectory.formats.tasks import read_tasks
 
 _FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept")
 """Settings that may change between two starts of a run: they do not change what is trained."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run came to."""
-
-    folder: Path
-    """The model, once it is finished; else the run."""
-    steps: int
-    finished: bool
-    figures: Mapping[str, str]
-    main: bool = True
-    """Whether this is the process that speaks for all of them."""
 
 
 def train(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,19 @@ from coa.errors import TrainingError
 CONFIG: Final = "config.json"
 METRICS: Final = "metrics.jsonl"
 MODEL: Final = "model"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    folder: Path
+    """The model, once it is finished; else the run."""
+    steps: int
+    finished: bool
+    figures: Mapping[str, str]
+    main: bool = True
+    """Whether this is the process that speaks for all of them."""
 
 
 def claim(
