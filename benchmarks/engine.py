@@ -58,7 +58,8 @@ async def _runs(
     model: LocalModel, prompts: Sequence[Sequence[int]], observed: Sequence[int], *, turns: int, new: int
 ) -> float:
     # No token may end a turn early, so that both sides do the same work.
-    model._engine._ends = frozenset()
+    for engine in model._engines._all:
+        engine._ends = frozenset()
     sampling = Sampling(SAMPLING.temperature, SAMPLING.top_p, SAMPLING.top_k, new)
 
     async def one(ids: Sequence[int]) -> None:

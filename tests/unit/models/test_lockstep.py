@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from coa.models.base import Context, Sampling
 from coa.models.local import LocalModel
 from coa.models.local.engine import Engine
@@ -22,10 +24,10 @@ def request(run: int) -> Request:
     return Request([1], (), Sampling(seed=run), lambda _: None)
 
 
-def runs_of(pauses: random.Random, turns: int = 3) -> dict[int, list[tuple[int, float]]]:
+def runs_of(pauses: random.Random, turns: int = 3, max_rows: int = 4) -> dict[int, list[tuple[int, float]]]:
     """Several runs that write, wait for a tool of any duration, and write again; some end before others."""
     weights, tokenizer = tiny_model()
-    model = LocalModel(weights, tokenizer, name="tiny", max_rows=4)
+    model = LocalModel(weights, tokenizer, name="tiny", max_rows=max_rows)
 
     async def run(seed: int, leave) -> list[tuple[int, float]]:  # type: ignore[no-untyped-def]
         ids, found = tokenizer.encode([f"question {seed}"])[0], []
@@ -51,6 +53,16 @@ def runs_of(pauses: random.Random, turns: int = 3) -> dict[int, list[tuple[int, 
 def test_runs_in_step_are_the_same_to_the_last_bit_whatever_their_tools_take() -> None:
     first = runs_of(random.Random(0))
     assert all(first == runs_of(random.Random(seed)) for seed in (1, 2, 3))
+
+
+def test_runs_in_step_are_the_same_with_several_engines_too() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first = runs_of(random.Random(0), max_rows=16)
+        assert all(first == runs_of(random.Random(seed), max_rows=16) for seed in (1, 2, 3))
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_run_comes_back_neither_sooner_nor_later() -> None:

@@ -34,6 +34,8 @@ FEW_ROWS: Final = 4
 """From so many rows on the other layout of the weights pays; a single row is 30 % slower with it."""
 _TAIL_TOKENS: Final = 48
 """How many of the last tokens are searched for a stop string."""
+_GRACE: Final = 8
+"""Passes for which a row that rests is safe from newcomers."""
 _SHARED: Final = 16
 """A shared prefix shorter than this is not worth copying."""
 
@@ -55,6 +57,8 @@ class Row:
     log_kept: float = 0.0
     used: int = 0
     """When it was last busy, for choosing whom to forget."""
+    over: bool = False
+    """Its turn has ended, so that nothing is likely to go on from it."""
 
     @property
     def due(self) -> int:
@@ -71,9 +75,12 @@ class Engine:
         *,
         max_rows: int = 32,
         kv_bytes: int = 2 << 30,
+        longest_bytes: int | None = None,
+        threads: int | None = None,
         idle_s: float = 120.0,
     ) -> None:
-        """`idle_s`: how long resting rows are remembered when there is nothing at all to do."""
+        """`longest_bytes`: what a single row may have where that is more than its share. `threads`: of the cores; None
+        for all. `idle_s`: how long resting rows are remembered when there is nothing at all to do."""
         model.train(False)
         model.set_attn_implementation(NAME)
         self._decoder = model.get_decoder()  # type: ignore[no-untyped-call]
@@ -85,6 +92,8 @@ class Engine:
         self._ends = _ends(model, tokenizer)
         self._max_rows = max_rows
         self._kv_bytes = kv_bytes
+        self._longest_bytes = longest_bytes or kv_bytes
+        self._threads = threads
         self._idle_s = idle_s
         self._slots = Slots(model, count=max_rows, length=LENGTH_STEP)
         self._masks: Masks | None = None
@@ -94,8 +103,12 @@ class Engine:
         self._lockstep: Lockstep | None = None
         self._clock = 0
         self._closed = False
+        self._ready = threading.Event()
         self._thread = threading.Thread(target=self._work, name="coa-engine", daemon=True)
+        started = torch.get_num_threads()
         self._thread.start()
+        self._ready.wait()
+        torch.set_num_threads(started)  # what the engine's thread chose is for itself, not for threads to come
 
     @cached_property
     def spellings(self) -> Sequence[bytes | None] | None:
@@ -106,7 +119,20 @@ class Engine:
     @property
     def longest(self) -> int:
         """Tokens that one row may have at most."""
-        return self._kv_bytes // self._slots.bytes_per_token
+        return self._longest_bytes // self._slots.bytes_per_token
+
+    @property
+    def load(self) -> int:
+        """Requests that it has not answered yet."""
+        return len(self._waiting) + self._inbox.qsize() + sum(row.request is not None for row in list(self._rows))
+
+    def remembers(self, ids: Sequence[int]) -> bool:
+        """Whether a resting row ends where these ids go on. Asked from other threads: a guess, of use all the same."""
+        for row in list(self._rows):
+            computed = row.computed
+            if row.request is None and 0 < computed < len(ids) and row.ids[:computed] == ids[:computed]:
+                return True
+        return False
 
     def submit(self, request: Request) -> None:
         if self._closed:
@@ -139,6 +165,9 @@ class Engine:
     # ---- the thread
 
     def _work(self) -> None:
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)
+        self._ready.set()
         try:
             with torch.inference_mode():
                 while self._take_requests():
@@ -253,6 +282,9 @@ class Engine:
         if free is not None:
             return free
         resting = [row for row in self._rows if row.request is None]
+        if any(row.request for row in self._rows):
+            # Others are at work: then a row that may be back from its tool at once is not sent away for a newcomer.
+            resting = [row for row in resting if row.over or self._clock - row.used >= _GRACE]
         if not resting:
             return None
         forgotten = min(resting, key=lambda row: row.used)
@@ -400,7 +432,7 @@ class Engine:
             request.on_text(self._tokenizer.decode(sampled[:-1] if finish is Finish.END else sampled))
         if finish is None:
             return
-        row.request = None
+        row.request, row.over = None, finish is Finish.END
         if self._lockstep is not None:
             self._lockstep.went(request, self._clock)
         logprobs = row.logprobs

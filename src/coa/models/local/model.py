@@ -16,8 +16,7 @@ from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
 
 from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Sampling
-from coa.models.local.engine import Engine
-from coa.models.local.lockstep import Lockstep
+from coa.models.local.engines import Engines
 from coa.models.local.request import Request, Result
 from coa.models.tokenizer import (
     SMOLLM2,
@@ -50,7 +49,7 @@ class LocalModel:
         self._name = name
         self._constrained_by_default = constrained_by_default
         self._tokenizer = tokenizer
-        self._engine = Engine(model, tokenizer, max_rows=max_rows, kv_bytes=kv_bytes)
+        self._engines = Engines(model, tokenizer, max_rows=max_rows, kv_bytes=kv_bytes)
 
     @property
     def name(self) -> str:
@@ -63,7 +62,7 @@ class LocalModel:
     @property
     def longest(self) -> int:
         """Tokens for which one run has room at most, its continuation included."""
-        return self._engine.longest
+        return self._engines.longest
 
     @property
     def constrained_by_default(self) -> bool:
@@ -71,7 +70,7 @@ class LocalModel:
 
     @property
     def unconstrainable(self) -> str | None:
-        if self._engine.spellings is None:
+        if self._engines.spellings is None:
             return f"the tokens of {self._name} do not spell the same text everywhere"
         return None
 
@@ -97,7 +96,7 @@ class LocalModel:
             grammar=grammar,
         )
         try:
-            self._engine.submit(request)
+            self._engines.submit(request)
             result = await future
         except asyncio.CancelledError:
             request.cancelled = True
@@ -117,20 +116,17 @@ class LocalModel:
 
     def forget(self) -> None:
         """The weights have changed. Only between calls."""
-        self._engine.forget()
+        self._engines.forget()
 
     @contextmanager
     def in_step(self, runs: Iterable[int]) -> Iterator[Callable[[int], None]]:
         """Within it the runs with these seeds, and no others, get the same numbers to the last bit whatever their tools
         take. It gives the function to call when one is over; all must be when it ends."""
-        self._engine.keep_step(Lockstep(runs))
-        try:
-            yield self._engine.leave
-        finally:
-            self._engine.keep_step(None)
+        with self._engines.in_step(runs) as leave:
+            yield leave
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._engine.close)
+        await asyncio.to_thread(self._engines.close)
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, tell: Callable[[str], None]) -> Callable[[str], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -24,8 +25,9 @@ def choose(
     if allowed is not None:
         logits = torch.where(allowed, logits, float("-inf"))
     chosen = torch.empty(len(settings), dtype=torch.long, device=logits.device)
-    for sampling in dict.fromkeys(settings):
-        rows = [row for row, other in enumerate(settings) if other == sampling]
+    alike = [replace(sampling, max_tokens=0, seed=None) for sampling in settings]
+    for sampling in dict.fromkeys(alike):
+        rows = [row for row, other in enumerate(alike) if other == sampling]
         index = torch.tensor(rows, device=logits.device)
         drawn = torch.tensor([draws[row] for row in rows], device=logits.device, dtype=torch.float32)
         chosen[index] = _sample(logits[index] if len(rows) < len(settings) else logits, sampling, drawn)
