@@ -11,6 +11,8 @@ _WIDTH: Final = 900
 _ROW: Final = 44
 _LEFT: Final = 170
 _RIGHT: Final = 150
+_LETTER: Final = 8.0
+"""About how wide one is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Bar:
 def bars(rows: Sequence[Bar], *, title: str, most: float | None = None) -> str:
     """Horizontal bars on a scale from 0 to `most`, or to the largest value or interval end."""
     ends = [end for row in rows for end in (row.value, row.high) if end is not None]
-    scale = (_WIDTH - _LEFT - _RIGHT) / (most or max(ends, default=0) or 1)
+    right = max([_RIGHT, *(14 + _LETTER * len(row.note) for row in rows)])
+    scale = (_WIDTH - _LEFT - right) / (most or max(ends, default=0) or 1)
     parts = []
     for number, row in enumerate(rows):
         top = number * _ROW
@@ -35,8 +38,8 @@ def bars(rows: Sequence[Bar], *, title: str, most: float | None = None) -> str:
         parts.append(_text(_LEFT - 12, top, row.label, anchor="end"))
         parts.append(_rectangle(_LEFT, top + 8, width, _ROW - 20, "var(--keep)"))
         if row.low is not None and row.high is not None:
-            middle, left, right = top + _ROW / 2 - 2, _LEFT + row.low * scale, _LEFT + row.high * scale
-            parts.append(f'<path d="M{left:.1f} {middle:.1f}H{right:.1f}" stroke="currentColor" stroke-width="2"/>')
+            middle, low, high = top + _ROW / 2 - 2, _LEFT + row.low * scale, _LEFT + row.high * scale
+            parts.append(f'<path d="M{low:.1f} {middle:.1f}H{high:.1f}" stroke="currentColor" stroke-width="2"/>')
         beyond = max(width, (row.high or 0) * scale)
         parts.append(_text(_LEFT + beyond + 10, top, row.note or f"{row.value:g}"))
     return _svg(title, len(rows) * _ROW, parts)
