@@ -113,7 +113,7 @@ class Asked:
                 mode=self.mode,
                 tokenizer=self.tokenizer,
                 api_key_env=self.api_key_env,
-                rows=min(at_once, 64),
+                rows=min(at_once, 128),
             )
             stack.push_async_callback(model.close)
             price = self.price(model.name)

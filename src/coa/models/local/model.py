@@ -150,13 +150,25 @@ def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Result], res
         loop.call_soon_threadsafe(set_result)
 
 
-def load_local(source: str | Path, *, max_rows: int = 32, kv_bytes: int = 2 << 30) -> LocalModel:
+def load_local(source: str | Path, *, max_rows: int = 32, kv_bytes: int | None = None) -> LocalModel:
     """`smollm2`, a model folder, or a hub id. Small models are held to the protocol unless a run says otherwise."""
     model, tokenizer = load_weights(source)
+    kv_bytes = kv_bytes or _room_for_contexts()
     small = sum(weight.numel() for weight in model.parameters()) < SMALL
     return LocalModel(
         model, tokenizer, name=str(source), max_rows=max_rows, kv_bytes=kv_bytes, constrained_by_default=small
     )
+
+
+def _room_for_contexts() -> int:
+    """A fifth of the memory that is free, within bounds: contexts that find no room are computed again and again."""
+    least, most = 2 << 30, 8 << 30
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return least
+    return max(min(free // 5, most), least)
 
 
 def load_weights(
