@@ -214,6 +214,42 @@ def test_without_tests_nothing_is_accepted() -> None:
     with_judge(body)
 
 
+def test_output_in_files_that_nobody_closed_is_read() -> None:
+    solutions = (
+        "out = open(1, 'w')\nout.write(str(2 * int(input())))",
+        "stdout = open(1, 'w')\nstdout.write(str(2 * int(input())))",  # a name that the prelude has too
+        "def f():\n    global stdout\n    stdout = open(1, 'w')\n    stdout.write(str(2 * int(input())))\nf()",
+        "globals()['stdout'] = open(1, 'w')\nstdout.write(str(2 * int(input())))",
+        "del stdout, stdin, pi\na = 1\nb = open(1, 'w')\nb.write(str(2 * int(input())))",
+    )
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        for code in solutions:
+            judgement = await judged(DOUBLE, code)
+            assert judgement.verdict is Verdict.AC, f"{code}: {judgement}"
+
+    with_judge(body)
+
+
+def test_tests_come_in_their_order_though_two_run_at_once() -> None:
+    waits = (0.0, 0.6, 0.0, 0.3, 0.0, 0.0)
+    problem = Problem(
+        cases=tuple(Case(stdin=f"{n} {wait}\n", expected=f"{n}\n") for n, wait in enumerate(waits)), wall_s=9
+    )
+    code = "n, wait = input().split()\ntime.sleep(float(wait))\nprint(n if n != '4' else 'wrong')"
+
+    async def go() -> None:
+        sandbox = await open_sandbox("zygote", workers=2)
+        judgement = await judge(problem, code, sandbox)
+        assert [test.result.text for test in judgement.tests] == ["0\n", "1\n", "2\n", "3\n", "wrong\n", "5\n"]
+        judgement = await judge(problem, code, sandbox, stop_at_first=True)
+        assert [test.verdict for test in judgement.tests] == [Verdict.AC] * 4 + [Verdict.WA]
+        assert (await sandbox.run("print(1)")).ok, "what ran beside the last test gave its place back"
+        await sandbox.close()
+
+    asyncio.run(go())
+
+
 def test_free_assertions_must_all_be_reached() -> None:
     problem = Problem(assertions="for n in range(5):\n    assert abs(f(n) - n * n) < 1e-9", wall_s=4, cpu_s=1)
 

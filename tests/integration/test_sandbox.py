@@ -380,6 +380,78 @@ def test_the_time_of_children_counts() -> None:
     with_sandbox(body)
 
 
+ORPHANS = """
+import os, time
+reader, writer = os.pipe()
+for _ in range(40):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            end = time.process_time() + 0.1
+            while time.process_time() < end: pass
+            os.write(writer, b'.')
+            os._exit(0)
+        os._exit(0)
+    os.wait()
+    os.read(reader, 1)
+print('all')
+"""
+BROOD = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        while True: pass
+time.sleep(60)
+"""
+
+
+def test_the_time_of_orphans_counts_in_runs_and_in_tests() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        limits = Limits(wall_s=60, cpu_s=1)
+        result = await sandbox.run(ORPHANS, limits=limits)
+        assert (result.verdict, result.text) == (Verdict.TLE, ""), result
+        program = await sandbox.program(ORPHANS, limits=limits)
+        result = await program.run()  # told when it is over: each of them was within the limit
+        assert result.verdict is Verdict.TLE and result.cpu_s > 3.5, result
+        await program.close()
+        program = await sandbox.program(BROOD, limits=limits)
+        result = await program.run()  # ended in the middle: together they are not
+        assert result.verdict is Verdict.TLE and 1 < result.cpu_s < 10 and result.wall_s < 30, result
+        await program.close()
+
+    with_sandbox(body)
+
+
+def test_tests_at_the_same_time_are_in_different_places() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        code = (
+            "import os, time\nopen('/tmp/here', 'x').close()\nbegan = time.monotonic()\n"
+            "time.sleep(0.5)\nprint(began, time.monotonic(), len([p for p in os.listdir('/proc') if p.isdigit()]))"
+        )
+        program = await sandbox.program(code)
+        results = await asyncio.gather(program.run(), program.run(), program.run())
+        await program.close()
+        assert all(result.ok for result in results), results
+        times = sorted(tuple(map(float, result.text.split())) for result in results)
+        assert times[1][0] < times[0][1] <= times[2][0], "two at once, as there are two workers, and no more"
+        assert all(processes == 3 for *_, processes in times), "init, the one that forks, and itself"
+
+    with_sandbox(body)
+
+
+def test_a_program_takes_no_second_place_while_others_wait() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        other = asyncio.ensure_future(sandbox.run("import time\ntime.sleep(1)"))
+        await asyncio.sleep(0.1)
+        program = await sandbox.program("print(open('/proc/self/stat').read().split()[0])")
+        results = await asyncio.gather(*(program.run() for _ in range(4)))
+        await program.close()
+        numbers = [int(result.text) for result in results]
+        assert len(set(numbers)) == 4, "process numbers of one place, which none of them shares"
+        assert (await other).ok
+
+    with_sandbox(body)
+
+
 def test_a_closed_sandbox_stays_closed_and_one_of_another_loop_says_so() -> None:
     async def closed() -> None:
         sandbox = await open_sandbox("zygote", workers=1)

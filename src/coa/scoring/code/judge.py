@@ -7,6 +7,8 @@ failed is tried once more and otherwise counts for nothing.
 from __future__ import annotations
 
 import ast
+import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
@@ -43,6 +45,9 @@ sys.setrecursionlimit(50000)
 sys.set_int_max_str_digits(50000)
 """
 """What solutions on the common platforms may use without importing it: names first, then the modules over them."""
+
+AT_ONCE: Final = 2
+"""Tests of one program that are asked for at the same time. The sandbox runs them so where it has turns to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +100,35 @@ async def judge_tests(
         return
     program = await sandbox.program(code, prelude=PRELUDE, limits=problem.limits)
     checker = None
+    running: deque[asyncio.Task[TestResult]] = deque()
     try:
         if problem.checker is not None:
             checker = await sandbox.program(problem.checker, prelude=PRELUDE, limits=Limits())
-        for case in problem.cases:
-            test = await _judge_case(problem, case, program, checker)
-            if test.verdict is Verdict.SANDBOX_ERROR:
-                test = await _judge_case(problem, case, program, checker)
-            yield test
-            if test.verdict is Verdict.CE or (stop_at_first and test.verdict is not Verdict.AC):
-                return
+        for number, case in enumerate(problem.cases, start=1):
+            running.append(asyncio.ensure_future(_judge_case(problem, case, program, checker)))
+            # The first one alone: it often tells enough.
+            while running and (number in (1, len(problem.cases)) or len(running) == AT_ONCE):
+                test = await running.popleft()
+                yield test
+                if test.verdict is Verdict.CE or (stop_at_first and test.verdict is not Verdict.AC):
+                    return
     finally:
+        for test_ahead in running:
+            test_ahead.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         await program.close()
         if checker is not None:
             await checker.close()
 
 
 async def _judge_case(problem: Problem, case: Case, program: Program, checker: Program | None) -> TestResult:
+    test = await _try_case(problem, case, program, checker)
+    if test.verdict is Verdict.SANDBOX_ERROR:
+        test = await _try_case(problem, case, program, checker)
+    return test
+
+
+async def _try_case(problem: Problem, case: Case, program: Program, checker: Program | None) -> TestResult:
     if case.arguments is not None:
         arguments = case.arguments if case.literal is None else ast.literal_eval(case.literal)
         result = await program.call(problem.function or "main", arguments)

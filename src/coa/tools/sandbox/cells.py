@@ -45,7 +45,8 @@ class Cell:
             own += [memory_file(self._job)]
             own += [memory_file(self._stdin)]
             handles = (own[0], theirs.fileno(), own[1], self.out.writer, self.err.writer)
-            wire = limits_on_the_wire(self.limits) | ({} if self._timed else {"wall_s": 1e9, "cpu_s": 0})
+            untimed = {"wall_s": 1e9, "cpu_s": 0, "test_cpu_s": self.limits.cpu_s}
+            wire = limits_on_the_wire(self.limits) | ({} if self._timed else untimed)
             self.number = await self.zygote.run(wire, handles)
         except BaseException:
             self._close()
@@ -98,6 +99,7 @@ def limits_on_the_wire(limits: Limits) -> dict[str, Any]:
     return {
         "wall_s": limits.wall_s,
         "cpu_s": limits.cpu_s,
+        "test_cpu_s": 0,
         "memory_bytes": limits.memory_mb * MB,
         "disk_bytes": limits.disk_mb * MB,
         "processes": limits.processes,

@@ -36,11 +36,12 @@ class Capture:
         os.set_blocking(self._handle, False)
         asyncio.get_running_loop().add_reader(self._handle, self._read)
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Whether there may be more at once."""
         try:
             chunk = os.read(self._handle, CHUNK)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             chunk = b""
         if not chunk:
@@ -51,6 +52,7 @@ class Capture:
             if len(chunk) > room:
                 self.full = True
                 self._when_full()
+        return bool(chunk)
 
     def close_writer(self) -> None:
         """Ours; the run has its own copy."""
@@ -61,6 +63,10 @@ class Capture:
     async def finish(self, timeout_s: float) -> None:
         """Until the last writer is gone. All of them are dead by then, so it does not take long."""
         self.close_writer()
+        while self._handle >= 0 and not self.full and self._read():
+            pass  # mostly all of it is there already, and a turn of the event loop for each piece would take longer
+        if self._end.done():
+            return
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.shield(self._end)

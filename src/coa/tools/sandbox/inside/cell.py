@@ -249,15 +249,17 @@ def _run_script(job: dict[str, Any], control: socket.socket, result: int) -> NoR
         _leave(1)
     names = _fresh_main()
     exec(job["prelude"], names)
-    _execute(code, names, job, result)
+    _execute(code, names, job, result, names.clear)
 
 
-def _execute(code: types.CodeType, names: dict[str, Any], job: dict[str, Any], result: int) -> NoReturn:
+def _execute(
+    code: types.CodeType, names: dict[str, Any], job: dict[str, Any], result: int, drop: Callable[[], None]
+) -> NoReturn:
     """The whole script; or a call of one of its functions, or assertions about it, told on `result`."""
     if job["function"] is None and job["assertions"] is None:
         if result >= 0:
             os.close(result)
-        _leave(_call(lambda: exec(code, names)))
+        _leave(_call(lambda: exec(code, names)), drop)
     # It is imported, so to speak: what stands under the usual guard is not wanted.
     names["__name__"] = "solution"
     sys.modules["solution"] = sys.modules["__main__"]
@@ -275,7 +277,7 @@ def _execute(code: types.CodeType, names: dict[str, Any], job: dict[str, Any], r
         with open(result, "wb") as file:
             file.write(job["nonce"].encode() + json.dumps(value).encode())
 
-    _leave(_call(call))
+    _leave(_call(call), drop)
 
 
 def read_arguments(given: bytes) -> list[Any]:
@@ -305,17 +307,19 @@ def _call(body: Callable[[], object]) -> int:
     return 0
 
 
-def _leave(code: int) -> NoReturn:
-    """What the interpreter does on exit, less the tearing down of modules, which takes longer than most runs."""
+def _leave(code: int, drop: Callable[[], None] | None = None) -> NoReturn:
+    """What the interpreter does on exit, less the tearing down of modules, which takes longer than most runs.
+
+    `drop` lets go of the program's own names.
+    """
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
     except BaseException:
         traceback.print_exc()
-    main = sys.modules.get("__main__")
     kept = (sys.stdout, sys.stderr, sys.__stdout__)
-    if main is not None:  # files that nobody closed are written when nothing refers to them any more
-        main.__dict__.clear()
+    if drop is not None:  # files that nobody closed are written when nothing refers to them any more
+        drop()
         gc.collect()
     for stream in kept:
         try:
@@ -328,74 +332,96 @@ def _leave(code: int) -> NoReturn:
 
 def _run_program(job: dict[str, Any], control: socket.socket) -> NoReturn:
     """Compiled once, prelude run once; then a fork for every test that comes in over `control`."""
-    _open_streams(lines=False)
+    _open_streams(lines=False)  # once for all tests, each of which has descriptors of its own under them
     code = _compile(job)
     if code is None:
         control.send(b'{"event": "compile_error"}')
         os._exit(1)
     names = _fresh_main()
     exec(job["prelude"], names)
+    sys.stdout.flush()
+    drop = _what_it_adds(code, names)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # the tests must not read or write this process
-    spare = _Spare(control, code, names)
+    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)  # orphans come here: waited for, and their time counted
+    gc.collect()
+    gc.freeze()
     control.send(b'{"event": "ready"}')
     while True:
-        data, handles, _, _ = socket.recv_fds(control, 1 << 16, 8)
-        if not data:
-            os._exit(0)
-        spare.give(data, handles)
-        for handle in handles:
-            os.close(handle)
-        _, status, spent = os.wait4(spare.process, 0)
+        # Ahead of its test, while the supervisor reads what the last one did; and after the sweep, so that no other
+        # test ever ran beside it.
+        process = os.fork()
+        if process == 0:
+            _run_test(control, code, names, drop)
+        ended, status, spent = os.wait4(-1, 0)
+        cpu_s, peak = _seconds(spent), spent.ru_maxrss
+        while ended != process:
+            ended, status, spent = os.wait4(-1, 0)
+            cpu_s, peak = cpu_s + _seconds(spent), max(peak, spent.ru_maxrss)
+        cpu_s += _end_all()
         clean = _sweep(job)
-        tested = {
-            "event": "tested",
-            "status": status,
-            "cpu_s": spent.ru_utime + spent.ru_stime,
-            "peak_bytes": spent.ru_maxrss * 1024,
-            "clean": clean,
-        }
-        control.send(json.dumps(tested).encode())
+        tested = {"event": "tested", "status": status, "cpu_s": cpu_s, "peak_bytes": peak * 1024, "clean": clean}
+        try:
+            control.send(json.dumps(tested).encode())
+        except OSError:
+            os._exit(0)  # nobody has tests any more
         if not clean:
             os._exit(0)  # the next test gets a new cell
-        # After the sweep, so that no test ever ran beside it, and while the supervisor reads what the last one did.
-        spare = _Spare(control, code, names)
 
 
-class _Spare:
-    """A process that is forked already when the next test comes in."""
-
-    def __init__(self, control: socket.socket, code: types.CodeType, names: dict[str, Any]) -> None:
-        self._to, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.process = os.fork()
-        if self.process == 0:
-            control.close()
-            self._to.close()
-            data, handles, _, _ = socket.recv_fds(given, 1 << 16, 8)
-            if not data:
-                os._exit(0)
-            given.close()
-            syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
-            _run_test(json.loads(data), handles, code, names)
-        given.close()
-
-    def give(self, data: bytes, handles: list[int]) -> None:
-        socket.send_fds(self._to, [data], handles)
-        self._to.close()
+def _seconds(spent: resource.struct_rusage) -> float:
+    return spent.ru_utime + spent.ru_stime
 
 
-def _run_test(test: dict[str, Any], handles: list[int], code: types.CodeType, names: dict[str, Any]) -> NoReturn:
-    """`handles`: what is asked, then the streams, then where a value goes."""
-    with open(os.dup(handles[0]), "rb") as file:
-        asked = json.loads(file.read())
-    for place, handle in enumerate(handles[1:4]):
+def _run_test(
+    control: socket.socket, code: types.CodeType, names: dict[str, Any], drop: Callable[[], None]
+) -> NoReturn:
+    """Waits for the test first. With it come the streams, and for a call where its value goes and what is asked."""
+    data, handles, _, _ = socket.recv_fds(control, 1 << 16, 8)
+    control.close()
+    if not data:
+        os._exit(0)
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
+    asked: dict[str, Any] = {"function": None, "assertions": None}
+    result = -1
+    if len(handles) > 3:
+        result = handles[3]
+        with open(handles[4], "rb") as file:
+            asked = json.loads(file.read())
+    for place, handle in enumerate(handles[:3]):
         os.dup2(handle, place)
-    result = os.dup(handles[4]) if len(handles) > 4 else -1
-    for handle in handles:
         os.close(handle)
-    _open_streams(lines=False)
-    _limit_cpu(test["cpu_s"])
+    _limit_cpu(json.loads(data)["cpu_s"])
     _forget_randomness()
-    _execute(code, names, asked, result)
+    _execute(code, names, asked, result, drop)
+
+
+_WAYS_AROUND = frozenset(("exec", "eval", "globals", "locals", "vars", "setattr", "__dict__", "__main__", "modules"))
+_LAST = "__cached__"
+
+
+def _what_it_adds(code: types.CodeType, names: dict[str, Any]) -> Callable[[], None]:
+    """How to drop what the program puts into `names`, and only that.
+
+    A prelude leaves a thousand names there; to drop those too would copy the memory that they are in, for each test.
+    """
+    mentioned = _mentioned(code)
+    if mentioned & _WAYS_AROUND:
+        return names.clear
+    names[_LAST] = names.pop(_LAST)  # from here on they are the program's
+    replaced = tuple(mentioned & names.keys())
+
+    def drop() -> None:
+        while next(reversed(names), _LAST) != _LAST:
+            names.popitem()
+        for name in replaced:
+            names.pop(name, None)
+
+    return drop
+
+
+def _mentioned(code: types.CodeType) -> set[str]:
+    inner = (_mentioned(part) for part in code.co_consts if isinstance(part, types.CodeType))
+    return set(code.co_names).union(*inner)
 
 
 def _function(names: dict[str, Any], name: str) -> Callable[..., Any]:
@@ -430,10 +456,20 @@ def _base(kind: type) -> type:
     return next(base for base in (bool, int, float, str) if issubclass(kind, base))
 
 
-def _sweep(job: dict[str, Any]) -> bool:
-    """Nothing of one test may be there for the next: no process, no file. False if something stays."""
+def _end_all() -> float:
+    """No process of one test may be there for the next. The CPU time of those that were."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, 9)  # all but init and this one
+    cpu_s = 0.0
+    while True:
+        try:
+            cpu_s += _seconds(os.wait4(-1, 0)[2])
+        except ChildProcessError:
+            return cpu_s
+
+
+def _sweep(job: dict[str, Any]) -> bool:
+    """Nor may a file. False if something stays."""
     clean = True
     for place in (WORK, "/tmp", "/dev/shm"):
         try:

@@ -27,6 +27,7 @@ MNT_DETACH: Final = 2
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_DUMPABLE: Final = 4
 PR_CAPBSET_DROP: Final = 24
+PR_SET_CHILD_SUBREAPER: Final = 36
 PR_SET_NO_NEW_PRIVS: Final = 38
 
 MACHINE: Final = platform.machine()

@@ -1,5 +1,6 @@
 """Process number 1 of a run: collects orphans and otherwise sleeps until it is killed, and the run with it.
 
+It waits for them, so that their CPU time stays on record as its own; to ignore SIGCHLD would lose it.
 A forked interpreter could do that too, at the price of a second copy of a large page table in every run. On x86-64 it
 is therefore a program of 200 bytes; elsewhere it is `sleep`, under which dead orphans stay until the run ends.
 """
@@ -30,23 +31,35 @@ def arguments() -> list[str]:
 
 
 def _elf() -> bytes:
+    signals = struct.pack("<Q", 1 << 16)  # SIGCHLD
+    at = struct.pack("<I", _ADDRESS + _HEADERS)  # they stand before the code
     code = b"".join(
         (
-            b"\xb8\x0d\x00\x00\x00",  # mov eax, rt_sigaction
-            b"\xbf\x11\x00\x00\x00",  # mov edi, SIGCHLD
-            b"\xbe" + struct.pack("<I", _ADDRESS + _HEADERS + 35),  # mov esi, action
+            b"\xb8\x0e\x00\x00\x00",  # mov eax, rt_sigprocmask
+            b"\x31\xff",  # xor edi, edi (SIG_BLOCK)
+            b"\xbe" + at,  # mov esi, signals
             b"\x31\xd2",  # xor edx, edx
             b"\x41\xba\x08\x00\x00\x00",  # mov r10d, 8
             b"\x0f\x05",  # syscall
-            b"\xb8\x22\x00\x00\x00",  # mov eax, pause
+            b"\xb8\x80\x00\x00\x00",  # wait: mov eax, rt_sigtimedwait
+            b"\xbf" + at,  # mov edi, signals
+            b"\x31\xf6",  # xor esi, esi
+            b"\x31\xd2",  # xor edx, edx
+            b"\x41\xba\x08\x00\x00\x00",  # mov r10d, 8
             b"\x0f\x05",  # syscall
-            b"\xeb\xf7",  # jmp to the mov before
-            b"\x90",
+            b"\xb8\x3d\x00\x00\x00",  # collect: mov eax, wait4
+            b"\x48\xc7\xc7\xff\xff\xff\xff",  # mov rdi, -1
+            b"\x31\xf6",  # xor esi, esi
+            b"\xba\x01\x00\x00\x00",  # mov edx, WNOHANG
+            b"\x45\x31\xd2",  # xor r10d, r10d
+            b"\x0f\x05",  # syscall
+            b"\x85\xc0",  # test eax, eax
+            b"\x7f\xe4",  # jg collect
+            b"\xeb\xcc",  # jmp wait
         )
     )
-    action = struct.pack("<QQQQ", 1, 0, 0, 0)  # SIG_IGN: the kernel then collects dead children by itself
-    size = _HEADERS + len(code) + len(action)
+    size = _HEADERS + len(signals) + len(code)
     header = b"\x7fELF\x02\x01\x01" + bytes(9)
-    header += struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, _ADDRESS + _HEADERS, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    header += struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, _ADDRESS + _HEADERS + len(signals), 64, 0, 0, 64, 56, 1, 0, 0, 0)
     segment = struct.pack("<IIQQQQQQ", 1, 5, 0, _ADDRESS, _ADDRESS, size, size, 4096)
-    return header + segment + code + action
+    return header + segment + signals + code

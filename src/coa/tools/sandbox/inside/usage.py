@@ -12,9 +12,14 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Used:
-    cpu_s: float = 0.0
+    cpu: dict[int, float] = field(default_factory=dict)
+    """Seconds by process, those of its children that it has waited for included."""
     resident: dict[int, int] = field(default_factory=dict)
     """Bytes by process; pages that processes share are counted in each."""
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self.cpu.values())
 
 
 def usage(roots: Mapping[int, int]) -> dict[int, Used]:
@@ -32,7 +37,6 @@ def usage(roots: Mapping[int, int]) -> dict[int, Used]:
             continue  # it ended in between
         pid = int(name)
         parents[pid] = int(fields[1])
-        # Its own time, and that of children it has waited for.
         cpu[pid] = sum(map(int, fields[11:15])) / CLOCK_TICKS
         resident[pid] = int(fields[21]) * PAGE
     used = {number: Used() for number in roots.values()}
@@ -42,7 +46,7 @@ def usage(roots: Mapping[int, int]) -> dict[int, Used]:
             top = parents[top]
         if top in roots:
             of_run = used[roots[top]]
-            of_run.cpu_s += cpu[pid]
+            of_run.cpu[pid] = cpu[pid]
             of_run.resident[pid] = resident[pid]
     return used
 

@@ -60,6 +60,8 @@ class Watched:
     """Why it was killed, if it was."""
     status: int | None = None
     cpu_s: float = 0.0
+    test_cpu_s: float = 0.0
+    """Of the test that runs in it now, if it is one for tests: all of it but the process that forks them."""
     peak_bytes: int = 0
     ended: float = 0.0
 
@@ -256,6 +258,7 @@ class _Watch:
                 "reason": run.reason,
                 "wall_s": run.ended - run.started,
                 "cpu_s": run.cpu_s,
+                "test_cpu_s": run.test_cpu_s,
                 "peak_bytes": run.peak_bytes,
             }
         )
@@ -272,11 +275,16 @@ class _Watch:
         for run in self.runs.values():
             limits = run.limits
             run.cpu_s = max(run.cpu_s, used[run.number].cpu_s)
+            if not run.reason:  # what is being killed is there only in part
+                own = (run.init, run.process)
+                run.test_cpu_s = sum(spent for pid, spent in used[run.number].cpu.items() if pid not in own)
             memory = memory_of(used[run.number], limits["memory_bytes"], self.locks.own_resident_bytes)
             run.peak_bytes = max(run.peak_bytes, memory)
             if memory > limits["memory_bytes"]:
                 self._kill(run, "memory")
             elif limits["cpu_s"] and run.cpu_s > limits["cpu_s"]:
+                self._kill(run, "cpu")
+            elif limits["test_cpu_s"] and run.test_cpu_s > limits["test_cpu_s"]:
                 self._kill(run, "cpu")
             elif now - run.started > limits["wall_s"]:
                 self._kill(run, "wall")
