@@ -6,19 +6,25 @@ All in one run and in turn, because a busy machine changes from minute to minute
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
-from coa.tools.sandbox import Sandbox, open_sandbox
+from coa.scoring.code import Case, Problem, judge
+from coa.tools.sandbox import Sandbox, Verdict, open_sandbox
 
 PLAIN = "print(sum(range(10)))"
 IMPORT = "import sympy\nprint(sympy.__name__)"
 INTEGRAL = "import sympy\nx = sympy.Symbol('x')\nprint(sympy.integrate(x**2 * sympy.exp(x), x))"
 DOUBLE = "n = int(input())\nprint(n * 2)"
+BWRAP = shlex.split(
+    "bwrap --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --unshare-all --die-with-parent --clearenv"
+)
+"""Namespaces and nothing else: the least that a judge with a sandbox for each test does."""
 
 Job = Callable[[], Awaitable[None]]
 
@@ -32,17 +38,20 @@ async def main(repeats: int) -> None:
         "print(sum(range(10)))": {
             "/bin/true": process(["/bin/true"]),
             "cold python, no isolation": process([sys.executable, "-c", PLAIN]),
-            **({"bwrap, cold python": run(walls, PLAIN)} if walls else {}),
+            **({"bwrap, cold python": process([*BWRAP, sys.executable, "-c", PLAIN])} if walls else {}),
+            **({"coa, all walls, bwrap": run(walls, PLAIN)} if walls else {}),
             "coa": run(sandbox, PLAIN),
         },
         "import sympy": {
             "cold python, no isolation": process([sys.executable, "-c", IMPORT]),
-            **({"bwrap, cold python": run(walls, IMPORT)} if walls else {}),
+            **({"bwrap, cold python": process([*BWRAP, sys.executable, "-c", IMPORT])} if walls else {}),
+            **({"coa, all walls, bwrap": run(walls, IMPORT)} if walls else {}),
             "coa": run(sandbox, IMPORT),
         },
         "a sympy integral": {
             "cold python, no isolation": process([sys.executable, "-c", INTEGRAL]),
-            **({"bwrap, cold python": run(walls, INTEGRAL)} if walls else {}),
+            **({"bwrap, cold python": process([*BWRAP, sys.executable, "-c", INTEGRAL])} if walls else {}),
+            **({"coa, all walls, bwrap": run(walls, INTEGRAL)} if walls else {}),
             "coa": run(sandbox, INTEGRAL),
         },
     }
@@ -55,13 +64,14 @@ async def main(repeats: int) -> None:
         for name, (median, least) in medians.items():
             rate = await throughput(ways[name], max(count // 2, 4))
             print(f"{name:28}{median:10.1f}{least:8.1f}{cold / median:8.2f}{rate:20.1f}")
-    await many_tests(sandbox)
+    await many_tests(sandbox, walls)
     await sandbox.close()
 
 
-def process(command: list[str]) -> Job:
+def process(command: list[str], stdin: str = "") -> Job:
     async def job() -> None:
-        await asyncio.to_thread(subprocess.run, command, stdout=subprocess.DEVNULL, check=True)
+        given = stdin.encode()
+        await asyncio.to_thread(subprocess.run, command, input=given, stdout=subprocess.DEVNULL, check=True)
 
     return job
 
@@ -94,24 +104,56 @@ async def throughput(job: Job, count: int) -> float:
     return 2 * count / (time.perf_counter() - began)
 
 
-async def many_tests(sandbox: Sandbox, count: int = 100) -> None:
-    """One after the other in both ways, as a judge does it."""
-    best = [float("inf"), float("inf")]
-    for _ in range(3):
-        began = time.perf_counter()
-        for n in range(count):
-            assert (await sandbox.run(DOUBLE, stdin=f"{n}\n")).text == f"{2 * n}\n"
-        best[0] = min(best[0], time.perf_counter() - began)
-        began = time.perf_counter()
+async def many_tests(sandbox: Sandbox, walls: Sandbox | None, count: int = 100, rounds: int = 5) -> None:
+    """A judgement against a sandbox for each test: a cold one, as most judges have it, and a warm one of ours."""
+    cases = tuple(Case(stdin=f"{n}\n", expected=f"{2 * n}\n") for n in range(count))
+    problem = Problem(cases=cases)
+
+    async def judged() -> None:
+        assert (await judge(problem, DOUBLE, sandbox)).verdict is Verdict.AC
+
+    async def in_turn(of: Sandbox, share: Sequence[Case]) -> None:
+        for case in share:
+            assert (await of.run(DOUBLE, stdin=case.stdin)).text == case.expected
+
+    async def two_at_once(of: Sandbox) -> None:
+        await asyncio.gather(in_turn(of, cases[::2]), in_turn(of, cases[1::2]))
+
+    async def one_program() -> None:
         program = await sandbox.program(DOUBLE)
-        for n in range(count):
-            assert (await program.run(f"{n}\n")).text == f"{2 * n}\n"
+        for case in cases:
+            assert (await program.run(case.stdin)).text == case.expected
         await program.close()
-        best[1] = min(best[1], time.perf_counter() - began)
-    print(
-        f"\n{count} tests of one program: a sandbox for each {best[0]:.2f} s, compiled once and forked {best[1]:.2f} s"
-    )
-    print(f"{best[0] / best[1]:.1f} x (goal 4)")
+
+    cold = [process([sys.executable, "-c", DOUBLE], case.stdin) for case in cases]
+    bare = [process([*BWRAP, sys.executable, "-c", DOUBLE], case.stdin) for case in cases[: count // 10]]
+    tenth = cases[: count // 10]
+    ways: dict[str, tuple[Job, int]] = {
+        "cold python, no isolation": (lambda: in_order(cold[: count // 10]), len(tenth)),
+        **({"bwrap, cold python": (lambda: in_order(bare), len(tenth))} if walls else {}),
+        **({"coa, all walls, bwrap": (lambda: in_turn(walls, tenth), len(tenth))} if walls else {}),
+        "coa, a warm run for each": (lambda: in_turn(sandbox, cases), count),
+        "the same, 2 at once": (lambda: two_at_once(sandbox), count),
+        "coa, one program, in turn": (one_program, count),
+        "coa judge": (judged, count),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, (job, tests) in ways.items():
+            began = time.perf_counter()
+            await job()
+            taken[name].append((time.perf_counter() - began) / tests * 1e3)
+    print(f"\n{count} tests of one program ({rounds} rounds, in turn)")
+    print(f"{'':28}{'median ms a test':>18}{'min':>8}{'x judge':>10}{'by min':>8}")
+    best = taken["coa judge"]
+    for name, times in taken.items():
+        more, by_least = statistics.median(times) / statistics.median(best), min(times) / min(best)
+        print(f"{name:28}{statistics.median(times):18.2f}{min(times):8.2f}{more:10.2f}{by_least:8.2f}")
+
+
+async def in_order(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        await job()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
+import io
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
@@ -12,16 +15,17 @@ import pytest
 from aiohttp import web
 
 from coa.tools.sandbox import Limits, Verdict, open_sandbox
+from coa.tools.sandbox.caps import Caps
 from coa.tools.sandbox.remote import RemoteSandbox
-from coa.tools.sandbox.server import make_app
+from coa.tools.sandbox.server import DEFAULT, make_app
 
 TOKEN = "test-token"
 
 
-def with_server(body: Callable[[str], Awaitable[None]], *, most_waiting: int = 100) -> None:
+def with_server(body: Callable[[str], Awaitable[None]], *, caps: Caps = DEFAULT) -> None:
     async def go() -> None:
         sandbox = await open_sandbox("zygote", workers=2)
-        runner = web.AppRunner(make_app(sandbox, token=TOKEN, most_waiting=most_waiting))
+        runner = web.AppRunner(make_app(sandbox, token=TOKEN, caps=caps))
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
@@ -119,7 +123,7 @@ def test_a_full_server_says_so_at_once() -> None:
         assert all("503" in result.note for result in results if not result.ok)
         await sandbox.close()
 
-    with_server(body, most_waiting=3)
+    with_server(body, caps=Caps(waiting=3))
 
 
 def test_bad_requests_are_answered_with_the_reason() -> None:
@@ -140,6 +144,76 @@ def test_bad_requests_are_answered_with_the_reason() -> None:
                     assert (await response.json())["error"]
 
     with_server(body)
+
+
+def test_nothing_above_the_operators_caps_is_run() -> None:
+    caps = Caps(
+        wall_s=5, cpu_s=4, memory_mb=300, disk_mb=50, processes=20, output_bytes=1000, code_bytes=200, stdin_bytes=100
+    )
+    limits = {"wall_s": 5.1, "cpu_s": 5, "memory_mb": 301, "disk_mb": 51, "processes": 21, "output_bytes": 1001}
+    text = base64.b64encode(b"x" * 101).decode()
+    too_large: list[tuple[str, str, dict[str, object]]] = [
+        ("code", "/run", {"code": "#" * 201}),
+        ("code", "/run", {"code": "#" * 101, "prelude": "#" * 100, "test": True}),
+        ("code", "/run", {"code": "", "arguments": ["é" * 101]}),
+        ("stdin", "/run", {"code": "", "stdin": text}),
+        ("stdin", "/run_code", {"code": "", "stdin": "é" * 51}),
+        ("files", "/run", {"code": "", "files": {"a": text, "b": text}}),
+        ("files", "/run_code", {"code": "", "files": {"a": text, "b": text}}),
+        ("request", "/run", {"code": "", "stdin": base64.b64encode(bytes(3 << 20)).decode()}),
+    ]
+    above: list[tuple[str, str, dict[str, object]]] = [
+        *((name, "/run", {"code": "", "limits": {name: value}}) for name, value in limits.items()),
+        ("open_files", "/run", {"code": "", "limits": {"open_files": 5000}}),
+        ("wall_s", "/run", {"code": "", "limits": {"wall_s": "inf"}}),
+        ("wall_s", "/run_code", {"code": "", "run_timeout": 6}),
+        ("memory_mb", "/run_code", {"code": "", "memory_limit_MB": 301}),
+    ]
+
+    async def body(url: str) -> None:
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
+            for status, refused in ((400, above), (413, too_large)):
+                for name, path, request in refused:
+                    data = io.BytesIO(json.dumps(request).encode())
+                    async with session.post(url + path, data=data) as response:
+                        said = (await response.json())["error"]
+                        assert response.status == status and name in said and "cap of" in said, (name, path, said)
+            # What nobody asked for is cut down to the caps: the sandbox's own defaults are above them here.
+            for path in ("/run", "/run_code"):
+                async with session.post(url + path, json={"code": "print('x' * 2000)"}) as response:
+                    assert response.status == 200
+                    assert "1000 bytes" in await response.text()
+            async with session.post(f"{url}/run", json={"code": "print(1)", "limits": {"wall_s": 5}}) as response:
+                assert (await response.json())["verdict"] == "OK"
+
+    with_server(body, caps=dataclasses.replace(caps, files_bytes=200))
+
+
+def test_a_run_above_one_servers_caps_goes_to_one_that_allows_it() -> None:
+    async def body(small: str) -> None:
+        async def with_both(large: str) -> None:
+            sandbox = RemoteSandbox([small, large], token=TOKEN)
+            asked = Limits(wall_s=9)
+            assert [(await sandbox.run("print(1)", limits=asked)).verdict for _ in range(3)] == [Verdict.OK] * 3
+            assert (await sandbox.run("print(1)")).ok
+            assert all(server.rests_until == 0 for server in sandbox._servers), "to refuse is not to fail"
+            await sandbox.close()
+            only = RemoteSandbox([small], token=TOKEN)
+            refused = await only.run("print(1)", limits=asked)
+            assert refused.verdict is Verdict.SANDBOX_ERROR and "wall_s 9 is above" in refused.note
+            assert (await only.run("print(1)")).ok, "the default limits are nobody's wish"
+            await only.close()
+
+        sandbox = await open_sandbox("zygote", workers=1)
+        runner = web.AppRunner(make_app(sandbox, token=TOKEN))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            await with_both(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        finally:
+            await runner.cleanup()
+
+    with_server(body, caps=Caps(wall_s=3))
 
 
 def test_sandboxfusion_clients_are_understood() -> None:

@@ -29,12 +29,28 @@ def serve(
     kind: Kind = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Runs at once; default: one for each core.")] = None,
     unsafe: Unsafe = False,
+    max_wall_s: Annotated[float, typer.Option(help="The most wall time a request may ask for.")] = 120,
+    max_cpu_s: Annotated[float, typer.Option(help="The most CPU time.")] = 120,
+    max_memory_mb: Annotated[int, typer.Option(help="The most memory; so much for each of the workers.")] = 4096,
+    max_disk_mb: Annotated[int, typer.Option(help="The most that a run may write.")] = 1024,
+    max_processes: Annotated[int, typer.Option(help="The most processes and threads.")] = 256,
+    max_output_mb: Annotated[float, typer.Option(help="The most output, of each stream.")] = 64,
+    max_code_mb: Annotated[float, typer.Option(help="The longest program, its prelude included.")] = 1,
+    max_stdin_mb: Annotated[float, typer.Option(help="The most input.")] = 16,
+    max_files_mb: Annotated[float, typer.Option(help="The most in files that are sent along.")] = 32,
+    max_waiting: Annotated[int, typer.Option(help="Requests at once; each test of a program is one.")] = 1000,
+    max_programs: Annotated[int, typer.Option(help="Programs that are kept compiled between tests.")] = 32,
 ) -> None:
-    """Run code for others: POST /run, SandboxFusion's POST /run_code, GET /health."""
+    """Run code for others: POST /run, SandboxFusion's POST /run_code, GET /health.
+
+    A request above a cap (--max-...) gets 400, or 413 where it is too large, with the name of the cap.
+    """
     import asyncio
     import ipaddress
 
     from coa.tools.sandbox import SandboxError, open_sandbox
+    from coa.tools.sandbox.base import MB
+    from coa.tools.sandbox.caps import Caps
     from coa.tools.sandbox.server import serve as serve_until_cancelled
 
     token = os.environ.get(token_env) if token_env else None
@@ -47,6 +63,20 @@ def serve(
             cure="add --token-env NAME with the token in that environment variable, or listen on 127.0.0.1",
         )
 
+    caps = Caps(
+        wall_s=max_wall_s,
+        cpu_s=max_cpu_s,
+        memory_mb=max_memory_mb,
+        disk_mb=max_disk_mb,
+        processes=max_processes,
+        output_bytes=int(max_output_mb * MB),
+        code_bytes=int(max_code_mb * MB),
+        stdin_bytes=int(max_stdin_mb * MB),
+        files_bytes=int(max_files_mb * MB),
+        waiting=max_waiting,
+        programs=max_programs,
+    )
+
     async def go() -> None:
         opened = await open_sandbox(kind, workers=workers, unsafe=unsafe)
 
@@ -54,7 +84,7 @@ def serve(
             typer.echo(f"http://{host}:{bound}")
             typer.echo(f"{opened.about}; Ctrl-C ends it", err=True)
 
-        running = asyncio.ensure_future(serve_until_cancelled(opened, host, port, token, ready))
+        running = asyncio.ensure_future(serve_until_cancelled(opened, host, port, token, ready, caps))
         for stop in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(stop, running.cancel)
         try:

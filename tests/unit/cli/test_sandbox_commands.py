@@ -8,8 +8,11 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
+
+import pytest
 
 from support.attacks import ATTACKS
 
@@ -66,11 +69,14 @@ def test_serve_wants_a_token_where_others_can_reach_it() -> None:
     assert open_to_all.returncode == 1 and "--token-env" in open_to_all.stderr
     unset = coa("sandbox", "serve", "--token-env", "COA_TEST_NO_SUCH_TOKEN")
     assert unset.returncode == 1 and "is not set" in unset.stderr
+    nothing = coa("sandbox", "serve", "--max-memory-mb", "0")
+    assert nothing.returncode == 1 and "memory_mb" in nothing.stderr
 
 
 def test_serve_runs_code_until_it_is_told_to_stop() -> None:
+    options = ["--token-env", "COA_TEST_TOKEN", "--max-wall-s", "6"]
     server = subprocess.Popen(
-        [sys.executable, "-m", "coa.cli", "sandbox", "serve", "--port", "0", "--token-env", "COA_TEST_TOKEN"],
+        [sys.executable, "-m", "coa.cli", "sandbox", "serve", "--port", "0", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -85,6 +91,12 @@ def test_serve_runs_code_until_it_is_told_to_stop() -> None:
         request = urllib.request.Request(f"{url}/health", headers={"Authorization": "Bearer t"})
         with urllib.request.urlopen(request, timeout=30) as answer:
             assert json.load(answer)["done"] == 1
+        asked = json.dumps({"code": "", "limits": {"wall_s": 7}}).encode()
+        request = urllib.request.Request(f"{url}/run", data=asked, headers={"Authorization": "Bearer t"})
+        with pytest.raises(urllib.error.HTTPError) as refused, urllib.request.urlopen(request, timeout=30):
+            pass
+        with refused.value as answer:
+            assert (refused.value.code, b"wall_s 7 is above this server's cap of 6" in answer.read()) == (400, True)
         server.send_signal(signal.SIGINT)
         assert server.wait(30) == 0
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -76,13 +77,13 @@ class RemoteSandbox:
             # No limit of ours: a run that waited for a connection would look like a server that is gone.
             connector = aiohttp.TCPConnector(limit=0)
             self._session = aiohttp.ClientSession(headers=self._headers, trust_env=False, connector=connector)
-        body = request.model_dump_json().encode()
+        body = request.model_dump_json(exclude_defaults=True).encode()
         timeout = aiohttp.ClientTimeout(total=request.limits.wall_s + WAIT_S, sock_connect=10)
         reasons = []
         for server in self._in_order():
             server.busy += 1
             try:
-                async with self._session.post(f"{server.url}/run", data=body, timeout=timeout) as response:
+                async with self._session.post(f"{server.url}/run", data=io.BytesIO(body), timeout=timeout) as response:
                     data = await response.read()
                     if response.status == 422:
                         return Result(Verdict.SANDBOX_ERROR, note=_reason(data))  # every server would say so
@@ -94,12 +95,14 @@ class RemoteSandbox:
                         reasons.append(f"{server.url}: {answer.note}")
                     else:
                         reasons.append(f"{server.url}: {response.status} {_reason(data)}")
+                    if response.status in (400, 413):
+                        continue  # above this server's caps; it is well, and another one may allow more
             except (aiohttp.ClientError, TimeoutError, OSError, ValidationError) as error:
                 reasons.append(f"{server.url}: {type(error).__name__} {error}")
             finally:
                 server.busy -= 1
             server.rests_until = time.monotonic() + REST_S
-        return Result(Verdict.SANDBOX_ERROR, note=f"no sandbox server answered ({'; '.join(reasons)})")
+        return Result(Verdict.SANDBOX_ERROR, note=f"no sandbox server took it ({'; '.join(reasons)})")
 
     def _in_order(self) -> list[_Server]:
         """Those at rest come last, not never: with all of them at rest, one may be back."""

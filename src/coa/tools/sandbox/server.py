@@ -7,28 +7,27 @@ import hashlib
 import hmac
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from coa.tools.sandbox.base import Limits, Program, Result, Sandbox, SandboxError
+from coa.tools.sandbox.base import Program, Result, Sandbox, SandboxError
+from coa.tools.sandbox.caps import AboveCap, Caps
 from coa.tools.sandbox.inside.cell import read_arguments
 from coa.tools.sandbox.wire import FusionAnswer, FusionRequest, RunAnswer, RunRequest
 
-MOST_BODY_BYTES: Final = 64 << 20
-KEPT_PROGRAMS: Final = 32
+DEFAULT = Caps()
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_app(sandbox: Sandbox, *, token: str | None, most_waiting: int = 1000) -> web.Application:
+def make_app(sandbox: Sandbox, *, token: str | None, caps: Caps = DEFAULT) -> web.Application:
     """`token`: what every request must bring as a bearer token. Only a server that nobody else can reach goes without.
 
-    More than `most_waiting` requests at once get 503 at once, so that a client goes to another server.
+    More than `caps.waiting` requests at once get 503 at once, so that a client goes to another server.
     """
-    server = _Server(sandbox, token, most_waiting)
-    app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[server.guard])
+    server = _Server(sandbox, token, caps)
+    app = web.Application(client_max_size=caps.body_bytes, middlewares=[server.guard])
     app.add_routes(
         [web.post("/run", server.run), web.post("/run_code", server.run_code), web.get("/health", server.health)]
     )
@@ -37,10 +36,10 @@ def make_app(sandbox: Sandbox, *, token: str | None, most_waiting: int = 1000) -
 
 
 class _Server:
-    def __init__(self, sandbox: Sandbox, token: str | None, most_waiting: int) -> None:
+    def __init__(self, sandbox: Sandbox, token: str | None, caps: Caps) -> None:
         self.sandbox = sandbox
         self.token = token
-        self.most_waiting = most_waiting
+        self.caps = caps
         self.waiting = 0
         self.done = 0
         self.programs: OrderedDict[str, Program] = OrderedDict()
@@ -53,11 +52,17 @@ class _Server:
             given.encode("utf-8", "replace"), f"Bearer {self.token}".encode()
         ):
             return _problem(401, "the bearer token is missing or wrong")
-        if self.waiting >= self.most_waiting:
+        if self.waiting >= self.caps.waiting:
             return _problem(503, f"{self.waiting} runs are waiting already")
         self.waiting += 1
         try:
             return await handler(request)
+        except AboveCap as error:
+            return _problem(error.status, str(error))
+        except web.HTTPRequestEntityTooLarge:
+            return _problem(413, f"the request is above this server's cap of {self.caps.body_bytes} bytes")
+        except (ValidationError, SandboxError) as error:
+            return _problem(422, str(error))
         finally:
             self.waiting -= 1
             self.done += 1
@@ -67,15 +72,12 @@ class _Server:
         return web.json_response(facts)
 
     async def run(self, request: web.Request) -> web.Response:
-        try:
-            asked = RunRequest.model_validate_json(await request.read())
-            result = await self._result(asked)
-        except (ValidationError, SandboxError) as error:
-            return _problem(422, str(error))
-        return _json(RunAnswer.of(result))
+        asked = RunRequest.model_validate_json(await request.read())
+        return _json(RunAnswer.of(await self._result(asked)))
 
     async def _result(self, asked: RunRequest) -> Result:
-        limits = asked.limits.limits()
+        self.caps.check_sizes(**asked.sizes())
+        limits = self.caps.limits(asked.limits.asked())
         if not asked.test and asked.function is None and asked.assertions is None:
             return await self.sandbox.run(
                 asked.code,
@@ -103,25 +105,15 @@ class _Server:
 
     async def _forget_the_oldest(self) -> None:
         idle = [key for key in self.programs if not self.in_use[key]]
-        for key in idle[: max(len(self.programs) - KEPT_PROGRAMS, 0)]:
+        for key in idle[: max(len(self.programs) - self.caps.programs, 0)]:
             del self.in_use[key]
             await self.programs.pop(key).close()
 
     async def run_code(self, request: web.Request) -> web.Response:
-        try:
-            asked = FusionRequest.model_validate_json(await request.read())
-            if asked.language != "python":
-                return _problem(422, f"only Python runs here, not {asked.language}")
-            files = RunRequest(code="", files={k: v for k, v in asked.files.items() if v is not None}).files
-            limits = Limits(wall_s=asked.run_timeout, cpu_s=asked.run_timeout)
-            if asked.memory_limit_MB > 0:
-                limits = Limits(wall_s=asked.run_timeout, cpu_s=asked.run_timeout, memory_mb=asked.memory_limit_MB)
-            result = await self.sandbox.run(
-                asked.code, stdin=asked.stdin or "", files=files, collect=asked.fetch_files, limits=limits
-            )
-        except (ValidationError, SandboxError) as error:
-            return _problem(422, str(error))
-        return _json(FusionAnswer.of(result))
+        asked = FusionRequest.model_validate_json(await request.read())
+        if asked.language != "python":
+            return _problem(422, f"only Python runs here, not {asked.language}")
+        return _json(FusionAnswer.of(await self._result(asked.run_request())))
 
     async def close(self, app: web.Application) -> None:
         for program in self.programs.values():
@@ -144,10 +136,12 @@ def _problem(status: int, message: str) -> web.Response:
     return web.json_response({"error": message}, status=status)
 
 
-async def serve(sandbox: Sandbox, host: str, port: int, token: str | None, ready: Callable[[int], None]) -> None:
+async def serve(
+    sandbox: Sandbox, host: str, port: int, token: str | None, ready: Callable[[int], None], caps: Caps = DEFAULT
+) -> None:
     """Until it is cancelled. `ready` is told the port, which matters if 0 was asked for."""
     # Whoever leaves does not want the result: the run is ended.
-    runner = web.AppRunner(make_app(sandbox, token=token), access_log=None, handler_cancellation=True)
+    runner = web.AppRunner(make_app(sandbox, token=token, caps=caps), access_log=None, handler_cancellation=True)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)

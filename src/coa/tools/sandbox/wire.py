@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PlainSerializer, PlainValidator
 
-from coa.tools.sandbox.base import Limits, Result, Verdict
+from coa.tools.sandbox.base import Result, Verdict
 
 
 def _decode(value: object) -> bytes:
@@ -31,16 +31,18 @@ class _Message(BaseModel):
 
 
 class WireLimits(_Message):
-    wall_s: float = Field(10.0, gt=0, le=600)
-    cpu_s: float = Field(10.0, gt=0, le=600)
-    memory_mb: int = Field(1024, gt=0, le=65536)
-    disk_mb: int = Field(64, gt=0, le=4096)
-    processes: int = Field(64, gt=0, le=1024)
-    open_files: int = Field(256, gt=0, le=4096)
-    output_bytes: int = Field(4 << 20, gt=0, le=64 << 20)
+    """As `Limits`. What is left out is the server's to choose."""
 
-    def limits(self) -> Limits:
-        return Limits(**self.model_dump())
+    wall_s: float = Field(10.0, gt=0)
+    cpu_s: float = Field(10.0, gt=0)
+    memory_mb: int = Field(1024, gt=0)
+    disk_mb: int = Field(64, gt=0)
+    processes: int = Field(64, gt=0)
+    open_files: int = Field(256, gt=0)
+    output_bytes: int = Field(4 << 20, gt=0)
+
+    def asked(self) -> dict[str, float]:
+        return self.model_dump(exclude_unset=True)
 
 
 class RunRequest(_Message):
@@ -57,6 +59,16 @@ class RunRequest(_Message):
     """Run these behind the program."""
     test: bool = False
     """A test of a program, which is kept compiled for the next one. A call or an assertion always is."""
+
+    def sizes(self) -> dict[str, int]:
+        """In bytes, as `Caps` has them."""
+        text = (self.code, self.prelude, self.assertions or "", self.function or "", *self.arguments)
+        files = sum(len(name) + len(content) for name, content in self.files.items())
+        return {
+            "code": sum(len(part.encode("utf-8", "surrogatepass")) for part in text),
+            "stdin": len(self.stdin),
+            "files": files + sum(map(len, self.collect)),
+        }
 
 
 class RunAnswer(_Message):
@@ -91,11 +103,28 @@ class FusionRequest(BaseModel):
     language: str = "python"
     stdin: str | None = None
     compile_timeout: float = 10
-    run_timeout: float = Field(10, gt=0, le=600)
+    run_timeout: float = Field(10, gt=0)
     memory_limit_MB: int = -1
     files: Mapping[str, str | None] = {}
     """Content in base64."""
     fetch_files: tuple[str, ...] = ()
+
+    def run_request(self) -> RunRequest:
+        """The same in our shape."""
+        limits: dict[str, float] = {}
+        if "run_timeout" in self.model_fields_set:
+            limits = {"wall_s": self.run_timeout, "cpu_s": self.run_timeout}
+        if self.memory_limit_MB > 0:
+            limits["memory_mb"] = self.memory_limit_MB
+        return RunRequest.model_validate(
+            {
+                "code": self.code,
+                "stdin": (self.stdin or "").encode("utf-8", "surrogatepass"),
+                "files": {name: content for name, content in self.files.items() if content is not None},
+                "collect": self.fetch_files,
+                "limits": limits,
+            }
+        )
 
 
 class FusionRun(BaseModel):

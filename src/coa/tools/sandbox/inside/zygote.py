@@ -282,9 +282,7 @@ class _Watch:
             run.peak_bytes = max(run.peak_bytes, memory)
             if memory > limits["memory_bytes"]:
                 self._kill(run, "memory")
-            elif limits["cpu_s"] and run.cpu_s > limits["cpu_s"]:
-                self._kill(run, "cpu")
-            elif limits["test_cpu_s"] and run.test_cpu_s > limits["test_cpu_s"]:
+            elif _passes(run.cpu_s, limits["cpu_s"]) or _passes(run.test_cpu_s, limits["test_cpu_s"]):
                 self._kill(run, "cpu")
             elif now - run.started > limits["wall_s"]:
                 self._kill(run, "wall")
@@ -294,6 +292,11 @@ class _Watch:
             self.channel.send(json.dumps(message).encode())
         except OSError:
             os._exit(1)  # nobody is there to hear; everything inside dies with this process
+
+
+def _passes(spent: float, limit: float) -> bool:
+    """0 is no limit."""
+    return 0 < limit < spent
 
 
 def _end(init: int, process: int | None = None) -> None:
