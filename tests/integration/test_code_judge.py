@@ -265,6 +265,7 @@ def test_free_assertions_must_all_be_reached() -> None:
         ):
             judgement = await judged(problem, code)
             assert judgement.verdict is verdict, f"{code}: {judgement}"
+            assert ("beside the solution" in judgement.note) == (verdict is Verdict.AC), "how far it can be trusted"
 
     with_judge(body)
 

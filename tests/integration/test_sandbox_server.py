@@ -165,6 +165,7 @@ def test_nothing_above_the_operators_caps_is_run() -> None:
     above: list[tuple[str, str, dict[str, object]]] = [
         *((name, "/run", {"code": "", "limits": {name: value}}) for name, value in limits.items()),
         ("open_files", "/run", {"code": "", "limits": {"open_files": 5000}}),
+        ("1234567890", "/run", {"code": "", "limits": {"output_bytes": 1234567890}}),
         ("wall_s", "/run", {"code": "", "limits": {"wall_s": "inf"}}),
         ("wall_s", "/run_code", {"code": "", "run_timeout": 6}),
         ("memory_mb", "/run_code", {"code": "", "memory_limit_MB": 301}),

@@ -24,6 +24,7 @@ def judge(
     """Judge a program by its tests. Exit code 0 if all passed, 1 if not."""
     import asyncio
     import sys
+    import tokenize
 
     from coa.cli.terminal import printable
     from coa.errors import ScoringError
@@ -33,8 +34,12 @@ def judge(
 
     known = read_problem(problem)
     try:
-        code = sys.stdin.read() if str(solution) == "-" else solution.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        if str(solution) == "-":
+            code = sys.stdin.read()
+        else:
+            with tokenize.open(solution) as file:  # in the encoding that its first lines name
+                code = file.read()
+    except (OSError, UnicodeDecodeError, SyntaxError) as error:
         raise ScoringError(f"{solution} cannot be read: {error}") from error
 
     async def go() -> Judgement:

@@ -43,6 +43,11 @@ def test_judge_prints_a_verdict_for_each_test(tmp_path: Path) -> None:
     report = json.loads(wrong.stdout)
     assert wrong.returncode == 1
     assert (report["verdict"], report["passed"], [r["verdict"] for r in report["results"]]) == ("WA", 1, ["AC", "WA"])
+    solution.write_bytes("# coding: latin-1\nprint(int(input()) * 2 if 'é' > 'e' else 0)".encode("latin-1"))
+    assert coa("judge", str(problem), str(solution)).returncode == 0
+    (tmp_path / "negative.json").write_text(json.dumps({**PROBLEM, "cpu_s": -1}))
+    unusable = coa("judge", str(tmp_path / "negative.json"), str(solution))
+    assert unusable.returncode == 1 and "cpu_s: Input should be greater than 0" in unusable.stderr
     for arguments in (("absent.json", str(solution)), (str(problem), "absent.py"), (str(solution), str(solution))):
         bad = coa("judge", *arguments)
         assert bad.returncode == 1 and bad.stderr.startswith("error: ") and "Traceback" not in bad.stderr

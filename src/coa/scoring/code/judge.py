@@ -49,6 +49,9 @@ sys.set_int_max_str_digits(50000)
 AT_ONCE: Final = 2
 """Tests of one program that are asked for at the same time. The sandbox runs them so where it has turns to spare."""
 
+BESIDE: Final = "by assertions that ran beside the solution"
+"""Said of what passed so: a solution made to deceive such assertions can."""
+
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
@@ -75,7 +78,8 @@ class Judgement:
     def note(self) -> str:
         failed = next((n for n, test in enumerate(self.tests, start=1) if test.verdict is self.verdict), 0)
         if self.verdict is Verdict.AC:
-            return f"all {self.total} tests passed"
+            weak = any(test.note == BESIDE for test in self.tests)
+            return f"all {self.total} tests passed{', ' + BESIDE if weak else ''}"
         why = self.tests[failed - 1].note if failed else ""
         return f"test {failed} of {self.total}: {self.verdict}{', ' + why if why else ''}"
 
@@ -179,7 +183,7 @@ async def _judge_assertions(problem: Problem, code: str, sandbox: Sandbox) -> Te
     if result.ok:
         passed = result.returned and result.value is True
         return TestResult(
-            Verdict.AC if passed else Verdict.RE, result, "" if passed else "it ended before the assertions"
+            Verdict.AC if passed else Verdict.RE, result, BESIDE if passed else "it ended before the assertions"
         )
     failed = _last_line(result).startswith("AssertionError")
     return TestResult(Verdict.WA if failed else result.verdict, result, _last_line(result) or result.note)

@@ -88,7 +88,7 @@ def problem_from(row: Mapping[str, Any], *, source: str = "row") -> Problem:
     try:
         problem = _problem_from(row)
     except (ValidationError, ValueError, TypeError, KeyError, zlib.error, pickle.UnpicklingError, SyntaxError) as error:
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        reason = _first_fault(error) if isinstance(error, ValidationError) else str(error)
         raise ScoringError(f"{source} is not a problem: {reason}") from error
     if not problem.cases and problem.assertions is None:
         raise ScoringError(
@@ -96,6 +96,11 @@ def problem_from(row: Mapping[str, Any], *, source: str = "row") -> Problem:
             cure="give `cases` with stdin and expected, LiveCodeBench's test fields, or inputs and outputs",
         )
     return problem
+
+
+def _first_fault(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _problem_from(row: Mapping[str, Any]) -> Problem:

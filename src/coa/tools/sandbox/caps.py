@@ -55,7 +55,7 @@ class Caps:
         for name, value in asked.items():
             most = getattr(self, name)
             if not value <= most:
-                raise AboveCap(f"{name} {value:g} is above this server's cap of {most:g}", 400)
+                raise AboveCap(f"{name} {_plain(value)} is above this server's cap of {_plain(most)}", 400)
         default = Limits()
         unasked = {field.name: min(getattr(default, field.name), getattr(self, field.name)) for field in fields(Limits)}
         return Limits(**{**unasked, **asked})
@@ -68,3 +68,7 @@ class Caps:
         ):
             if size > most:
                 raise AboveCap(f"{name} of {size} bytes is above this server's cap of {most}", 413)
+
+
+def _plain(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
