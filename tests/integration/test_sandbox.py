@@ -341,6 +341,49 @@ def test_nothing_of_one_test_is_there_for_the_next() -> None:
     with_sandbox(body)
 
 
+def test_the_folders_themselves_are_as_new_for_each_test() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        for change in (
+            "os.chmod(place, 0)",
+            "os.chmod(place, 0o711)",
+            "os.utime(place, (5, 5))",
+            "os.setxattr(place, 'user.note', b'left')",
+        ):
+            program = await sandbox.program(
+                "import os\n"
+                "for place in ('/tmp', '/dev/shm', '/work'):\n"
+                "    seen = os.stat(place)\n"
+                "    print(oct(seen.st_mode), seen.st_mtime == 5, os.listxattr(place))\n"
+                f"    try: {change}\n"
+                "    except OSError: pass"
+            )
+            for _ in range(3):
+                assert (await program.run()).text == "0o40700 False []\n" * 3, change
+            await program.close()
+
+    with_sandbox(body)
+
+
+def test_no_test_slows_the_next_one_down() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        code = (
+            "import os\nprint(os.nice(0), len(os.sched_getaffinity(0)), os.sched_getscheduler(0))\n"
+            "parent, (one, *_) = os.getppid(), os.sched_getaffinity(0)\n"
+        )
+        for change in (
+            "os.setpriority(os.PRIO_PROCESS, parent, 19)",
+            "os.sched_setaffinity(parent, {one})",
+            "os.sched_setscheduler(parent, os.SCHED_IDLE, os.sched_param(0))",
+        ):
+            program = await sandbox.program(code + change)
+            told = {(await program.run()).text for _ in range(3)}
+            now = (os.nice(0), len(os.sched_getaffinity(0)), os.sched_getscheduler(0))
+            assert told == {"{} {} {}\n".format(*now)}, (change, told)
+            await program.close()
+
+    with_sandbox(body)
+
+
 def test_memory_cannot_be_hidden_outside_of_processes() -> None:
     async def body(sandbox: Sandbox) -> None:
         for code in (

@@ -78,6 +78,11 @@ def test_apps_and_taco_with_and_without_a_function() -> None:
             "f",
             (Case(arguments=(1,), expected=2), Case(arguments=(-2,), expected=None)),
         ),
+        (
+            "assert f(1) is True\nassert f(2) is None\n",
+            "f",
+            (Case(arguments=(1,), expected=True), Case(arguments=(2,), expected=None)),
+        ),
     ],
 )
 def test_plain_assertions_become_cases(text: str, function: str, cases: tuple[Case, ...]) -> None:
@@ -113,6 +118,8 @@ def test_large_integers_of_a_file_stay_integers(tmp_path: Path) -> None:
         "assert Solution(1).f(1) == 2",
         "result = f(1)\nother = f(2)\nassert result == other",
         "assert f(a=1) == 2",
+        "assert f(1) is 2",
+        "assert f(1) is not None",
         "assert f(1) == {2, 3}",
     ],
 )

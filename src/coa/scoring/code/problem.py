@@ -215,7 +215,10 @@ def _from_assertions(identity: str, text: str) -> Problem:
 
 
 def _read_assertions(body: Iterable[ast.stmt]) -> tuple[str, list[Case]] | None:
-    """`result = f(...)` then `assert result == literal`, or `assert f(...) == literal`; None for anything else."""
+    """`result = f(...)` then `assert result == literal`, or `assert f(...) == literal`; None for anything else.
+
+    `is True` and its like do as well.
+    """
     function: str | None = None
     pending: ast.expr | None = None
     name: str | None = None
@@ -230,7 +233,7 @@ def _read_assertions(body: Iterable[ast.stmt]) -> tuple[str, list[Case]] | None:
         if not isinstance(statement, ast.Assert) or not isinstance(statement.test, ast.Compare):
             return None
         test = statement.test
-        if len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
+        if len(test.ops) != 1 or not _is_equality(test.ops[0], test.comparators[0]):
             return None
         called: ast.expr | None = test.left
         if isinstance(called, ast.Name) and called.id == name:
@@ -248,6 +251,12 @@ def _read_assertions(body: Iterable[ast.stmt]) -> tuple[str, list[Case]] | None:
         else:
             cases.append(Case(arguments=(), literal=repr(arguments), expected=expected))
     return (function, cases) if function is not None and pending is None else None
+
+
+def _is_equality(operator: ast.cmpop, wanted: ast.expr) -> bool:
+    """`==`, or `is` beside True, False or None, of which there is one each."""
+    constant = isinstance(wanted, ast.Constant) and (wanted.value is None or isinstance(wanted.value, bool))
+    return isinstance(operator, ast.Eq) or (isinstance(operator, ast.Is) and constant)
 
 
 def _call(node: ast.expr | None) -> tuple[str, list[Any]] | None:

@@ -27,6 +27,7 @@ from . import landlock, seccomp, syscalls
 from .launcher import map_user
 
 WORK = "/work"
+_PLACES = (WORK, "/tmp", "/dev/shm")
 SLACK_BYTES = 256 << 20
 """Address space that is not memory: stacks of threads, mapped libraries. The watch outside counts what is in use."""
 
@@ -345,6 +346,7 @@ def _run_program(job: dict[str, Any], control: socket.socket) -> NoReturn:
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)  # orphans come here: waited for, and their time counted
     gc.collect()
     gc.freeze()
+    standing = _standing()
     control.send(b'{"event": "ready"}')
     while True:
         # Ahead of its test, while the supervisor reads what the last one did; and after the sweep, so that no other
@@ -358,7 +360,7 @@ def _run_program(job: dict[str, Any], control: socket.socket) -> NoReturn:
             ended, status, spent = os.wait4(-1, 0)
             cpu_s, peak = cpu_s + _seconds(spent), max(peak, spent.ru_maxrss)
         cpu_s += _end_all()
-        clean = _sweep(job)
+        clean = _standing() == standing and _sweep(job)
         tested = {"event": "tested", "status": status, "cpu_s": cpu_s, "peak_bytes": peak * 1024, "clean": clean}
         try:
             control.send(json.dumps(tested).encode())
@@ -456,6 +458,12 @@ def _base(kind: type) -> type:
     return next(base for base in (bool, int, float, str) if issubclass(kind, base))
 
 
+def _standing() -> tuple[object, ...]:
+    """What a test may change and the next one would find: how this process is treated, and the folders themselves."""
+    folders = [(os.stat(place).st_mode, os.listxattr(place)) for place in _PLACES]
+    return os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0), os.sched_getscheduler(0), folders
+
+
 def _end_all() -> float:
     """No process of one test may be there for the next. The CPU time of those that were."""
     with contextlib.suppress(ProcessLookupError):
@@ -471,16 +479,17 @@ def _end_all() -> float:
 def _sweep(job: dict[str, Any]) -> bool:
     """Nor may a file. False if something stays."""
     clean = True
-    for place in (WORK, "/tmp", "/dev/shm"):
+    for place in _PLACES:
         try:
             entries = list(os.scandir(place))
         except OSError:
-            continue
+            return False  # closed against us
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 clean = False  # what is in it may be closed against us
             else:
                 os.unlink(entry.path)
+        os.utime(place, (0, 0))
     if clean:
         _write_files(job)
     return clean
