@@ -81,8 +81,9 @@ class RlConfig(Frozen):
     """With so many groups no further tasks are drawn; None stands for `prompts`."""
     dynamic_sampling: bool = True
     """Leave out groups whose rewards are all equal, and draw others. False learns from what is drawn first."""
-    draw_by: Literal["shuffle", "difficulty"] = "shuffle"
-    """difficulty: families of tasks in proportion to p(1-p) + 0.04, p being their success so far."""
+    draw_by: Literal["shuffle", "family", "difficulty"] = "shuffle"
+    """family: each family of tasks as often as the others. difficulty: in proportion to p(1-p) + 0.04, p being a
+    family's success so far; with few tasks a step the model then learns the habits of a family at the others' cost."""
     family: str = "family"
     """Where a task's meta names its family."""
     retries: int = Field(1, ge=0)

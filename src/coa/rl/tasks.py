@@ -44,13 +44,18 @@ class Sampler:
         left = {name: len(tasks) for name, tasks in self._families.items()}
         while len(chosen) < self._count:
             names = [name for name, count in left.items() if count]
-            weights = [p * (1 - p) + _FLOOR for p in (self._success[name] for name in names)]
-            (name,) = rng.choices(names, weights) if len(names) > 1 else names
-            task = self._next(name)
+            task = self._next(self._one_of(names, rng))
             if task.id not in chosen:
                 chosen[task.id] = task
-                left[name] -= 1
+                left[self._family(task)] -= 1
         return list(chosen.values())
+
+    def _one_of(self, names: Sequence[str], rng: random.Random) -> str:
+        if self._config.draw_by == "family":
+            least = min(self._taken[name] for name in names)
+            return rng.choice([name for name in names if self._taken[name] == least])
+        weights = [p * (1 - p) + _FLOOR for p in (self._success[name] for name in names)]
+        return rng.choices(names, weights)[0] if len(names) > 1 else names[0]
 
     def _next(self, name: str) -> Task:
         tasks = self._families[name]
@@ -61,7 +66,7 @@ class Sampler:
         return tasks[order[position]]
 
     def _family(self, task: Task) -> str:
-        return str(task.meta.get(self._config.family, "")) if self._config.draw_by == "difficulty" else ""
+        return str(task.meta.get(self._config.family, "")) if self._config.draw_by != "shuffle" else ""
 
     def learn(self, groups: Iterable[Group]) -> None:
         for group in groups:

@@ -216,6 +216,16 @@ def test_families_solved_sometimes_are_drawn_more_than_those_solved_always() -> 
     assert 150 < drawn.count("even") < 195
 
 
+def test_families_in_turn_come_equally_often_however_large_they_are() -> None:
+    pool = [*tasks(30, family="a"), *tasks(9, family="b"), *tasks(3, family="c")]
+    sampler = Sampler(pool, RlConfig(prompts=5, draw=5, draw_by="family"))
+    drawn = [task.meta["family"] for _ in range(6) for task in sampler.draw()]
+    # Not quite 10 of each: a task that a draw has already is passed over.
+    assert all(8 <= drawn.count(name) <= 12 for name in "abc"), drawn
+    whole = Sampler(pool, RlConfig(prompts=20, draw=20, draw_by="family")).draw()  # more than a family has
+    assert len({task.id for task in whole}) == 20
+
+
 def test_the_success_of_an_only_family_is_followed() -> None:
     pool = tasks(3, family="sums")
     sampler = Sampler(pool, RlConfig(draw_by="difficulty"))
