@@ -147,7 +147,7 @@ def test_overlong_attempts_lose_reward_by_what_the_model_wrote_alone(base: dict[
     kept = list(read(tmp_path / "run" / "groups" / "step-0001.jsonl"))
     assert kept
     for trajectory in kept:
-        written = sum(len(step.tokens.ids) for step in trajectory.steps if step.tokens)
+        written = sum(len(step.tokens.ids) for step in trajectory.steps if step.tokens) + len(trajectory.ends)
         formed = trajectory.scores["reward"].reason != "not well-formed"
         expected = (trajectory.scores["success"].value or 0.0) * formed - min(max((written - 4) / 4, 0), 1)
         assert trajectory.scores["reward"].value == pytest.approx(expected)

@@ -54,7 +54,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
     run = tmp_path / "killed"
     process = subprocess.Popen(
         [sys.executable, "-c", STARTED, config.model_dump_json(), str(run)],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])},
     )
     while not (run / "checkpoint-2" / "complete").is_file():
         assert process.poll() is None, "it ended by itself"

@@ -63,6 +63,8 @@ class Generation:
     log_kept: float | None = None
     """Logarithm of the probability that the grammar left, over all tokens, where the model can tell: the logprobs less
     this are those of the distribution that was sampled from."""
+    ended: tuple[int, float] | None = None
+    """The token with which the model ended its turn and its logprob, where it did and the model can tell."""
 
 
 class Model(Protocol):

@@ -90,7 +90,7 @@ class Rollouts:
     def attempt(self, trajectory: Trajectory, reward: float | None = None) -> Attempt | None:
         """As something to learn from; None where nothing was sampled. `reward` is known of one that was kept."""
         base = _profile(trajectory.task.profile or self.config.profile)
-        sample = to_sample(trajectory, self.tokenizer, with_added(base, trajectory.meta))
+        sample = to_sample(trajectory, self.tokenizer, with_added(base, trajectory.meta), ends=True)
         if sample.logprobs is None:
             return None
         if reward is None:

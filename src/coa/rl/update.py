@@ -36,7 +36,12 @@ class Item:
     @property
     def example(self) -> Example:
         sample = self.attempt.sample
-        return Example(torch.tensor(sample.ids, dtype=torch.int32), torch.tensor(sample.mask, dtype=torch.float32))
+        targets = [sample.labels.get(at, token) for at, token in enumerate(sample.ids)]
+        return Example(
+            ids=torch.tensor(sample.ids, dtype=torch.int32),
+            weights=torch.tensor(sample.mask, dtype=torch.float32),
+            targets=torch.tensor(targets, dtype=torch.int32),
+        )
 
     @property
     def tokens(self) -> int:

@@ -43,6 +43,7 @@ from coa.trajectory import (
     Task,
     Tokens,
     Trajectory,
+    TurnEnd,
     Usage,
     attribute,
     load_profile,
@@ -164,6 +165,7 @@ class Chain:
         self._course: Course | None = None
         self._ledger = Ledger(model.tokenizer) if model.tokenizer is not None else None
         self._steps: list[Step] = []
+        self._ends: list[TurnEnd] = []
         self._text: list[tuple[Author, str]] = []
         self._state = State.begin(self._profile)
         self._made: dict[tuple[str, str], int] = {}
@@ -199,9 +201,9 @@ class Chain:
         self._failure = Failure(site=FailureSite.MODEL, message=message, step=len(self._steps))
 
     def trajectory(self) -> Trajectory:
-        tokenizer, steps = self._model.tokenizer, self._steps
+        tokenizer, steps, ends = self._model.tokenizer, self._steps, self._ends
         if any(step.meta.get("partial") for step in steps):  # some have no ids, and a ledger takes all or none
-            steps = [step.model_copy(update={"tokens": None}) for step in steps]
+            steps, ends = [step.model_copy(update={"tokens": None}) for step in steps], []
         return Trajectory(
             task=self._task,
             profile=self._profile.name,
@@ -211,6 +213,7 @@ class Chain:
             usage=self._budget.total,
             prompt=self._messages,
             tokenizer=tokenizer.fingerprint if tokenizer is not None else None,
+            ends=tuple(ends),
             sample=self._sample,
             meta={"model": self._model.name, **self._added},
         )
@@ -473,6 +476,9 @@ class Chain:
             self._keep(step)
             self._tell(step)
         self._cut = None
+        if generation.ended is not None:
+            token, logprob = generation.ended
+            self._ends.append(TurnEnd(before=len(self._steps), id=token, logprob=logprob))
         if generation.finish is Finish.LENGTH and not given and not found:
             self._cut = _Cut(before.steps, before.state, text, whole, before.ends_line)
         if new:

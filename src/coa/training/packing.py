@@ -20,6 +20,8 @@ class Example:
     ids: Tensor
     weights: Tensor
     task_id: str = ""
+    targets: Tensor | None = None
+    """What is to be predicted, where that is not the ids."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -41,6 +43,7 @@ def to_row(examples: Sequence[Example], *, total_weight: float) -> dict[str, Ten
     """
     segments = tuple(len(example) for example in examples)
     ids = torch.cat([example.ids for example in examples]).long()
+    targets = torch.cat([example.ids if example.targets is None else example.targets for example in examples]).long()
     weights = torch.cat([_without_first(example.weights) for example in examples])
     labelled = weights.nonzero()[:, 0]
     return {
@@ -48,7 +51,7 @@ def to_row(examples: Sequence[Example], *, total_weight: float) -> dict[str, Ten
         "position_ids": torch.cat([torch.arange(length) for length in segments])[None],
         "segments": segments,
         "where": labelled - 1,
-        "targets": ids[labelled],
+        "targets": targets[labelled],
         "scales": weights[labelled] / total_weight,
     }
 

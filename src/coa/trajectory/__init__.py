@@ -24,6 +24,7 @@ from coa.trajectory.types import (
     TestCase,
     Tokens,
     Trajectory,
+    TurnEnd,
     Usage,
     observation,
 )
@@ -69,6 +70,7 @@ __all__ = [
     "Tokenizer",
     "Tokens",
     "Trajectory",
+    "TurnEnd",
     "Usage",
     "Violation",
     "attribute",

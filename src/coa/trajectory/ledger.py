@@ -7,15 +7,16 @@ as the tokenizer merges the tag with its neighbour (`><`, `>\n\n`, ` <`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 from coa.errors import LedgerError
 from coa.trajectory.codec import pieces
 from coa.trajectory.profile import Profile
-from coa.trajectory.types import Author, Message, Stop, Tokens, Trajectory
+from coa.trajectory.types import Author, Message, Stop, Tokens, Trajectory, TurnEnd
 
 PROMPT: Final = -1
 """Step number of the prompt's span."""
@@ -71,6 +72,9 @@ class Sample:
     """As sampled, 0 where the environment wrote; None unless every trained token has one."""
     agents: tuple[str, ...] = ()
     """Tag of each step, for losses that weigh agents differently."""
+    labels: Mapping[int, int] = field(default_factory=dict)
+    """What the model sampled at these positions instead of the id that stands there: it ended its turn, and the
+    environment wrote on. Only where it was asked for; the mask then holds there."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -92,6 +96,7 @@ class Ledger:
         self._tokenizer = tokenizer
         self._spans: list[Span] = []
         self._ids: list[int] = []
+        self._ends: list[tuple[int, TurnEnd]] = []
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -131,7 +136,12 @@ class Ledger:
             return None
         return self._add(Span(Author.MODEL, self._tokenizer.decode([end]), (end,), None, step))
 
-    def to_sample(self, agents: Sequence[str] = ()) -> Sample:
+    def end_turn(self, end: TurnEnd) -> None:
+        """The model ended its turn here. That adds no id: nobody has read the token when the run goes on."""
+        self._ends.append((len(self._ids), end))
+
+    def to_sample(self, agents: Sequence[str] = (), *, ends: bool = False) -> Sample:
+        """`ends`: what ended a turn is trained too, as it was sampled. Whoever asks for it has to heed `labels`."""
         ids: list[int] = []
         mask: list[bool] = []
         steps: list[int] = []
@@ -144,7 +154,19 @@ class Ledger:
             steps += [span.step] * count
             complete = complete and (not trained or span.logprobs is not None or not count)
             logprobs += span.logprobs or [0.0] * count
-        return Sample(ids, mask, steps, logprobs if complete and any(mask) else None, tuple(agents))
+        labels: dict[int, int] = {}
+        for at, end in self._ends if ends else ():
+            if at == len(ids):
+                ids, mask, steps = [*ids, end.id], [*mask, True], [*steps, steps[-1] if steps else PROMPT]
+                logprobs = [*logprobs, end.logprob]
+            elif mask[at]:
+                raise LedgerError(
+                    f"the model ended its turn before step {end.before} and yet wrote on by itself",
+                    cure="the record was changed: drop `ends`, or sample the run again",
+                )
+            else:
+                mask[at], logprobs[at], labels[at] = True, end.logprob, end.id
+        return Sample(ids, mask, steps, logprobs if complete and any(mask) else None, tuple(agents), labels)
 
     def _add(self, span: Span) -> Span:
         self._spans.append(span)
@@ -173,9 +195,14 @@ def ledgers_of(
     for plan in plans:
         ledger = Ledger(tokenizer)
         ledger.open(plan.messages)
+        ends = deque(plan.ends)
         for step, author, text, tokens in plan.spans:
+            while ends and ends[0].before <= step:
+                ledger.end_turn(ends.popleft())
             ids, logprobs = (tuple(next(encoded)), None) if tokens is None else (tokens.ids, tokens.logprobs)
             ledger._add(Span(author, text, ids, logprobs, step))
+        for end in ends:
+            ledger.end_turn(end)
         if end_of_turn or (end_of_turn is None and plan.finished_unsampled):
             ledger.close(step=plan.last_step)
         ledgers.append(ledger)
@@ -222,6 +249,7 @@ class _Plan:
     spans: list[_Planned]
     last_step: int
     finished_unsampled: bool
+    ends: tuple[TurnEnd, ...]
 
 
 def _plan(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile) -> _Plan:
@@ -240,6 +268,7 @@ def _plan(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile) -> _Pl
         spans=spans,
         last_step=len(trajectory.steps) - 1,
         finished_unsampled=trajectory.stop is Stop.ANSWERED and written and not sampled,
+        ends=trajectory.ends if same and (sampled or not written) else (),
     )
 
 

@@ -60,9 +60,9 @@ class Tally:
         )
 
 
-def to_sample(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile) -> Sample:
-    """Ids and mask of one trajectory, whatever its length."""
-    return ledger_of(trajectory, tokenizer, profile).to_sample(_agents(trajectory))
+def to_sample(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile, *, ends: bool = False) -> Sample:
+    """Ids and mask of one trajectory, whatever its length. `ends` as in `Ledger.to_sample`."""
+    return ledger_of(trajectory, tokenizer, profile).to_sample(_agents(trajectory), ends=ends)
 
 
 def to_samples(

@@ -164,6 +164,16 @@ class Tokens(Frozen):
         return self
 
 
+class TurnEnd(Frozen):
+    """Where the model ended its turn, with which token. It is no part of the text: what follows, if anything does, was
+    written as if it had not been there."""
+
+    before: int = Field(ge=0)
+    """Index of the step that follows, or the number of steps where none does."""
+    id: int
+    logprob: float
+
+
 class Step(Frozen):
     """One activation of one agent: what stands between its opening and its closing tag."""
 
@@ -294,6 +304,8 @@ class Trajectory(Frozen):
     """The messages that were shown; None stands for the profile's own prompt with the task's question."""
     tokenizer: str | None = None
     """Fingerprint of the tokenizer that the steps' tokens belong to."""
+    ends: tuple[TurnEnd, ...] = ()
+    """Each time that the model ended its turn, as sampled."""
     sample: int = Field(0, ge=0)
     """Number of this attempt among several at the same task."""
     meta: Meta = Field(default_factory=lambda: EMPTY)

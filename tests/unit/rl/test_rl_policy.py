@@ -13,8 +13,11 @@ from coa.models.base import Context, Sampling
 from coa.rl.config import RlConfig
 from coa.rl.groups import Attempt, Group
 from coa.rl.policy import Policy, open_policy
+from coa.rl.reward import Rewards
+from coa.rl.rollout import Rollouts
 from coa.rl.update import Trainer
-from coa.trajectory import Author, Ledger, Sample, Task, Tokens
+from coa.scoring import scorer_for
+from coa.trajectory import Author, Ledger, Sample, Task, Tokens, TurnEnd
 from support.words import WORDS, trajectory, word_model
 
 
@@ -52,8 +55,9 @@ def group(policy: Policy, step: int = 1) -> Group:
     return Group(Task(id="t", question="q"), (attempt(policy, 1, 1.0), attempt(policy, 2, 0.0)), step)
 
 
-def recomputed(policy: Policy, sample: Sample) -> torch.Tensor:
-    """A plain forward pass of transformers, of weights as they are saved and loaded again."""
+def recomputed(policy: Policy, sample: Sample, labels: list[int] | None = None, *, last: bool = False) -> torch.Tensor:
+    """A plain forward pass of transformers, of weights as they are saved and loaded again. `last`: also what follows
+    the last id; labels then begin with the second."""
     from transformers import LlamaForCausalLM
 
     fresh = LlamaForCausalLM(policy.inner.config)
@@ -61,8 +65,9 @@ def recomputed(policy: Policy, sample: Sample) -> torch.Tensor:
     fresh.set_attn_implementation("eager")
     ids = torch.tensor([sample.ids])
     with torch.no_grad():
-        logprobs = fresh(input_ids=ids, use_cache=False).logits[0, :-1].log_softmax(-1)
-    return logprobs.gather(1, ids[0, 1:, None])[:, 0]
+        logprobs = fresh(input_ids=ids, use_cache=False).logits[0].log_softmax(-1)
+    asked = torch.tensor((labels if last else labels[1:]) if labels else sample.ids[1:])
+    return logprobs[: len(asked)].gather(1, asked[:, None])[:, 0]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +128,72 @@ def test_dropout_is_no_gap_between_sampling_and_training(folder: str) -> None:
         told = next(iter(trainer.learn([group(policy, 6)], 6)))
         assert told.gaps and max(gap for _, gap in told.gaps) < 1e-5
         assert policy.whole.training is False
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+def test_ends_of_turns_are_trained_as_they_were_sampled(folder: str) -> None:
+    """A model that ends its turn time and again: after some text, at once, and as the last thing it does. The logprob
+    of each end is the one that a forward pass gives for the context that was there, and its gradient is its own."""
+    setting = config(folder, own_prompts=True, turn_tokens=6, model_tokens=24, context_tokens=400, group=8, overlong=0)
+    policy = open_policy(setting, "cpu")
+    end = policy.tokenizer.end_of_turn
+    assert end is not None
+    try:
+        with torch.no_grad():  # an end comes often
+            policy.inner.get_input_embeddings().weight[end] *= 4
+        rewards = Rewards(setting.reward, scorer_for("exact"))
+        rollouts = Rollouts(policy.sampler, policy.tokenizer, {}, rewards, setting, True)
+        task = Task(id="t", question=WORDS[3], answer=WORDS[5], prompt=trajectory("t", WORDS[3], WORDS[5]).prompt)
+        (made,) = asyncio.run(rollouts([task], step=1, number=0))
+        ends = [len(attempt.trajectory.ends) for attempt in made.attempts]
+        assert sum(ends) > 8 and any(a.sample.ids[-1] == end for a in made.attempts)
+        assert any(a.sample.labels for a in made.attempts)
+        for one in made.attempts:
+            sample = one.sample
+            labels = [sample.labels.get(at, token) for at, token in enumerate(sample.ids)]
+            assert sample.trained == one.trajectory.usage.completion_tokens
+            assert sum(written and label == end for written, label in zip(sample.mask, labels, strict=True)) == len(
+                one.trajectory.ends
+            )
+            expected = recomputed(policy, sample, labels)
+            mask = torch.tensor(sample.mask)[1:]
+            assert torch.allclose(torch.tensor(sample.logprobs)[1:][mask], expected[mask], atol=1e-5)
+        graded = replace(made, attempts=tuple(replace(a, reward=float(n % 2)) for n, a in enumerate(made.attempts)))
+        told = next(iter(Trainer(policy, setting).learn([graded], 1)))
+        assert told.tokens == sum(attempt.sample.trained for attempt in made.attempts)
+        assert max(gap for _, gap in told.gaps) < 1e-5
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+def test_a_model_that_is_paid_for_ending_its_turn_learns_to(folder: str) -> None:
+    setting = config(folder)
+    policy = open_policy(setting, "cpu")
+    end = policy.tokenizer.end_of_turn
+    assert end is not None
+    try:
+
+        def ended(seed: int, reward: float) -> Attempt:
+            ledger = Ledger(policy.tokenizer)
+            ledger.open(trajectory("t", WORDS[3], WORDS[5]).prompt or ())
+            logprob = float(recomputed(policy, ledger.to_sample(), [*ledger.ids[1:], end], last=True)[-1])
+            ledger.end_turn(TurnEnd(before=0, id=end, logprob=logprob))
+            ledger.append(Author.ENVIRONMENT, "<observation>go on</observation>", step=0)
+            ledger.append_sampled(sampled(policy, ledger.ids, seed), step=1)
+            return Attempt(trajectory("t", WORDS[3], WORDS[5]), ledger.to_sample(ends=True), reward)
+
+        def odds() -> float:
+            ledger = Ledger(policy.tokenizer)
+            ledger.open(trajectory("t", WORDS[3], WORDS[5]).prompt or ())
+            return float(recomputed(policy, ledger.to_sample(), [*ledger.ids[1:], end], last=True)[-1].exp())
+
+        before = odds()
+        trainer = Trainer(policy, setting)
+        for step in range(1, 6):
+            attempts = (ended(step, 1.0), attempt(policy, step, 0.0))
+            list(trainer.learn([Group(Task(id="t", question="q"), attempts, step)], step))
+        assert odds() > 5 * before
     finally:
         asyncio.run(policy.sampler.close())
 

@@ -17,6 +17,7 @@ from coa.trajectory import (
     Stop,
     Tokens,
     Trajectory,
+    TurnEnd,
     attribute,
     ledger_of,
     observation,
@@ -235,3 +236,55 @@ def test_an_observation_has_no_tokens_of_its_own() -> None:
     with pytest.raises(ValueError, match="no sampled tokens"):
         Step(agent="observation", text="x", author=Author.ENVIRONMENT, tokens=Tokens(ids=(1,)))
     assert observation("x").author is Author.ENVIRONMENT
+
+
+def test_ends_of_turns_are_labels_as_sampled_and_no_part_of_the_text() -> None:
+    """The model thinks and ends its turn, is told to go on, answers without closing the tag, and ends its turn."""
+    tok = tokenizer("byte_bpe")
+    assert tok.end_of_turn is not None
+    think, hint, answer = "<think>a</think>", "\n<observation>go on</observation>\n", "<answer>b"
+    ids = [tuple(part) for part in tok.encode([think, answer])]
+    sampled = [Tokens(ids=part, logprobs=(-0.5,) * len(part)) for part in ids]
+    made = make_trajectory().model_copy(
+        update={
+            "steps": (
+                Step(agent="think", text="a", tokens=sampled[0]),
+                observation("go on"),
+                Step(agent="answer", text="b", surface=answer, tokens=sampled[1]),
+            ),
+            "ends": (TurnEnd(before=1, id=tok.end_of_turn, logprob=-3.0), TurnEnd(before=3, id=7, logprob=-2.0)),
+            "tokenizer": tok.fingerprint,
+        }
+    )
+    made = Trajectory.from_json(made.to_json())
+    plain, whole = to_sample(made, tok, WEB), to_sample(made, tok, WEB, ends=True)
+    assert tok.decode(plain.ids).endswith(think + hint + answer) and not plain.labels
+    assert whole.ids == [*plain.ids, 7] and whole.mask[-1] and whole.trained == plain.trained + 2
+    (at,) = whole.labels
+    assert tok.decode(plain.ids[:at]).endswith(think) and whole.labels[at] == tok.end_of_turn
+    assert whole.mask[at] and not plain.mask[at] and whole.logprobs is not None
+    assert (whole.logprobs[at], whole.logprobs[-1]) == (-3.0, -2.0)
+    assert sum(whole.logprobs) == -0.5 * plain.trained - 5.0
+
+
+def test_a_model_that_writes_nothing_and_ends_its_turn_has_something_to_learn() -> None:
+    tok = tokenizer("byte_bpe")
+    steps = (observation("go on"), Step(agent="answer", text="b", author=Author.ENVIRONMENT))
+    made = make_trajectory().model_copy(update={"steps": steps, "tokenizer": tok.fingerprint})
+    made = made.model_copy(update={"ends": (TurnEnd(before=0, id=5, logprob=-1.0),)})
+    sample = to_sample(made, tok, WEB, ends=True)
+    assert sample.trained == 1 and sample.logprobs is not None and list(sample.labels.values()) == [5]
+    assert to_sample(made, tok, WEB).logprobs is None
+
+
+def test_ends_of_turns_in_a_changed_record_are_refused() -> None:
+    tok = tokenizer("byte_bpe")
+    ids = [tuple(part) for part in tok.encode(["<think>a</think>", "\n<answer>b</answer>"])]
+    steps = (
+        Step(agent="think", text="a", tokens=Tokens(ids=ids[0], logprobs=(-0.5,) * len(ids[0]))),
+        Step(agent="answer", text="b", tokens=Tokens(ids=ids[1], logprobs=(-0.5,) * len(ids[1]))),
+    )
+    made = make_trajectory().model_copy(update={"steps": steps, "tokenizer": tok.fingerprint})
+    made = made.model_copy(update={"ends": (TurnEnd(before=1, id=5, logprob=-1.0),)})
+    with pytest.raises(LedgerError, match="ended its turn before step 1 and yet wrote on"):
+        to_sample(made, tok, WEB, ends=True)

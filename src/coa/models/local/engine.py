@@ -435,13 +435,14 @@ class Engine:
         row.request, row.over = None, finish is Finish.END
         if self._lockstep is not None:
             self._lockstep.went(request, self._clock)
-        logprobs = row.logprobs
+        logprobs, ended = row.logprobs, None
         if finish is Finish.END:  # the end of the turn is no part of the text and is not gone on from
+            ended = (token, logprobs[-1])
             sampled, logprobs = sampled[:-1], logprobs[:-1]
             row.ids.pop()
             row.computed = min(row.computed, len(row.ids))
         log_kept = None if row.place is None else row.log_kept
-        request.done(Result(sampled, logprobs, finish, row.recomputed, log_kept))
+        request.done(Result(sampled, logprobs, finish, row.recomputed, log_kept, ended))
 
 
 def lay_out_for_few_rows(model: PreTrainedModel) -> None:

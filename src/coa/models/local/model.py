@@ -112,7 +112,15 @@ class LocalModel:
         text = self._tokenizer.decode(result.ids)
         tokens = Tokens(ids=tuple(result.ids), logprobs=tuple(result.logprobs))
         constrained = result.log_kept is not None
-        return Generation(text, result.finish, usage, tokens, constrained=constrained, log_kept=result.log_kept)
+        return Generation(
+            text,
+            result.finish,
+            usage,
+            tokens,
+            constrained=constrained,
+            log_kept=result.log_kept,
+            ended=result.ended,
+        )
 
     def forget(self) -> None:
         """The weights have changed. Only between calls."""

@@ -19,6 +19,8 @@ class Result:
     """How many tokens of the context had to be computed; the others were remembered."""
     log_kept: float | None = None
     """Logarithm of the probability that the grammar left, over all tokens; None where there was no grammar."""
+    ended: tuple[int, float] | None = None
+    """The token that ended the turn, which `ids` do not hold, and its logprob; None where none did."""
 
 
 @dataclass(eq=False)
