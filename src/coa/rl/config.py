@@ -80,7 +80,10 @@ class RlConfig(Frozen):
     enough: int | None = Field(None, ge=1)
     """With so many groups no further tasks are drawn; None stands for `prompts`."""
     dynamic_sampling: bool = True
-    """Leave out groups whose rewards are all equal, and draw others. False learns from what is drawn first."""
+    """Leave out groups without a spread, and draw others. False learns from what is drawn first."""
+    spread_of: Literal["score", "reward"] = "score"
+    """What has to differ in a group. score: the scorer's number, which is nothing in a run that breaks the rules (or
+    the number of `reward.function`); small terms and length alone do not make a group worth learning from."""
     draw_by: Literal["shuffle", "family", "difficulty"] = "shuffle"
     """family: each family of tasks as often as the others. difficulty: in proportion to p(1-p) + 0.04, p being a
     family's success so far; with few tasks a step the model then learns the habits of a family at the others' cost."""
@@ -165,6 +168,10 @@ class RlConfig(Frozen):
     def drawn(self) -> int:
         # Without dynamic sampling nothing is left out, and all beyond `prompts` would be a step old when it is used.
         return self.draw or (2 if self.dynamic_sampling else 1) * self.prompts
+
+    @property
+    def spread(self) -> Literal["score", "reward"]:
+        return self.spread_of if self.dynamic_sampling else "reward"  # all is learnt from that has an advantage
 
     @property
     def wanted(self) -> int:

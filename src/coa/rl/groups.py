@@ -11,7 +11,7 @@ from pathlib import Path
 
 from coa.rl.advantage import group_advantages, has_contrast
 from coa.rl.config import RlConfig
-from coa.rl.reward import REWARD, SUCCESS
+from coa.rl.reward import COUNTED, REWARD, SUCCESS
 from coa.trajectory import Sample, Task, Trajectory, writer
 from coa.trajectory.types import FrozenDict
 
@@ -29,6 +29,13 @@ class Attempt:
     @property
     def success(self) -> float | None:
         return self.trajectory.scores[SUCCESS].value
+
+    @property
+    def counted(self) -> float:
+        """Before small terms and shaping."""
+        value = self.trajectory.scores[COUNTED].value
+        assert value is not None, self.trajectory.key
+        return value
 
 
 @dataclass(frozen=True)
@@ -50,9 +57,10 @@ class Group:
     def rewards(self) -> list[float]:
         return [attempt.reward for attempt in self.attempts]
 
-    @property
-    def teaches(self) -> bool:
-        return has_contrast(self.rewards)
+    def teaches(self, config: RlConfig) -> bool:
+        """Whether it has the spread that is asked for, and an advantage to learn from."""
+        counted = [attempt.counted for attempt in self.attempts]
+        return has_contrast(self.rewards) and (config.spread == "reward" or has_contrast(counted))
 
     def advantages(self, config: RlConfig) -> list[float]:
         return group_advantages(self.rewards, scaled=config.scale == "group")
@@ -84,8 +92,9 @@ async def collect(
         if not config.dynamic_sampling:
             ready += [group for group in groups if group.attempts]
             break
-        # Equal rewards centre to zero: such a group would cost a backward pass and move nothing.
-        ready += [group for group in groups if group.teaches]
+        # Equal rewards centre to zero: such a group would cost a backward pass and move nothing. Where only small terms
+        # differ, dividing by their deviation would make them as large as the difference between right and wrong.
+        ready += [group for group in groups if group.teaches(config)]
     return Collected(ready[: config.prompts], ready[config.prompts :], drawn, rounds)
 
 

@@ -116,12 +116,12 @@ async def _train(
                     config,
                     used=collected.used,
                 )
-                found = report.of_groups(collected)
+                found = report.of_groups(collected, config)
                 seen = collected.drawn or collected.used
                 watch.groups(
                     drawn=len(seen),
-                    used=sum(group.teaches for group in collected.used),
-                    equal=report.equal(seen),
+                    used=sum(group.teaches(config) for group in collected.used),
+                    equal=report.equal(seen, config),
                     left_out=report.left_out(collected.drawn),
                 )
                 if "entropy" in found:
@@ -180,7 +180,7 @@ async def _with_distance(groups: list[Group], trainer: Trainer, config: RlConfig
         return groups
     changed = []
     for group in groups:
-        if config.dynamic_sampling and not group.teaches:
+        if config.dynamic_sampling and not group.teaches(config):
             changed.append(group)
             continue
         moved = await _in_thread(lambda: trainer.distances(group.attempts))  # noqa: B023

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from coa.errors import TrainingError
+from coa.rl.config import RlConfig
 from coa.rl.groups import Attempt, Collected, Group
 from coa.rl.guards import Gap
 from coa.rl.update import Told
 from coa.training.metrics import append, clock
 
 
-def of_groups(collected: Collected) -> dict[str, float]:
+def of_groups(collected: Collected, config: RlConfig) -> dict[str, float]:
     """Of what was sampled in this step, or, where the surplus was enough, of what is learnt from."""
     seen = collected.drawn or collected.used
     attempts = [attempt for group in seen for attempt in group.attempts]
@@ -22,7 +23,7 @@ def of_groups(collected: Collected) -> dict[str, float]:
         "groups_used": len(collected.used),
         "groups_kept": len(collected.surplus),
         "rounds": collected.rounds,
-        **{f"groups_{name}": count for name, count in equal(collected.drawn).items()},
+        **{f"groups_{name}": count for name, count in equal(collected.drawn, config).items()},
         "failed": sum(group.failed for group in collected.drawn),
         "refilled": sum(group.refilled for group in collected.drawn),
         "unscored": sum(group.unscored for group in collected.drawn),
@@ -46,10 +47,10 @@ def entropy(attempts: Sequence[Attempt]) -> float:
     return -sum(sum(attempt.sample.logprobs or ()) for attempt in attempts) / max(tokens, 1)
 
 
-def equal(groups: Sequence[Group]) -> dict[str, int]:
+def equal(groups: Sequence[Group], config: RlConfig) -> dict[str, int]:
     """Groups that teach nothing, by why."""
-    flat = [group for group in groups if not group.teaches and group.attempts]
-    scores = [[attempt.success for attempt in group.attempts] for group in flat]
+    flat = [group for group in groups if not group.teaches(config) and group.attempts]
+    scores = [[attempt.counted for attempt in group.attempts] for group in flat]
     right = sum(all(value == 1 for value in found) for found in scores)
     wrong = sum(all(value == 0 for value in found) for found in scores)
     return {"all_right": right, "all_wrong": wrong, "all_equal": len(flat) - right - wrong}

@@ -22,6 +22,8 @@ from coa.trajectory import Profile, Trajectory, check
 
 log = logging.getLogger(__name__)
 SUCCESS: Final = "success"
+COUNTED: Final = "counted"
+"""What of the task's score counts: nothing in a run that breaks the rules, where these are a condition."""
 REWARD: Final = "reward"
 
 Own = Callable[[Trajectory, float | None], float | Awaitable[float | None] | None]
@@ -42,21 +44,23 @@ class Rewards:
     own: Own | None = None
 
     async def of(self, trajectory: Trajectory, profile: Profile) -> Trajectory:
-        """A copy with the scores `success` and `reward`."""
+        """A copy with the scores `success`, `counted` and `reward`."""
         scored = await score_trajectory(trajectory, self.scorer, name=SUCCESS)
         success = scored.scores[SUCCESS]
         if self.own is not None:
-            return scored.scored(REWARD, *await _asked(self.own, scored, success.value))
+            value, reason = await _asked(self.own, scored, success.value)
+            return scored.scored(COUNTED, value, reason).scored(REWARD, value, reason)
         if success.value is None:
-            return scored.scored(REWARD, None, success.reason)
+            return scored.scored(COUNTED, None, success.reason).scored(REWARD, None, success.reason)
         formed = is_well_formed(scored, profile)
-        counts = formed or not self.setting.well_formed
+        counted = success.value * (formed or not self.setting.well_formed)
         reward = (
-            success.value * counts
+            counted
             + self.setting.format * formed
             + self.setting.tool_call * scored.usage.tool_calls
         )  # fmt: skip
-        return scored.scored(REWARD, reward, "" if formed else "not well-formed")
+        why = "" if formed else "not well-formed"
+        return scored.scored(COUNTED, counted, why).scored(REWARD, reward, why)
 
 
 def own_reward(path: str) -> Own:

@@ -14,6 +14,7 @@ from coa.rl import config as settings
 from coa.rl.config import Guards, RlConfig, describe, load_config
 from coa.rl.groups import Attempt, Collected, Group, collect, keep
 from coa.rl.guards import Gap, Watch
+from coa.rl.report import equal
 from coa.rl.reward import Rewards, is_well_formed, own_reward
 from coa.rl.state import _groups
 from coa.rl.tasks import Sampler, load_tasks
@@ -24,10 +25,10 @@ from coa.trajectory.types import Usage
 ROOT = Path(__file__).parents[3]
 
 
-def attempt(reward: float, task: str = "t") -> Attempt:
-    trajectory = (
-        Trajectory(task=Task(id=task, question=task), profile="nano").scored("success", reward).scored("reward", reward)
-    )
+def attempt(reward: float, task: str = "t", counted: float | None = None) -> Attempt:
+    trajectory = Trajectory(task=Task(id=task, question=task), profile="nano").scored("reward", reward)
+    for name in ("success", "counted"):
+        trajectory = trajectory.scored(name, reward if counted is None else counted)
     return Attempt(trajectory, Sample([1, 2], [False, True], [-1, 0], [0.0, -1.0]), reward)
 
 
@@ -55,6 +56,22 @@ def test_groups_without_spread_are_replaced_until_the_batch_is_full() -> None:
     found = collected(config, [first, second])
     assert names(found.used) == "bcd" and names(found.surplus) == "e" and names(found.drawn) == "abcde"
     assert found.rounds == 2
+
+
+def test_groups_in_which_only_small_terms_differ_are_left_out_unless_asked_for() -> None:
+    """All right, but one was long and one called a tool too often: divided by their deviation, 0.9 against 1 would move
+    the model as far as wrong against right."""
+    long = Group(Task(id="a", question="a"), (attempt(0.9, counted=1.0), attempt(1.0, counted=1.0)), 1)
+    eaten = Group(Task(id="b", question="b"), (attempt(0.0, counted=1.0), attempt(0.0, counted=0.0)), 1)
+    mixed = group("c", *MIXED)
+    config = RlConfig(prompts=3, group=2, rounds=1)
+    found = collected(config, [[long, eaten, mixed]])
+    assert names(found.used) == "c"
+    assert equal(found.drawn, config) == {"all_right": 1, "all_wrong": 0, "all_equal": 1}
+    found = collected(RlConfig(prompts=3, group=2, rounds=1, spread_of="reward"), [[long, eaten, mixed]])
+    assert names(found.used) == "ac"
+    whole = RlConfig(prompts=3, group=2, dynamic_sampling=False)
+    assert long.teaches(whole) and names(collected(whole, [[long, eaten, mixed]]).used) == "abc"
 
 
 def test_surplus_is_used_first_and_may_make_drawing_needless() -> None:
@@ -128,13 +145,16 @@ def test_the_card_tells_success_of_what_was_sampled_not_of_what_was_chosen(tmp_p
 
 
 def rewarded(
-    steps: tuple[Step, ...], setting: settings.Reward | None = None, own: Callable[..., float | None] | None = None
+    steps: tuple[Step, ...],
+    setting: settings.Reward | None = None,
+    own: Callable[..., float | None] | None = None,
+    name: str = "reward",
 ) -> tuple[float | None, str]:
     made = Trajectory(
         task=Task(id="t", question="q", answer="Sill"), profile="nano", steps=steps, usage=Usage(tool_calls=2)
     )
     rewards = Rewards(setting or settings.Reward(), scorer_for("exact"), own)
-    score = asyncio.run(rewards.of(made, load_profile("nano"))).scores["reward"]
+    score = asyncio.run(rewards.of(made, load_profile("nano"))).scores[name]
     return score.value, score.reason
 
 
@@ -147,6 +167,15 @@ def test_a_right_answer_counts_only_in_a_well_formed_run() -> None:
     assert rewarded((*SEARCH, Step(agent="answer", text="Inn"))) == (0.0, "")
     assert rewarded((*SEARCH, unfinished, right)) == (0.0, "not well-formed")
     assert rewarded((*SEARCH, unfinished, right), settings.Reward(well_formed=False))[0] == 1.0
+
+
+def test_what_counts_of_a_score_is_known_apart_from_small_terms() -> None:
+    small = settings.Reward(format=0.1, tool_call=-0.01)
+    answer, unfinished = Step(agent="answer", text="Sill"), Step(agent="suggested_answer", text="Sill")
+    assert rewarded((*SEARCH, answer), small, name="counted")[0] == 1.0
+    assert rewarded((*SEARCH, unfinished, answer), small, name="counted") == (0.0, "not well-formed")
+    assert rewarded((*SEARCH, answer), own=lambda *_: 0.3, name="counted")[0] == 0.3
+    assert rewarded((*SEARCH, answer), own=lambda *_: None, name="counted")[0] is None
 
 
 def test_small_terms_are_weighed() -> None:

@@ -48,7 +48,7 @@ def attempt(policy: Policy, seed: int, reward: float, seen: str = WORDS[7]) -> A
     ledger.append_sampled(sampled(policy, ledger.ids, seed), step=0)
     ledger.append(Author.ENVIRONMENT, f"<observation>{seen}</observation>", step=1)
     ledger.append_sampled(sampled(policy, ledger.ids, seed + 100), step=2)
-    return Attempt(trajectory("t", WORDS[3], WORDS[5]), ledger.to_sample(), reward)
+    return Attempt(trajectory("t", WORDS[3], WORDS[5]).scored("counted", reward), ledger.to_sample(), reward)
 
 
 def group(policy: Policy, step: int = 1) -> Group:
@@ -276,9 +276,10 @@ def test_a_distance_in_the_reward_does_not_stand_in_for_a_spread_of_rewards(
         trainer = Trainer(policy, setting)
         list(trainer.learn([group(policy)], 1))  # away from the start
         mixed = group(policy)
-        flat = replace(mixed, attempts=tuple(replace(one, reward=0.0) for one in mixed.attempts))
+        worthless = [replace(a, reward=0.0, trajectory=a.trajectory.scored("counted", 0.0)) for a in mixed.attempts]
+        flat = replace(mixed, attempts=tuple(worthless))
         found = asyncio.run(_with_distance([flat, mixed], trainer, setting))
-        assert [one.teaches for one in found] == expected
+        assert [one.teaches(setting) for one in found] == expected
         assert found[1].rewards != mixed.rewards
     finally:
         asyncio.run(policy.sampler.close())
