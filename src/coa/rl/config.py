@@ -84,6 +84,8 @@ class RlConfig(Frozen):
     spread_of: Literal["score", "reward"] = "score"
     """What has to differ in a group. score: the scorer's number, which is nothing in a run that breaks the rules (or
     the number of `reward.function`); small terms and length alone do not make a group worth learning from."""
+    max_age: int = Field(2, ge=0)
+    """Groups found beyond need are used in one of the next so many steps, or dropped."""
     draw_by: Literal["shuffle", "family", "difficulty"] = "shuffle"
     """family: each family of tasks as often as the others. difficulty: in proportion to p(1-p) + 0.04, p being a
     family's success so far; with few tasks a step the model then learns the habits of a family at the others' cost."""

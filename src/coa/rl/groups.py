@@ -1,6 +1,7 @@
 """Groups of attempts at one task, and dynamic sampling: draw until enough of them have a spread of rewards.
 
-Bounded: what is not found in so many rounds is not there. What is found beyond need is kept for the next step.
+Bounded: what is not found in so many rounds is not there. What is found beyond need is kept for the next steps, not for
+long: the older a group, the less it says of the policy as it is.
 """
 
 from __future__ import annotations
@@ -71,10 +72,12 @@ class Collected:
     used: list[Group]
     """To learn from now."""
     surplus: list[Group]
-    """For the next step."""
+    """For the next steps."""
     drawn: list[Group]
     """All that were sampled in this step."""
     rounds: int
+    too_old: int = 0
+    """Groups of earlier steps that were dropped."""
 
 
 async def collect(
@@ -82,9 +85,11 @@ async def collect(
     attempt: Callable[[list[Task], int], Awaitable[list[Group]]],
     surplus: Sequence[Group],
     config: RlConfig,
+    step: int,
 ) -> Collected:
-    """`attempt` gets tasks and the number of the round. The surplus of the step before is used first."""
-    ready, drawn, rounds = list(surplus), list[Group](), 0
+    """`attempt` gets tasks and the number of the round. The surplus of the steps before is used first."""
+    ready = [group for group in surplus if step - group.step <= config.max_age]
+    too_old, drawn, rounds = len(surplus) - len(ready), list[Group](), 0
     while rounds < config.rounds and len(ready) < config.wanted:
         groups = await attempt(draw(), rounds)
         rounds += 1
@@ -95,7 +100,7 @@ async def collect(
         # Equal rewards centre to zero: such a group would cost a backward pass and move nothing. Where only small terms
         # differ, dividing by their deviation would make them as large as the difference between right and wrong.
         ready += [group for group in groups if group.teaches(config)]
-    return Collected(ready[: config.prompts], ready[config.prompts :], drawn, rounds)
+    return Collected(ready[: config.prompts], ready[config.prompts :], drawn, rounds, too_old)
 
 
 def keep(groups: Iterable[Group], path: Path, config: RlConfig, *, used: Sequence[Group]) -> None:

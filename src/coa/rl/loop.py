@@ -106,7 +106,7 @@ async def _train(
                     return await _with_distance(groups, trainer, config)
 
                 policy.changed()
-                collected = await collect(sampler.draw, attempt, surplus, config)
+                collected = await collect(sampler.draw, attempt, surplus, config, step)
                 sampled_s = time.perf_counter() - began
                 surplus = collected.surplus
                 sampler.learn(collected.drawn)

@@ -22,6 +22,7 @@ def of_groups(collected: Collected, config: RlConfig) -> dict[str, float]:
         "groups_drawn": len(collected.drawn),
         "groups_used": len(collected.used),
         "groups_kept": len(collected.surplus),
+        "groups_too_old": collected.too_old,
         "rounds": collected.rounds,
         **{f"groups_{name}": count for name, count in equal(collected.drawn, config).items()},
         "failed": sum(group.failed for group in collected.drawn),

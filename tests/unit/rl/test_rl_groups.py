@@ -14,7 +14,7 @@ from coa.rl import config as settings
 from coa.rl.config import Guards, RlConfig, describe, load_config
 from coa.rl.groups import Attempt, Collected, Group, collect, keep
 from coa.rl.guards import Gap, Watch
-from coa.rl.report import equal
+from coa.rl.report import equal, of_groups
 from coa.rl.reward import Rewards, is_well_formed, own_reward
 from coa.rl.state import _groups
 from coa.rl.tasks import Sampler, load_tasks
@@ -36,11 +36,13 @@ def group(name: str, *rewards: float, step: int = 1) -> Group:
     return Group(Task(id=name, question=name), tuple(attempt(reward, name) for reward in rewards), step)
 
 
-def collected(config: RlConfig, rounds: list[list[Group]], surplus: list[Group] | None = None) -> Collected:
+def collected(
+    config: RlConfig, rounds: list[list[Group]], surplus: list[Group] | None = None, step: int = 1
+) -> Collected:
     async def attempts(tasks: list[Task], number: int) -> list[Group]:
         return rounds[number]
 
-    return asyncio.run(collect(list, attempts, surplus or [], config))
+    return asyncio.run(collect(list, attempts, surplus or [], config, step))
 
 
 def names(groups: list[Group]) -> str:
@@ -80,6 +82,15 @@ def test_surplus_is_used_first_and_may_make_drawing_needless() -> None:
     assert names(found.used) == "xy" and names(found.surplus) == "z" and found.rounds == 0
     found = collected(config, [[group("a", *MIXED), group("b", *MIXED)]], found.surplus)
     assert names(found.used) == "za" and names(found.surplus) == "b"
+
+
+def test_surplus_is_dropped_and_counted_when_it_is_too_old() -> None:
+    config = RlConfig(prompts=2, group=2, max_age=2)
+    surplus = [group("x", *MIXED, step=2), group("y", *MIXED, step=3), group("z", *MIXED, step=4)]
+    found = collected(config, [[group("a", *MIXED, step=5)]], surplus, step=5)
+    assert names(found.used) == "yz" and found.too_old == 1 and of_groups(found, config)["groups_too_old"] == 1
+    found = collected(config, [[group("a", *MIXED, step=6), group("b", *MIXED, step=6)]], surplus, step=6)
+    assert names(found.used) == "za" and names(found.surplus) == "b" and found.too_old == 2
 
 
 def test_drawing_is_bounded_and_what_was_found_is_used() -> None:
