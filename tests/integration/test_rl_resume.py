@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,8 +15,10 @@ import torch
 from safetensors.torch import load_file
 
 from coa.errors import TrainingError
+from coa.models.local.model import load_weights
 from coa.rl.config import RlConfig
 from coa.rl.loop import train
+from coa.trajectory import Sample, load_profile, read, to_sample
 from support.keys import Keyed, before_rl, key_tasks, settings
 
 STARTED = """
@@ -107,3 +110,50 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, object], tmp_pat
     train(config, tmp_path / "whole", tools=tools, tell=lambda _: None)
     whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "run")
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def logprobs(folder: Path, weights: Path, sample: Sample) -> torch.Tensor:
+    model, _ = load_weights(str(folder))
+    saved = load_file(weights / "weights.safetensors")
+    model.load_state_dict(saved, strict=False)
+    ids = torch.tensor([sample.ids])
+    targets = torch.tensor([sample.labels.get(at, token) for at, token in enumerate(sample.ids)])[1:]
+    with torch.no_grad():
+        found = model(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(1, targets[:, None])[:, 0]
+    return found[torch.tensor(sample.mask)[1:]]
+
+
+def test_attempts_made_ahead_are_of_the_weights_before_the_step_in_which_they_are_made(
+    base: dict[str, object], tmp_path: Path
+) -> None:
+    """Step 3 learns from what the weights after step 1 wrote, stopped and gone on or not."""
+    config = RlConfig.model_validate(
+        {**base, "ahead": 1, "importance_cap": 2.0, "checkpoints_kept": 9, "prompts": 4, "draw": 4, "lr": 3e-3}
+    )
+    tools = {"web_search": Keyed()}
+    run = tmp_path / "run"
+    assert train(config, run, tools=tools, tell=lambda _: None).finished
+    _, tokenizer = load_weights(str(base["model"]))
+    sampled = [t for t in read(run / "groups" / "step-0003.jsonl") if t.meta["rl"]["step"] == 2]  # type: ignore[index, call-overload]
+    assert len(sampled) == 32, "all were made during step 2"
+    profile = load_profile(str(base["profile"]))
+    gaps = []
+    for at in (1, 2):
+        found = []
+        for trajectory in sampled[:8]:
+            sample = to_sample(trajectory, tokenizer, profile, ends=True)
+            assert sample.logprobs is not None
+            then = torch.tensor([p for p, written in zip(sample.logprobs, sample.mask, strict=True) if written])
+            found.append((logprobs(Path(str(base["model"])), run / f"checkpoint-{at}", sample) - then).abs().max())
+        gaps.append(float(max(found)))
+    assert gaps[0] < 1e-4 and gaps[1] > 1e-3, gaps
+
+    def interrupt(line: str) -> None:
+        if line.startswith("step 2/"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    stopped = train(config, tmp_path / "stopped", tools=tools, tell=interrupt)
+    assert not stopped.finished and stopped.steps < 4
+    assert train(config, tmp_path / "stopped", tools=tools, tell=lambda _: None).finished
+    rows = [json.loads(line)["step"] for line in (tmp_path / "stopped" / "metrics.jsonl").read_text().splitlines()]
+    assert rows == [1, 2, 3, 4]

@@ -108,7 +108,10 @@ class RlConfig(Frozen):
     """Memory for their contexts."""
     exact: bool | None = None
     """The same run again to the last bit, on a CPU, if the tools answer the same. Slow tools then hold up all attempts.
-    None: on a CPU yes, on a GPU no."""
+    None: on a CPU yes, on a GPU or with `ahead` no."""
+    ahead: Literal[0, 1] = 0
+    """1: the next step's attempts are made while this step's are learnt from, by a copy of the trained weights as they
+    were before it. Pays where tools or a GPU leave the processor idle."""
 
     reward: Reward = Reward()
     guards: Guards = Guards()
@@ -127,6 +130,9 @@ class RlConfig(Frozen):
     clip_high: float = Field(0.28, ge=0)
     dual_clip: float = Field(10.0, ge=0)
     """The ratio above which bad attempts count no more; 0 for no such limit."""
+    importance_cap: float = Field(0.0, ge=0)
+    """For attempts of earlier weights (`ahead`, surplus): clips count from the policy as it meets them, and each token
+    is weighed by how much likelier it has become since it was sampled, at most this. 0: clips count from then."""
     mean: Literal["token", "sequence"] = "token"
     """Whether tokens or attempts weigh the same. sequence: GRPO."""
     ratio: Literal["token", "sequence"] = "token"
@@ -200,6 +206,10 @@ class RlConfig(Frozen):
             raise ValueError("there cannot be more updates than prompts in a step")
         if self.dual_clip and self.dual_clip <= 1 + self.clip_high:
             raise ValueError("dual_clip must be above 1 + clip_high")
+        if self.ahead and self.exact:
+            raise ValueError(
+                "attempts made ahead differ after a restart: leave exact out or set it to false, or set ahead=0"
+            )
         return self
 
 

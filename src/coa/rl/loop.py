@@ -25,7 +25,7 @@ from coa.errors import TrainingError
 from coa.models.connect import connect
 from coa.rl import report, state
 from coa.rl.config import RlConfig
-from coa.rl.groups import Group, collect, keep
+from coa.rl.groups import Collected, Group, collect, keep
 from coa.rl.guards import Gap, Watch
 from coa.rl.policy import Policy, open_policy, save_model
 from coa.rl.reward import Rewards, own_reward
@@ -81,7 +81,7 @@ async def _train(
     tell: Tell,
 ) -> Result:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    exact = device == "cpu" if config.exact is None else config.exact
+    exact = device == "cpu" and not config.ahead if config.exact is None else config.exact
     async with _opened(config, own_tools, (*tasks, *held_out), device, tell) as (policy, box, rewards):
         rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact)
         trainer, sampler, watch = Trainer(policy, config), Sampler(tasks, config), Watch(config.guards)
@@ -94,24 +94,36 @@ async def _train(
         log, interruption = report.Log(out / METRICS, config.report_to), Interruption(tell, "step")
         interruption.listen()
         pace: list[float] = []
+
+        async def attempts(step: int, surplus: Sequence[Group], ahead: int = 0) -> tuple[Collected, float]:
+            """Until enough groups have a spread; and how long it took."""
+            began = time.perf_counter()
+
+            async def attempt(drawn: list[Task], number: int) -> list[Group]:
+                groups = await rollouts(drawn, step=step, number=number, ahead=ahead)
+                return await _with_distance(groups, trainer, config)
+
+            collected = await collect(sampler.draw, attempt, surplus, config, step)
+            return collected, time.perf_counter() - began
+
+        following: asyncio.Task[tuple[Collected, float]] | None = None
         try:
             if held_out and start == 0:
-                await _look(held_out, rollouts, out, 0, log, tell)
+                await _look(held_out, rollouts, policy, out, 0, log, tell)
             for step in range(start + 1, config.steps + 1):
                 began = time.perf_counter()
+                policy.renew()
 
-                # Attempts, until enough groups have a spread of rewards.
-                async def attempt(drawn: list[Task], number: int, step: int = step) -> list[Group]:
-                    groups = await rollouts(drawn, step=step, number=number)
-                    return await _with_distance(groups, trainer, config)
-
-                policy.changed()
-                collected = await collect(sampler.draw, attempt, surplus, config, step)
-                sampled_s = time.perf_counter() - began
+                # Attempts: this step's, unless they were made during the last one; perhaps the next step's begin.
+                collected, sampled_s = await (following or attempts(step, surplus))
                 surplus = collected.surplus
                 sampler.learn(collected.drawn)
+                drawing = sampler.state()
+                if config.ahead and step < config.steps:
+                    following = asyncio.create_task(attempts(step + 1, surplus, config.ahead))
+                fresh = {id(group) for group in collected.drawn}
                 keep(
-                    [*collected.drawn, *(group for group in collected.used if group.step != step)],
+                    [*collected.drawn, *(group for group in collected.used if id(group) not in fresh)],
                     out / GROUPS / f"step-{step:04}.jsonl",
                     config,
                     used=collected.used,
@@ -129,6 +141,8 @@ async def _train(
 
                 # Updates. The event loop stays free meanwhile: tools may have connections to keep alive.
                 told, gap = await _in_thread(lambda: _update(trainer, collected.used, step, watch))  # noqa: B023
+                if following is not None:
+                    await asyncio.wait([following])
 
                 # What is told.
                 written = sum(a.sample.trained for group in collected.drawn for a in group.attempts)
@@ -143,13 +157,16 @@ async def _train(
                     tell(f"step {step}: {warning}")
                 watch.warnings.clear()
                 if held_out and (step % config.eval_every == 0 or step == config.steps):
-                    await _look(held_out, rollouts, out, step, log, tell)
+                    await _look(held_out, rollouts, policy, out, step, log, tell)
                 if step % config.checkpoint_every == 0 or step == config.steps or interruption.asked:
-                    state.save(out, step, trainer, sampler, watch, surplus, config)
+                    state.save(out, step, trainer, drawing, watch, surplus, config)
                 if interruption.asked and step < config.steps:
                     tell(f"stopped after step {step}; the same command goes on from there")
                     return Result(out, step, False, {})
         finally:
+            if following is not None:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
             interruption.restore()
             log.close()
         figures = _figures(out / METRICS)
@@ -216,10 +233,10 @@ async def _opened(
 
 
 async def _look(
-    held_out: Sequence[Task], rollouts: Rollouts, out: Path, step: int, log: report.Log, tell: Tell
+    held_out: Sequence[Task], rollouts: Rollouts, policy: Policy, out: Path, step: int, log: report.Log, tell: Tell
 ) -> None:
     config = rollouts.config
-    rollouts.model.forget()
+    policy.renew()
     done = []
     for name in _profiles(config, held_out):  # each has its limits
         done += await success.look(

@@ -52,6 +52,11 @@ def clipped_loss(log_ratio: Tensor, advantages: Tensor, clip: Clip) -> tuple[Ten
     return loss, held.detach()
 
 
+def importance(log_ratio: Tensor, cap: float) -> Tensor:
+    """How much likelier tokens have become since they were sampled, as a weight of at most `cap`."""
+    return log_ratio.clamp(-_FARTHEST, _FARTHEST).exp().clamp(max=cap)
+
+
 def token_weights(lengths: Sequence[int], *, mean: Literal["token", "sequence"]) -> list[float]:
     """What a token of each sequence weighs in an update, so that the weighted sum is the mean over tokens, or the mean
     over sequences of the mean over their tokens."""

@@ -1,4 +1,4 @@
-"""The model in training: one set of weights that samples, is trained, and is saved. No copy anywhere.
+"""The model in training: one set of weights that samples, is trained, and is saved. No copy, unless it samples ahead.
 
 The engine and the trainer go through the same modules; which attention they mean follows from what they pass along. So
 an update is in the next sampled token at once, adapters included; only the engine's memory of contexts must be dropped.
@@ -6,6 +6,7 @@ an update is in the next sampled token at once, adapters included; only the engi
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class Policy:
     sampler: LocalModel
     reference: PreTrainedModel | None
     """The model at the start, where the distance to it counts and no adapter could be switched off instead."""
+    apart: PreTrainedModel | None = None
+    """What the engine samples from while the policy is trained: a copy of what is trained, the rest being the same."""
 
     @property
     def trained(self) -> dict[str, torch.nn.Parameter]:
@@ -65,6 +68,17 @@ class Policy:
             weight.copy_(saved[name])  # into the memory that the engine reads, laid out as it likes it
 
     def changed(self) -> None:
+        """By an update."""
+        if self.apart is None:
+            self.sampler.forget()
+
+    @torch.no_grad()
+    def renew(self) -> None:
+        """From now on the engine samples from the policy as it is. Only while no attempt is under way."""
+        if self.apart is not None:
+            for own, new in zip(self.apart.parameters(), self.inner.parameters(), strict=True):
+                if own is not new:
+                    own.copy_(new)
         self.sampler.forget()
 
     @contextmanager
@@ -107,10 +121,11 @@ def open_policy(config: RlConfig, device: str) -> Policy:
     if config.freeze_embeddings:
         weights.freeze_embeddings(model)
     _freeze_layers(model, config.freeze_layers)
+    apart = _apart(model) if config.ahead else None
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     sampler = LocalModel(
-        model,
+        apart or model,
         tokenizer,
         name=config.model,
         max_rows=min(config.max_rows, config.drawn * config.group),  # each has its memory, used or not
@@ -125,7 +140,7 @@ def open_policy(config: RlConfig, device: str) -> Policy:
         reference.train(False).requires_grad_(False)
         reference.set_attn_implementation(NAME)
     whole.train(False)
-    return Policy(whole, model, tokenizer, sampler, reference)
+    return Policy(whole, model, tokenizer, sampler, reference, apart)
 
 
 def save_model(opened: Policy, config: RlConfig, out: Path, card: str) -> None:
@@ -140,6 +155,11 @@ def save_model(opened: Policy, config: RlConfig, out: Path, card: str) -> None:
         weights.merge(config.model, adapter, part, next(opened.inner.parameters()).dtype)
         weights.remove(adapter)
     weights.publish(part, out, opened.tokenizer, card)
+
+
+def _apart(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy with weights of its own only where these are trained."""
+    return copy.deepcopy(model, {id(weight): weight for weight in model.parameters() if not weight.requires_grad})
 
 
 def _lora(lora: Frozen) -> dict[str, Any]:

@@ -40,8 +40,8 @@ class Rollouts:
     config: RlConfig
     exact: bool
 
-    async def __call__(self, tasks: Sequence[Task], *, step: int, number: int) -> list[Group]:
-        """A group for each task; `number` is that of the round in the step."""
+    async def __call__(self, tasks: Sequence[Task], *, step: int, number: int, ahead: int = 0) -> list[Group]:
+        """A group for each task; `number` is that of the round in the step. `ahead`: so many steps before it."""
         config = self.config
         groups = await self._all([(task, config.group) for task in tasks], f"{step}/{number}")
         refilled = [0] * len(tasks)
@@ -55,7 +55,7 @@ class Rollouts:
                 refilled[at] += len(_ended(found))
                 numbered = [t.model_copy(update={"sample": config.group * retry + t.sample}) for t in found]
                 groups[at] = [*groups[at], *numbered]
-        return [self._group(*each, step) for each in zip(tasks, groups, refilled, strict=True)]
+        return [self._group(*each, step - ahead) for each in zip(tasks, groups, refilled, strict=True)]
 
     async def _all(self, jobs: Sequence[tuple[Task, int]], name: str) -> list[list[Trajectory]]:
         seeds = [_seed(f"{self.config.seed}/{name}/{task.id}") for task, _ in jobs]

@@ -22,14 +22,21 @@ _WEIGHTS, _OPTIMIZER, _STATE, _SURPLUS = "weights.safetensors", "optimizer.pt", 
 
 
 def save(
-    out: Path, step: int, trainer: Trainer, sampler: Sampler, watch: Watch, surplus: Sequence[Group], config: RlConfig
+    out: Path,
+    step: int,
+    trainer: Trainer,
+    drawing: dict[str, Any],
+    watch: Watch,
+    surplus: Sequence[Group],
+    config: RlConfig,
 ) -> None:
+    """`drawing` is the sampler's state before anything was drawn for a later step: that is drawn again."""
     folder = out / f"{checkpoint.PREFIX}{step}"
     folder.mkdir()
     trainer.policy.save_weights(folder / _WEIGHTS)
     torch.save({"optimizer": trainer.optimizer.state_dict(), "rng": torch.get_rng_state()}, folder / _OPTIMIZER)
     keep(surplus, folder / _SURPLUS, config, used=())
-    state = {"updates": trainer.updates, "sampler": sampler.state(), "watch": watch.state()}
+    state = {"updates": trainer.updates, "sampler": drawing, "watch": watch.state()}
     (folder / _STATE).write_bytes(orjson.dumps(state))
     checkpoint.seal(folder)
     checkpoint.rotate(out, keep=config.checkpoints_kept)

@@ -76,7 +76,7 @@ class Sampler:
                 self._success[name] += _PACE * (sum(found) / len(found) - self._success[name])
 
     def state(self) -> dict[str, Any]:
-        return {"taken": self._taken, "success": self._success, "draws": self._draws}
+        return {"taken": dict(self._taken), "success": dict(self._success), "draws": self._draws}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._taken, self._success, self._draws = state["taken"], state["success"], state["draws"]

@@ -1,7 +1,8 @@
 """From groups to new weights: rows without padding, logprobs where the model wrote, the loss, the optimiser.
 
 Old logprobs are those with which the tokens were sampled. They are the policy's own at that time, so groups of an
-earlier step need no other correction than the ratio that is in the loss anyway.
+earlier step need no other correction than the ratio that is in the loss anyway. With `importance_cap` that ratio is
+taken apart: a weight for what has changed since they were sampled, and a clip for what their own updates change.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from coa.errors import TrainingError
 from coa.rl.config import RlConfig
 from coa.rl.groups import Attempt, Group
-from coa.rl.loss import Clip, clipped_loss, kl_to, log_ratios, token_weights
+from coa.rl.loss import Clip, clipped_loss, importance, kl_to, log_ratios, token_weights
 from coa.rl.policy import Policy
 from coa.training.packing import Example, balanced, rows_needed, to_row
 from coa.training.policy import logprobs_of
@@ -99,10 +100,13 @@ class Trainer:
         )
         self.updates = 0
         self._device = self._weights[0].device
+        self._met: dict[int, Tensor] = {}
+        """Logprobs of attempts of earlier weights, as the policy had them when it met them in this step."""
 
     def learn(self, groups: Sequence[Group], step: int) -> Iterator[Told]:
         """All updates of a step, one after another; what is told of the first holds before it changes anything."""
         parts = self._parts(groups, step)
+        self._met.clear()
         for epoch in range(self._config.epochs):
             for number, part in enumerate(parts):
                 items = items_of(part, self._config, step)
@@ -140,8 +144,11 @@ class Trainer:
         weights = torch.tensor(list(weight_of), device=device)[whose]
         old = torch.tensor([logprob for item in items for logprob in item.old], device=device)
         logprobs = logprobs_of(self.policy.inner, row)
-        ratios = log_ratios(logprobs, old, whose, level=config.ratio)
-        losses, held = clipped_loss(ratios, advantages, Clip(config.clip_low, config.clip_high, config.dual_clip))
+        clip = Clip(config.clip_low, config.clip_high, config.dual_clip)
+        near = self._near(items, logprobs.detach(), old) if config.importance_cap else old
+        losses, held = clipped_loss(log_ratios(logprobs, near, whose, level=config.ratio), advantages, clip)
+        if config.importance_cap:
+            losses = losses * importance(log_ratios(near, old, whose, level=config.ratio), config.importance_cap)
         if config.kl and config.kl_in == "loss":
             with torch.no_grad(), self.policy.as_at_start() as start:
                 reference = logprobs_of(start, row)
@@ -157,6 +164,16 @@ class Trainer:
             gaps = (self._as_sampled(logprobs.detach(), row) - old).abs().tolist()
             of = [(turn, item.fresh) for item in items for turn in item.turns]
             told.gaps += [(turn, gap) for (turn, fresh), gap in zip(of, gaps, strict=True) if fresh]
+
+    def _near(self, items: Sequence[Item], now: Tensor, old: Tensor) -> Tensor:
+        """The logprobs from which clips count."""
+        counts = [item.tokens for item in items]
+        return torch.cat(
+            [
+                sampled if item.fresh else self._met.setdefault(id(item.attempt), met)
+                for item, met, sampled in zip(items, torch.split(now, counts), torch.split(old, counts), strict=True)
+            ]
+        )
 
     @torch.no_grad()
     def _as_sampled(self, logprobs: Tensor, row: dict[str, Any]) -> Tensor:

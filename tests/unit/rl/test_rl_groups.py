@@ -357,6 +357,8 @@ def test_a_wrong_key_names_the_cure() -> None:
     assert "guards.logprob_gap" in describe() and "reward.scorer" in describe()
     with pytest.raises(TrainingError, match="dual_clip must be above"):
         load_config(None, ["dual_clip=1.1"])
+    with pytest.raises(TrainingError, match="leave exact out or set it to false, or set ahead=0"):
+        load_config(None, ["ahead=1", "exact=true"])
 
 
 def test_limits_that_contradict_the_profile_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:

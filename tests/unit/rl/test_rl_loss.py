@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from coa.rl.advantage import group_advantages, has_contrast
-from coa.rl.loss import Clip, clipped_loss, kl_to, log_ratios, token_weights
+from coa.rl.loss import Clip, clipped_loss, importance, kl_to, log_ratios, token_weights
 from coa.rl.overlong import overlong_penalty
 
 
@@ -85,3 +85,8 @@ def test_the_overlong_ramp(tokens: int, expected: float) -> None:
 
 def test_without_a_buffer_nothing_is_taken_off() -> None:
     assert overlong_penalty(10_000, limit=800, buffer=0.0, most=1.0) == 0.0
+
+
+def test_importance_is_the_ratio_up_to_a_cap() -> None:
+    found = importance(torch.tensor([0.5, 1.0, 3.0, 1e30]).log(), 2.0)
+    assert found.tolist() == pytest.approx([0.5, 1.0, 2.0, 2.0])

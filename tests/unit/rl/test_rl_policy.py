@@ -248,6 +248,55 @@ def _with_other_observations(one: Attempt, policy: Policy) -> Attempt:
     return replace(one, sample=replace(sample, ids=ids))
 
 
+@pytest.mark.parametrize("extra", [{}, {"lora": {"rank": 4}}], ids=["full", "lora"])
+def test_an_engine_that_samples_ahead_keeps_the_weights_it_has_until_it_is_told(
+    folder: str, extra: dict[str, object]
+) -> None:
+    setting = config(folder, ahead=1, **extra)
+    policy = open_policy(setting, "cpu")
+    try:
+        assert policy.apart is not None
+        trained = {id(weight) for weight in policy.trained.values()}
+        pairs = list(zip(policy.apart.parameters(), policy.inner.parameters(), strict=True))
+        assert all((own is not new) == (id(new) in trained) for own, new in pairs), "only what is trained is copied"
+        before = attempt(policy, 3, 0.0)
+        trainer = Trainer(policy, setting)
+        for step in (1, 2):  # the first moves one half of an adapter only, which the other half multiplies by zero
+            list(trainer.learn([group(policy, step)], step))
+        assert attempt(policy, 3, 0.0).sample == before.sample
+        assert not all(torch.equal(own, new) for own, new in pairs)
+        policy.renew()
+        told = next(iter(trainer.learn([group(policy, 3)], 3)))
+        assert told.gaps and max(gap for _, gap in told.gaps) < 1e-5
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+def test_attempts_of_earlier_weights_are_weighed_by_their_ratio_up_to_the_cap(folder: str) -> None:
+    """Sampled when each token was e^2 times less likely than now: without correction all that was good is clipped away;
+    with it each token counts the cap's 3 times, as no ratio of 7.4 may."""
+    policy = open_policy(config(folder), "cpu")
+    try:
+        fresh = group(policy)
+        attempts = []
+        for one in fresh.attempts:
+            assert one.sample.logprobs is not None
+            before = [
+                logprob - 2 * written for logprob, written in zip(one.sample.logprobs, one.sample.mask, strict=True)
+            ]
+            attempts.append(replace(one, sample=replace(one.sample, logprobs=before)))
+        stale = replace(fresh, attempts=tuple(attempts), step=0)
+        plain = gradients(policy, config(folder), [fresh])
+        corrected = gradients(policy, config(folder, importance_cap=3.0), [stale])
+        assert all(torch.allclose(3 * plain[name], corrected[name], rtol=1e-3, atol=1e-6) for name in plain)
+        again = gradients(policy, config(folder, importance_cap=3.0), [fresh])
+        assert all(torch.allclose(plain[name], again[name], rtol=1e-3, atol=1e-6) for name in plain)
+        (told,) = [next(iter(Trainer(policy, config(folder)).learn([stale], 1)))]
+        assert told.held == fresh.attempts[0].sample.trained
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
 def test_a_gradient_that_is_no_number_changes_nothing(folder: str) -> None:
     policy = open_policy(config(folder), "cpu")
     try:
