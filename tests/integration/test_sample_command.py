@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from coa.trajectory import read
 from coa.trajectory.formats.tasks import read_tasks
 from support import servers
 from support.servers import FakeServer
+from support.words import word_model
 
 TOOLS = """
 from coa.tools import Observation
@@ -111,6 +113,27 @@ def test_tasks_are_kept_with_figures_that_were_worked_out_beforehand(server: Fak
     first = (folder / "rl.jsonl").read_bytes()
     again = sample(server, folder)
     assert again.code == 0 and len(server.asked) == 64 and (folder / "rl.jsonl").read_bytes() == first
+
+
+def test_attempts_are_sampled_as_rl_samples_them(folder: Path) -> None:
+    """A small local model, which `coa run` would hold to the protocol; RL does not, and cuts nothing off."""
+    model = word_model(folder / "model")
+    command = [sys.executable, "-m", "coa.cli", "sample", "tasks.jsonl", "--out", "rl.jsonl", "--model", str(model)]
+    command += ["--profile", "nano", "-n", "2", "--limit", "2", "--budget", "model_tokens=12", "--keep-unsolved"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    made = list(read(folder / "rl.sampling" / "with-tools"))
+    assert len(made) == 4, done.stderr
+    assert not any("constrained" in step.meta for trajectory in made for step in trajectory.steps)
+    settings = json.loads((folder / "rl.sampling" / "config.json").read_text())["settings"]
+    assert (settings["temperature"], settings["top_p"], settings["top_k"]) == (1.0, 1.0, 0)
+    assert settings["constrain"] == "never"
+
+
+def test_a_server_is_asked_for_its_whole_distribution(server: FakeServer, folder: Path) -> None:
+    assert sample(server, folder).code == 0
+    assert {body["temperature"] for body in server.asked} == {1.0}
+    assert {body.get("top_p", 1.0) for body in server.asked} == {1.0}
+    assert not any(body.get("top_k", 0) > 0 for body in server.asked)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
