@@ -13,6 +13,7 @@ from coa.rl.config import RlConfig
 from coa.rl.loop import train
 from coa.tools import Observation
 from coa.trajectory import Author, Stop, read
+from support import newborn
 from support.keys import KEY, PROFILE, Keyed, before_rl, key_tasks, settings
 from support.words import WORDS, word_model
 
@@ -27,9 +28,25 @@ def metrics(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_what_to_ask_the_tool_is_learnt_from_reward_alone(base: dict[str, object], seed: int, tmp_path: Path) -> None:
-    learning = {"steps": 18, "prompts": 8, "draw": 8, "updates": 4, "seed": seed}
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_model_of_random_weights_learns_to_use_a_tool_from_reward_alone(seed: int, tmp_path: Path) -> None:
+    """No fine-tuning before, no grammar: to call, then to answer, and to repeat what the tool said."""
+    config = RlConfig.model_validate(newborn.settings(tmp_path, seed=seed))
+    train(config, tmp_path / "run", tools={"web_search": newborn.Knowing()}, tell=_silent)
+    rows = metrics(tmp_path / "run")
+    success = [row["success"] for row in rows]
+    assert len(success) == config.steps
+    assert success[0] < 0.3 and sum(success[-3:]) / 3 > 0.9, success
+    last = list(read(tmp_path / "run" / "groups" / f"step-{config.steps:04}.jsonl"))
+    assert sum([step.agent for step in t.steps] == ["web_search", "observation", "answer"] for t in last) > 0.9 * len(
+        last
+    )
+    gaps = [row["logprob_gap_most"] for row in rows if "logprob_gap_most" in row]
+    assert max(gaps) < 1e-4
+
+
+def test_what_to_ask_the_tool_is_learnt_after_fine_tuning(base: dict[str, object], tmp_path: Path) -> None:
+    learning = {"steps": 18, "prompts": 8, "draw": 8, "updates": 4, "seed": 1}
     train(RlConfig.model_validate({**base, **learning}), tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
     success = [row["success"] for row in metrics(tmp_path / "run") if "success" in row]
     assert success[0] < 0.3 and sum(success[-3:]) / 3 > 0.9, success
