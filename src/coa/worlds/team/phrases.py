@@ -1,4 +1,4 @@
-"""What the expert says. Short, because a small model is to learn it, and varied, so that it is not learnt by heart."""
+"""What the expert says. Short, because a small model is to learn it; varied where something went wrong, which is rare."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import Final
 from coa.worlds.atlas.questions import Family, Solution
 
 _PLANS: Final[dict[Family, tuple[str, ...]]] = {
-    Family.ONE_HOP: ("search, open, read {last}", "find the page, read {last}", "search it, then read {last}"),
-    Family.TWO_HOP: ("search, open, follow {way}, read {last}", "find the page, go to {way}, read {last}"),
-    Family.THREE_HOP: ("search, open, follow {way}, read {last}", "find the page, go to {way}, read {last}"),
-    Family.PAGE_ONLY: ("search, open, follow {way}, read {last}", "find the page, its {way} has {last}"),
-    Family.COMPARISON: ("search both, open both, compare {last}", "find both, read {last}, compare"),
-    Family.ARITHMETIC: ("search both, open both, {does} {last}", "find both, read {last}, {does}"),
-    Family.CODE_ONLY: ("compute it with code", "write a program", "code, then answer"),
+    Family.ONE_HOP: ("{way}",),
+    Family.TWO_HOP: ("{way}",),
+    Family.THREE_HOP: ("{way}",),
+    Family.PAGE_ONLY: ("{way}",),
+    Family.COMPARISON: ("both, compare {way}",),
+    Family.ARITHMETIC: ("both, {does} {way}",),
+    Family.CODE_ONLY: ("code",),
 }
+"""The facts to read, in order. One form for each family: a plan is followed by counting on it, and a model of this size
+that has seen a hundred of them follows one form better than three."""
 _DOES: Final = {"+": "add", "-": "subtract"}
-FIND: Final = ("Find {who}.", "Look for {who}.", "Search {who}.", "First {who}.")
+FIND: Final = ("Find {who}.",)
 FIND_AGAIN: Final = ("Search {who} again.", "Again {who}.", "Try {who}.")
-READ: Final = ("Read {last}.", "Now {last}.", "Open it.", "I need {last}.")
-READ_BOTH: Final = ("Read both.", "Open both.", "Now {last}.", "I need {last}.")
+READ: Final = ("Read {fact}.",)
+READ_BOTH: Final = ("Read both.",)
 READ_RIGHT: Final = ("Open the right one.", "Now the right page.", "Take {page}.")
-COMPUTE: Final = ("Compute it.", "Now compute.", "Use code.", "Do the sum.")
+COMPUTE: Final = ("Compute it.",)
 COMPUTE_AGAIN: Final = ("Compute again.", "Redo the sum.", "Mend the program.")
 COMPARE_AGAIN: Final = ("Compare by code.", "Let code compare.")
 NOTHING_FOUND: Final = (
@@ -34,10 +36,10 @@ WRONG_PAGE: Final = (
     "{wrong} is another {name}. Open {right}.",
 )  # fmt: skip
 OLD_PAGE: Final = ("{wrong} is outdated. See {right}.", "Old figures. {right} has the new ones.")
-READ_IT: Final = ("Seen on the page.", "Read there.", "It says so.")
-FOLLOWED: Final = ("The links fit.", "Each page fits.", "Links followed.")
-COMPUTED: Final = ("The program fits.", "Computed.", "The sum holds.")
-COMPARED: Final = ("Both were read.", "Compared by eye.")
+READ_IT: Final = ("Read there.",)
+FOLLOWED: Final = ("Links followed.",)
+COMPUTED: Final = ("Computed.",)
+COMPARED: Final = ("Both were read.",)
 CORRECTED: Final = ("Corrected.", "Now it fits.", "Right this time.")
 OLD: Final = ("The figure is outdated.", "That is an old figure.")
 WRONG_SUM: Final = ("The program is wrong.", "Wrong sum.", "That is not what was asked.")
@@ -48,7 +50,7 @@ DOUBTED: Final = ("Probably right.", "It may be right.")
 def plan(solution: Solution, rng: random.Random) -> str:
     fields = solution.lookups[0].fields if solution.lookups else ("",)
     said = rng.choice(_PLANS[solution.family])
-    return said.format(way=", ".join(fields[:-1]), last=fields[-1], does=_DOES.get(solution.operator, ""))
+    return said.format(way=", then ".join(fields), does=_DOES.get(solution.operator, ""))
 
 
 def say(choices: Sequence[str], rng: random.Random, **words: str) -> str:
