@@ -55,8 +55,7 @@ class Brain:
         self.rng = random.Random(f"expert {self.seed} {self.question.task.id}")
         self.solution = self.question.solution
         self.gold = self.question.task.answer[0]
-        fields = self.solution.lookups[0].fields if self.solution.lookups else ("",)
-        self._first, self.last = fields[0], fields[-1]
+        self.last = self.solution.lookups[0].fields[-1] if self.solution.lookups else ""
         self.wanted = [self.pages[lookup.start] for lookup in self.solution.lookups]
 
     def plan(self) -> str:
@@ -114,7 +113,7 @@ class Brain:
             chosen[wrong[0]] = wrong[1]
         again = False
         while True:
-            says = self._say(phrases.READ_BOTH if len(right) > 1 else phrases.READ, fact=self._first)
+            says = self._say(phrases.READ_BOTH if len(right) > 1 else phrases.READ, way=phrases.way(self.solution))
             if again:
                 says = self._say(phrases.READ_RIGHT, page=chosen[0])
             report = yield Act(says, READER, {"task": self._reading(chosen)})

@@ -22,7 +22,7 @@ that has seen a hundred of them follows one form better than three."""
 _DOES: Final = {"+": "add", "-": "subtract"}
 FIND: Final = ("Find {who}.",)
 FIND_AGAIN: Final = ("Search {who} again.", "Again {who}.", "Try {who}.")
-READ: Final = ("Read {fact}.",)
+READ: Final = ("Read {way}.",)
 READ_BOTH: Final = ("Read both.",)
 READ_RIGHT: Final = ("Open the right one.", "Now the right page.", "Take {page}.")
 COMPUTE: Final = ("Compute it.",)
@@ -47,10 +47,13 @@ WRONG_PICK: Final = ("{other} wins.", "It is the other one.")
 DOUBTED: Final = ("Probably right.", "It may be right.")
 
 
+def way(solution: Solution) -> str:
+    """The facts to read, from page to page."""
+    return ", then ".join(solution.lookups[0].fields) if solution.lookups else ""
+
+
 def plan(solution: Solution, rng: random.Random) -> str:
-    fields = solution.lookups[0].fields if solution.lookups else ("",)
-    said = rng.choice(_PLANS[solution.family])
-    return said.format(way=", then ".join(fields), does=_DOES.get(solution.operator, ""))
+    return rng.choice(_PLANS[solution.family]).format(way=way(solution), does=_DOES.get(solution.operator, ""))
 
 
 def say(choices: Sequence[str], rng: random.Random, **words: str) -> str:
