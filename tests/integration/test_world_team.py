@@ -170,7 +170,7 @@ def test_every_call_of_the_team_is_metered_with_what_smolagents_sends(folder: Pa
         assert call.usage is not None
         read = len(tokenizer.encode([agent.system])[0]) if call.purpose != "plan" else 0
         assert call.usage.prompt_tokens > read + sum(len(tokenizer.encode([m.text])[0]) for m in call.messages)
-        assert call.usage.completion_tokens > 3
+        assert call.usage.completion_tokens > (0 if call.purpose == "plan" else 3)  # a plan may be one word
 
 
 def test_the_expert_refuses_tasks_of_other_worlds(folder: Path, atlas: Atlas) -> None:
