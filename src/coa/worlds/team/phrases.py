@@ -1,4 +1,4 @@
-"""What the expert says. Short, because a small model is to learn it; varied where something went wrong, which is rare."""
+"""What the expert says. Short, because a small model is to learn it; varied only where something went wrong."""
 
 from __future__ import annotations
 
