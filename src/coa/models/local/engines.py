@@ -1,8 +1,8 @@
 """Several engines over one set of weights, each with its share of the cores and of the rows.
 
 On a CPU a forward pass over a few dozen rows leaves half of two cores idle: most of its products are too small to be
-split. Two passes side by side do not (measured on 2 cores, tokens/s with one engine and with two: 32 rows in all 135 and
-153, 64 rows 174 and 240). A run stays with the engine that remembers it.
+split. Two passes side by side do not (measured on 2 cores, tokens/s with one engine and with two: 135 and 153 at 32
+rows in all, 174 and 240 at 64). A run stays with the engine that remembers it.
 """
 
 from __future__ import annotations
