@@ -97,7 +97,8 @@ class _Composer:
         only = self.state.allowed == (REFLECTION,) and self.state.waiting is None
         if only or (self.failed and REFLECTION in self.state.allowed):
             self._reflect(moment, index, needed=only)
-        else:
+        elif not moment.asked or any(agent.thought for agent in self.profile.agents.values()):
+            # Where no agent has to think before it acts, the call that follows says what was asked.
             self._think(moment.text, moment)
 
     def _plan(self, moment: Moment) -> None:

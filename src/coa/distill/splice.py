@@ -56,6 +56,8 @@ class Moment:
     label: str = ""
     finishes: bool = False
     """A program that computes what it hands in as the answer."""
+    asked: bool = False
+    """A thought that nobody had: what a silent agent asked of another stands for it."""
     problem: str = ""
     """Why no profile can express this."""
 
@@ -172,12 +174,13 @@ class _Telling:
         if part is Part.THOUGHT:
             # The answer has a step of its own, and a report is its caller's business.
             pieces = [piece for piece in pieces if piece != (self.run.answer or "").strip()]
-        if not pieces and part is Part.THOUGHT:
+        asked = not pieces and part is Part.THOUGHT
+        if asked:
             # What an agent asks of another is its own word on what to do next.
             pieces = [request for item in call.calls if self._acts(item) and (request := _request(item))][:1]
         if part in (Part.PLAN, Part.REFLECTION):
             self.told = self.told or bool(pieces)
-        self.story.add(part, self.run, *pieces)
+        self.story.add(part, self.run, *pieces, asked=asked)
         for item in call.calls:
             if item.agent or item.name in self._members():
                 self._delegation(item)

@@ -311,6 +311,13 @@ def test_what_the_team_spent_is_kept_beside_the_trajectory() -> None:
     }
 
 
+def test_the_request_of_a_silent_manager_is_its_thought_where_the_profile_asks_for_thoughts() -> None:
+    searcher = agent("search_agent", thinks("", asks("s", "web_search", query="q")), result("s", "r"), answer="330 m")
+    run = team(thinks("", member("m", "search_agent", task="Find the height.")), called("m", searcher))
+    assert [step.text for step in convert(run, WEB).steps if step.agent == "think"] == ["Find the height."]
+    assert agents(convert(run, NANO)) == ["web_search", "observation", "answer"]
+
+
 def test_the_last_message_is_the_answer_and_not_also_a_thought() -> None:
     run = team(thinks("330 m", thought="Both pages agree."))
     assert told(convert(run, NANO)) == [("think", "Both pages agree."), ("answer", "330 m")]

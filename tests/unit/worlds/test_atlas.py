@@ -31,6 +31,7 @@ from coa.worlds.atlas.wordings import (
     Wordings,
 )
 from coa.worlds.folder import build, locate, read
+from coa.worlds.team.phrases import done, plan, stages
 from support.worlds import SMALL
 
 ATLAS = Atlas()
@@ -87,6 +88,16 @@ def test_wordings_of_the_test_alone_are_in_no_training_question() -> None:
     assert all(any(pattern.search(question) for pattern in patterns) for question in unseen)
     seen = [task.question for task in ATLAS.tasks(Split.TEST) if task.meta["wording"] == "seen"]
     assert not any(pattern.search(question) for question in seen for pattern in patterns)
+
+
+def test_what_the_expert_says_after_a_page_stands_in_its_plan() -> None:
+    """A small model goes on by copying; see `phrases.done`."""
+    lengths = set()
+    for question in ATLAS.questions[Split.TRAIN]:
+        for page in range(len(stages(question.solution)) - 1):
+            lengths.add(page)
+            assert done(question.solution, page).removeprefix("Read ").rstrip(".") in plan(question.solution)
+    assert lengths == {0, 1, 2}
 
 
 def test_every_family_is_asked_in_many_ways() -> None:

@@ -59,7 +59,7 @@ class Brain:
         self.wanted = [self.pages[lookup.start] for lookup in self.solution.lookups]
 
     def plan(self) -> str:
-        return phrases.plan(self.solution, self.rng)
+        return phrases.plan(self.solution)
 
     def agent(self, name: str, request: str) -> Agent:
         made = {SEARCHER: self._searcher, READER: self._reader, CODER: self._coder, CRITIC: self._critic}
@@ -94,7 +94,7 @@ class Brain:
         missing, lines, again = list(self.wanted), list[str](), False
         while missing and len(lines) < 20:
             who = missing[0].name if len(missing) == 1 else "both"
-            says = self._say(phrases.FIND_AGAIN if again else phrases.FIND, who=who)
+            says = self._say(phrases.FIND_AGAIN, who=who) if again else ""
             query = " | ".join(f"{page.kind} {page.name}" for page in missing)
             report = yield Act(says, SEARCHER, {"task": f"Find: {query}"})
             lines += [line for line in report.splitlines() if ": " in line]
@@ -113,9 +113,7 @@ class Brain:
             chosen[wrong[0]] = wrong[1]
         again = False
         while True:
-            says = self._say(phrases.READ_BOTH if len(right) > 1 else phrases.READ, way=phrases.way(self.solution))
-            if again:
-                says = self._say(phrases.READ_RIGHT, page=chosen[0])
+            says = self._say(phrases.READ_RIGHT, page=chosen[0]) if again else ""
             report = yield Act(says, READER, {"task": self._reading(chosen)})
             if not report.startswith("wrong page"):
                 return report.split(" | ")
@@ -141,18 +139,18 @@ class Brain:
 
     def _answer_read(self, value: str) -> Agent:
         answer = answer_of(value)
-        verdict = yield self._to_verifier(answer, f"{self.last}: {value}")
+        verdict = yield self._to_verifier(answer, f"{self.last}: {value}", self._done())
         if _score(verdict) < PASS:
             self._corrected = True
             right = [page.address for page in self.wanted]
             value = yield Act(self._say(phrases.READ_RIGHT, page=right[0]), READER, {"task": self._reading(right)})
             answer = answer_of(value)
-            yield self._to_verifier(answer, f"{self.last}: {value}")
+            yield self._to_verifier(answer, f"{self.last}: {value}", self._done())
         yield self._finish(answer)
 
     def _answer_by_code(self, program: str, expression: str) -> Agent:
         wanted = f"Compute: {expression}" if expression else f"Program: {program}"
-        answer = yield Act(self._say(phrases.COMPUTE), CODER, {"task": wanted})
+        answer = yield Act(self._done() if expression else "", CODER, {"task": wanted})
         verdict = yield self._to_verifier(answer, expression or program)
         if _score(verdict) < PASS:
             self._corrected = True
@@ -165,7 +163,7 @@ class Brain:
         names = [page.name for page in self.wanted]
         answer = names[1 - wins] if self._errs(0.7) else names[wins]
         evidence = ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
-        verdict = yield self._to_verifier(answer, evidence)
+        verdict = yield self._to_verifier(answer, evidence, self._done())
         if _score(verdict) < PASS:
             self._corrected = True
             sign = "<" if self.solution.operator == "min" else ">"
@@ -179,9 +177,13 @@ class Brain:
         pick = min if self.solution.operator == "min" else max
         return values.index(pick(values, key=int))
 
-    def _to_verifier(self, answer: str, evidence: str) -> Act:
+    def _done(self) -> str:
+        """The last page was read."""
+        return phrases.done(self.solution, len(self.solution.lookups[0].fields) - 1)
+
+    def _to_verifier(self, answer: str, evidence: str, says: str = "") -> Act:
         return Act(
-            "", VERIFIER, {"task": f"Question: {self.question.task.question}\nSeen: {evidence}\nanswer: {answer}"}
+            says, VERIFIER, {"task": f"Question: {self.question.task.question}\nSeen: {evidence}\nanswer: {answer}"}
         )
 
     def _finish(self, answer: str) -> Act:
@@ -210,8 +212,9 @@ class Brain:
                 yield Act("", FINISH, {"answer": f"wrong page: {address}" + (", outdated" if old else "")})
                 return
         values = [read[address][labels[0]] for address in pages]
-        for label in labels[1:]:
-            result = yield Act("", "crawl_page", {"urls": [values[0]]})
+        for index, label in enumerate(labels[1:]):
+            says = phrases.done(self.solution, index)
+            result = yield Act(says, "crawl_page", {"urls": [values[0]]})
             values = [_blocks(result, values)[values[0]].get(label, "nothing")]
         yield Act("", FINISH, {"answer": " | ".join(values)})
 

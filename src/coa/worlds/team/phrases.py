@@ -6,26 +6,19 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from coa.worlds.atlas.questions import Family, Solution
+from coa.worlds.atlas.questions import Solution
 
-_PLANS: Final[dict[Family, tuple[str, ...]]] = {
-    Family.ONE_HOP: ("{way}",),
-    Family.TWO_HOP: ("{way}",),
-    Family.THREE_HOP: ("{way}",),
-    Family.PAGE_ONLY: ("{way}",),
-    Family.COMPARISON: ("both, compare {way}",),
-    Family.ARITHMETIC: ("both, {does} {way}",),
-    Family.CODE_ONLY: ("code",),
+_LAST: Final[dict[str, str]] = {
+    "": "answer",
+    "+": "add",
+    "-": "subtract",
+    "max": "take the larger",
+    "min": "take the smaller",
 }
-"""The facts to read, in order. One form for each family: a plan is followed by counting on it, and a model of this size
-that has seen a hundred of them follows one form better than three."""
-_DOES: Final = {"+": "add", "-": "subtract"}
-FIND: Final = ("Find {who}.",)
+"""What is done with the facts, by the question's operator."""
+_BY_CODE: Final = "Compute by code"
 FIND_AGAIN: Final = ("Search {who} again.", "Again {who}.", "Try {who}.")
-READ: Final = ("Read {way}.",)
-READ_BOTH: Final = ("Read both.",)
 READ_RIGHT: Final = ("Open the right one.", "Now the right page.", "Take {page}.")
-COMPUTE: Final = ("Compute it.",)
 COMPUTE_AGAIN: Final = ("Compute again.", "Redo the sum.", "Mend the program.")
 COMPARE_AGAIN: Final = ("Compare by code.", "Let code compare.")
 NOTHING_FOUND: Final = (
@@ -47,13 +40,25 @@ WRONG_PICK: Final = ("{other} wins.", "It is the other one.")
 DOUBTED: Final = ("Probably right.", "It may be right.")
 
 
-def way(solution: Solution) -> str:
-    """The facts to read, from page to page."""
-    return ", then ".join(solution.lookups[0].fields) if solution.lookups else ""
+def stages(solution: Solution) -> list[str]:
+    """What is read, page after page, and what is done with it in the end."""
+    if not solution.lookups:
+        return []
+    first, *more = solution.lookups[0].fields
+    both = "both " if len(solution.lookups) > 1 else ""
+    return [both + first, *more, _LAST[solution.operator]]
 
 
-def plan(solution: Solution, rng: random.Random) -> str:
-    return rng.choice(_PLANS[solution.family]).format(way=way(solution), does=_DOES.get(solution.operator, ""))
+def plan(solution: Solution) -> str:
+    stage = stages(solution)
+    return f"Read {', then '.join(stage)}" if stage else _BY_CODE
+
+
+def done(solution: Solution, read: int) -> str:
+    """After a page: what was read there, and what comes next. The words stand like this in the plan too, so whoever
+    goes on needs to find them there and copy what follows, which even a small model does well."""
+    stage = stages(solution)
+    return f"Read {stage[read]}, then {stage[read + 1]}."
 
 
 def say(choices: Sequence[str], rng: random.Random, **words: str) -> str:

@@ -64,6 +64,8 @@ async def _member(
             max_characters=profile.limits.observation_characters,
             timeout_s=_TIMEOUT_S,
         )
+        if act.says:
+            steps.append(Step(agent="think", text=act.says))
         steps += [Step(agent=act.calls, text=write(shape, arguments)), observation(answer.text, meta={"ok": answer.ok})]
         act = agent.send(answer.text)
     return str(act.arguments["answer"]), steps
