@@ -1,7 +1,7 @@
 """RL: seconds a step and peak memory beside TRL's GRPOTrainer with its own generation, same weights, prompts and group.
 
 Each side runs in a process of its own, so that its peak memory is its own. All weights are trained, in fp32, with one
-update a step. TRL writes one completion of exactly `TOKENS` tokens; ours goes through the runtime, which also leads
+update a step. TRL writes one completion of exactly so many tokens; ours goes through the runtime, which also leads
 each attempt to an answer, so it writes somewhat more. Times are therefore given for a thousand trained tokens, too, and
 as CPU seconds, which other load on the machine falsifies less. Rewards are made up: half of each group is right.
 """
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 PROMPTS: Final = 2
-GROUP: Final = 4
-TOKENS: Final = 48
+SIZES: Final = ((4, 48), (8, 192))
+"""Attempts a prompt and tokens an attempt: what trials were made with, and what a short run of agents is."""
 STEPS: Final = 3
 ROOM: Final = 16
 """What the runtime may add to lead an attempt to its answer."""
@@ -29,15 +29,22 @@ ROOM: Final = 16
 
 def main() -> None:
     if len(sys.argv) > 1:
-        print(json.dumps({"ours": _ours, "trl": _trl}[sys.argv[1]]()))
+        side, group, tokens = sys.argv[1:]
+        print(json.dumps({"ours": _ours, "trl": _trl}[side](int(group), int(tokens))))
         return
-    print(f"RL of SmolLM2-135M, full, fp32: {PROMPTS} prompts x {GROUP} attempts of {TOKENS} tokens")
-    found = {side: _measured(side) for side in ("trl", "ours")}
-    for side, (wall, cpu, tokens, peak) in found.items():
+    for group, tokens in SIZES:
+        _compare(group, tokens)
+    print("goals: 2 x as fast, 0.7 x the memory")
+
+
+def _compare(group: int, tokens: int) -> None:
+    print(f"RL of SmolLM2-135M, full, fp32: {PROMPTS} prompts x {group} attempts of {tokens} tokens")
+    found = {side: _measured(side, group, tokens) for side in ("trl", "ours")}
+    for side, (wall, cpu, trained, peak) in found.items():
         name = "TRL GRPOTrainer" if side == "trl" else "coa rl"
         print(
-            f"  {name:<15}  a step of {tokens:.0f} trained tokens {wall:6.1f} s, {cpu:6.1f} CPU s; a thousand tokens "
-            f"{1000 * wall / tokens:6.1f} s, {1000 * cpu / tokens:6.1f} CPU s; {peak:5.2f} GB"
+            f"  {name:<15}  a step of {trained:.0f} trained tokens {wall:6.1f} s, {cpu:6.1f} CPU s; a thousand tokens "
+            f"{1000 * wall / trained:6.1f} s, {1000 * cpu / trained:6.1f} CPU s; {peak:5.2f} GB"
         )
     theirs, ours = found["trl"], found["ours"]
     print(
@@ -45,12 +52,11 @@ def main() -> None:
         f"{theirs[0] / theirs[2] / (ours[0] / ours[2]):.2f} x ({theirs[1] / theirs[2] / (ours[1] / ours[2]):.2f} x); "
         f"peak memory {ours[3] / theirs[3]:.2f} x"
     )
-    print("  goals: 2 x as fast, 0.7 x the memory")
 
 
-def _measured(side: str) -> list[float]:
+def _measured(side: str, group: int, tokens: int) -> list[float]:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.rl", side],
+        [sys.executable, "-m", "benchmarks.rl", side, str(group), str(tokens)],
         stdout=subprocess.PIPE,
         stderr=None if os.environ.get("COA_BENCH_VERBOSE") else subprocess.DEVNULL,
         text=True,
@@ -83,7 +89,7 @@ def half_right(trajectory: Any, score: float | None) -> float:
     return float(trajectory.sample % 2)
 
 
-def _ours() -> tuple[float, float, float, float]:
+def _ours(group: int, tokens: int) -> tuple[float, float, float, float]:
     from coa.models.tokenizer import load_tokenizer
     from coa.rl.config import RlConfig
     from coa.rl.loop import train
@@ -101,10 +107,10 @@ def _ours() -> tuple[float, float, float, float]:
                 "steps": STEPS,
                 "prompts": PROMPTS,
                 "draw": PROMPTS,
-                "group": GROUP,
-                "model_tokens": TOKENS,
-                "context_tokens": (longest + TOKENS + ROOM) * 8 // 7 + 1,  # the runtime keeps an eighth for the answer
-                "turn_tokens": TOKENS,
+                "group": group,
+                "model_tokens": tokens,
+                "context_tokens": (longest + tokens + ROOM) * 8 // 7 + 1,  # the runtime keeps an eighth for the answer
+                "turn_tokens": tokens,
                 "tool_calls": 0,
                 "reward": {"function": "benchmarks.rl:half_right"},
                 "report_to": [],
@@ -123,7 +129,7 @@ def _ours() -> tuple[float, float, float, float]:
     return _result(_between(moments), [row["trained_tokens"] for row in rows])
 
 
-def _trl() -> tuple[float, float, float, float]:
+def _trl(group: int, length: int) -> tuple[float, float, float, float]:
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
     from trl.trainer.grpo_config import GRPOConfig
@@ -159,11 +165,11 @@ def _trl() -> tuple[float, float, float, float]:
             bf16=False,
             loss_type="dapo",
             epsilon_high=0.28,
-            num_generations=GROUP,
-            per_device_train_batch_size=GROUP,
+            num_generations=group,
+            per_device_train_batch_size=group,
             gradient_accumulation_steps=PROMPTS,
-            max_completion_length=TOKENS,
-            generation_kwargs={"min_new_tokens": TOKENS},
+            max_completion_length=length,
+            generation_kwargs={"min_new_tokens": length},
             max_steps=STEPS,
             learning_rate=1e-6,
             save_strategy="no",
@@ -181,7 +187,7 @@ def _trl() -> tuple[float, float, float, float]:
             callbacks=[times],
         )
         trainer.train()
-    return _result(_between(times.moments), [float(PROMPTS * GROUP * TOKENS)] * STEPS)
+    return _result(_between(times.moments), [float(PROMPTS * group * length)] * STEPS)
 
 
 if __name__ == "__main__":

@@ -78,12 +78,12 @@ def _result(labels: list[int], seconds: list[float]) -> tuple[float, float]:
 def _ours(length: int) -> tuple[float, float]:
     import torch
 
-    from coa.models.local.model import load_weights
     from coa.sft.config import SftConfig
     from coa.sft.plan import HeldOut, Plan
     from coa.sft.trainer import RowTrainer, arguments
     from coa.training.packing import Example
     from coa.training.policy import take_rows
+    from coa.training.weights import open_trained
 
     batch, updates = SIZES[length]
     long = length > 1024
@@ -91,7 +91,7 @@ def _ours(length: int) -> tuple[float, float]:
         batch_size=batch, max_steps=updates, max_tokens=length, gradient_checkpointing=long, report_to=()
     )
     examples = [Example(torch.tensor(ids), torch.tensor(mask).float()) for ids, mask in samples(length)]
-    model, _ = load_weights("smollm2", device="cpu")
+    _, model, _ = open_trained("smollm2", None, dtype=torch.float32, device="cpu")
     take_rows(model)
     plan = Plan([examples], config)
     with tempfile.TemporaryDirectory() as out:

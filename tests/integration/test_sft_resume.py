@@ -183,3 +183,21 @@ def test_an_adapter_alone_is_loaded_over_its_base_and_equals_the_merged_one(
     ids = torch.arange(20)[None]
     assert one_tokenizer.fingerprint == other_tokenizer.fingerprint
     assert torch.allclose(one(input_ids=ids).logits, other(input_ids=ids).logits, atol=1e-5)
+
+
+def test_an_adapter_is_trained_further_and_still_belongs_to_the_first_base(
+    base: dict[str, Any], tmp_path: Path
+) -> None:
+    kept = {"rank": 4, "merge": False}
+    train(SftConfig.model_validate({**base, "lora": kept, "max_steps": 2}), tmp_path / "first", tell=lambda _: None)
+    further = {**base, "model": str(tmp_path / "first"), "max_steps": 2}
+    for name, merge in (("merged", True), ("adapter", False)):
+        lora = {"rank": 64, "merge": merge}  # the adapter's own rank counts
+        train(SftConfig.model_validate({**further, "lora": lora}), tmp_path / name, tell=lambda _: None)
+    about = json.loads((tmp_path / "adapter" / "model" / "adapter_config.json").read_text())
+    assert (about["base_model_name_or_path"], about["r"]) == (base["model"], 4)
+    ids = torch.arange(20)[None]
+    first, one, other = (
+        load_weights(tmp_path / name)[0](input_ids=ids).logits for name in ("first", "merged", "adapter")
+    )
+    assert torch.allclose(one, other, atol=1e-5) and not torch.allclose(first, one, atol=1e-3)

@@ -22,12 +22,11 @@ from coa.errors import TrainingError
 from coa.models.local import LocalModel
 from coa.models.local import slots as engine
 from coa.models.local.engine import lay_out_by_rows
-from coa.models.local.model import load_weights
+from coa.models.local.model import is_adapter, load_weights
 from coa.models.tokenizer import TextTokenizer
 from coa.rl.config import RlConfig
 from coa.training import attention as rows
 from coa.training import policy, weights
-from coa.trajectory.types import Frozen
 
 NAME: Final = "coa_engine_and_rows"
 
@@ -113,11 +112,8 @@ def open_policy(config: RlConfig, device: str) -> Policy:
     # Adapters leave the weights alone, so these may be narrow; weights that are trained need all their digits.
     dtype = torch.bfloat16 if bf16 and config.lora else torch.float32
     torch.manual_seed(config.seed)
-    model, tokenizer = load_weights(config.model, dtype=dtype, device=device)
+    whole, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device=device)
     _refuse_unusable(config, tokenizer, model)
-    whole: torch.nn.Module = model
-    if config.lora is not None:
-        whole = weights.add_lora(model, base=config.model, **_lora(config.lora))
     if config.freeze_embeddings:
         weights.freeze_embeddings(model)
     _freeze_layers(model, config.freeze_layers)
@@ -135,7 +131,7 @@ def open_policy(config: RlConfig, device: str) -> Policy:
     model.config.use_cache = False
     policy.check(model)
     reference = None
-    if config.kl and config.lora is None:
+    if config.kl and (config.lora is None or is_adapter(config.model)):
         reference, _ = load_weights(config.model, dtype=dtype, device=device)
         reference.train(False).requires_grad_(False)
         reference.set_attn_implementation(NAME)
@@ -160,10 +156,6 @@ def save_model(opened: Policy, config: RlConfig, out: Path, card: str) -> None:
 def _apart(model: PreTrainedModel) -> PreTrainedModel:
     """A copy with weights of its own only where these are trained."""
     return copy.deepcopy(model, {id(weight): weight for weight in model.parameters() if not weight.requires_grad})
-
-
-def _lora(lora: Frozen) -> dict[str, Any]:
-    return lora.model_dump(exclude={"merge"})
 
 
 def _freeze_layers(model: PreTrainedModel, count: int) -> None:

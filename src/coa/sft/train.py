@@ -15,7 +15,6 @@ from transformers.utils import logging
 
 from coa import __version__
 from coa.errors import TrainingError
-from coa.models.local.model import load_weights
 from coa.models.tokenizer import TextTokenizer
 from coa.sft import data as examples_of
 from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked, has_stopped
@@ -73,26 +72,14 @@ def train(
     # Adapters leave the weights alone, so these may be narrow; weights that are trained need all their digits.
     dtype = torch.bfloat16 if bf16 and config.lora else torch.float32
     torch.manual_seed(config.seed)
-    model, tokenizer = load_weights(config.model, dtype=dtype, device="cpu")
+    trained, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device="cpu")
     tally, pools = _pools(config, loaded, tokenizer)
     for pool, counted in zip(pools, tally, strict=True):
         examples_of.refuse_unusable(tokenizer, pool, counted, policy.vocabulary_of(model))
     say(_data_line(config, loaded, tally, pools))
     policy.take_rows(model, attention=config.attention)
     policy.check(model)
-    trained: torch.nn.Module = model
-    if config.lora is not None:
-        lora = config.lora
-        trained = weights.add_lora(
-            model,
-            base=config.model,
-            rank=lora.rank,
-            alpha=lora.alpha,
-            dropout=lora.dropout,
-            targets=lora.targets,
-            dora=lora.dora,
-        )
-    elif config.freeze_embeddings:
+    if config.lora is None and config.freeze_embeddings:
         weights.freeze_embeddings(model)
     plan = Plan(pools, config, processes=everyone.num_processes)
     held_out = _held_out(config, loaded, tokenizer)

@@ -16,7 +16,7 @@ Settings = TypeVar("Settings", bound=Frozen)
 
 
 class Lora(Frozen):
-    """An adapter instead of all weights."""
+    """An adapter instead of all weights. Where the model is an adapter already, that one is trained further."""
 
     rank: int = Field(16, ge=1)
     alpha: int = Field(32, ge=1)

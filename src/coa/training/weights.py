@@ -10,8 +10,10 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from coa.errors import ModelError
-from coa.models.local.model import load_weights
-from coa.models.tokenizer import TextTokenizer
+from coa.models.local.model import base_of_adapter, is_adapter, load_weights
+from coa.models.tokenizer import TextTokenizer, load_tokenizer, result_folder
+from coa.training.memory import give_back_large_blocks
+from coa.training.settings import Lora
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -23,18 +25,34 @@ def freeze_embeddings(model: PreTrainedModel) -> None:
             part.requires_grad_(False)
 
 
-def add_lora(
-    model: PreTrainedModel, *, base: str, rank: int, alpha: int, dropout: float, targets: str, dora: bool
-) -> PeftModel:
+def open_trained(
+    source: str, lora: Lora | None, *, dtype: torch.dtype, device: str
+) -> tuple[torch.nn.Module, PreTrainedModel, TextTokenizer]:
+    """What is trained, the model in it, and the tokenizer.
+
+    With `lora` a model gets an adapter; where the source is one, it is gone on with, in its own rank and layers.
+    """
+    give_back_large_blocks()
+    if lora is None or not is_adapter(source):
+        model, tokenizer = load_weights(source, dtype=dtype, device=device)
+        return model if lora is None else _add_lora(model, source, lora), model, tokenizer
+    from peft import PeftModel
+
+    adapter = Path(result_folder(source))
+    model, _ = load_weights(base_of_adapter(adapter), dtype=dtype, device=device)
+    return PeftModel.from_pretrained(model, str(adapter), is_trainable=True), model, load_tokenizer(adapter)
+
+
+def _add_lora(model: PreTrainedModel, base: str, lora: Lora) -> PeftModel:
     """An adapter over a frozen model; `base` is the name under which its weights can be loaded again."""
     from peft import LoraConfig, get_peft_model
 
     settings = LoraConfig(
-        r=rank,
-        lora_alpha=alpha,
-        lora_dropout=dropout,
-        target_modules=targets,
-        use_dora=dora,
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.targets,
+        use_dora=lora.dora,
         task_type="CAUSAL_LM",
         base_model_name_or_path=base,
     )
@@ -56,7 +74,8 @@ def merge(source: str | Path, adapter: Path, out: Path, dtype: torch.dtype) -> N
     """Fold an adapter into the weights it was trained on, and save the whole."""
     from peft import PeftModel
 
-    model, _ = load_weights(source, dtype=dtype, device="cpu")
+    base = base_of_adapter(Path(result_folder(source))) if is_adapter(source) else source
+    model, _ = load_weights(base, dtype=dtype, device="cpu")
     PeftModel.from_pretrained(model, str(adapter)).merge_and_unload().save_pretrained(out)
 
 

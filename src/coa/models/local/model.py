@@ -187,8 +187,8 @@ def load_weights(
     fp32 on a CPU unless told otherwise (bf16 is forty times slower on one without the units for it).
     """
     source = result_folder(source)
-    adapter = Path(source) if (Path(source) / "adapter_config.json").is_file() else None
-    base = _base_of_adapter(adapter) if adapter else str(source)
+    adapter = Path(source) if is_adapter(source) else None
+    base = base_of_adapter(adapter) if adapter else str(source)
     folder = str(_smollm2_folder() if base == SMOLLM2 else base)
     gpu = torch.cuda.is_available()
     dtype = dtype or (torch.bfloat16 if gpu else torch.float32)
@@ -204,7 +204,12 @@ def load_weights(
     return whole, load_tokenizer(SMOLLM2 if str(source) == SMOLLM2 else str(adapter or folder))
 
 
-def _base_of_adapter(adapter: Path) -> str:
+def is_adapter(source: str | Path) -> bool:
+    return (Path(result_folder(source)) / "adapter_config.json").is_file()
+
+
+def base_of_adapter(adapter: Path) -> str:
+    """The name or folder of the weights that it belongs to."""
     name = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
     if not name:
         raise ModelError(f"{adapter}/adapter_config.json does not name the model that the adapter belongs to")

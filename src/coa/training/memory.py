@@ -1,0 +1,31 @@
+"""Large blocks go back to the system as soon as they are freed, instead of lying between others that live.
+
+glibc maps a block apart only above a size that it raises, with what is freed, up to 32 MB. A layer's activations are a
+few megabytes: they share one heap with what outlives them, and the heap grows with every pass. At 4,096 tokens, SmolLM2
+came to a peak of 5.3 GB in two updates, with 2.9 GB in use; with the size set to 8 MB it is 3.4 GB.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Final
+
+_MAPPED_FROM: Final = 8 << 20
+"""Below this, blocks are of short samples, where mapping each anew would cost more time than it saves memory."""
+_KEPT: Final = 512 << 20
+"""Of the heap's free end, for the next pass."""
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+
+
+def give_back_large_blocks() -> bool:
+    """Whether it was set: not where malloc is another, nor where the user has set it already."""
+    chosen = any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", "")
+    if chosen or not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return (
+        mallopt is not None and bool(mallopt(_MMAP_THRESHOLD, _MAPPED_FROM)) and bool(mallopt(_TRIM_THRESHOLD, _KEPT))
+    )
