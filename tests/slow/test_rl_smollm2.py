@@ -74,7 +74,7 @@ def test_smollm2_gets_better_at_computing_by_rl(tmp_path: Path) -> None:
     train(config, tmp_path / "rl", tell=_said)
     rows = [json.loads(line) for line in (tmp_path / "rl" / "metrics.jsonl").read_text().splitlines()]
     success = [row["held_out_success"] for row in rows if "held_out_success" in row]
-    assert success[-1] > success[0], success
+    assert success[-1] > success[0] + 0.1, success
 
 
 def _said(line: str) -> None:
