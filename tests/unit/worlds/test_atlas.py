@@ -100,10 +100,10 @@ def test_what_the_expert_says_after_a_page_stands_in_its_plan() -> None:
     assert lengths == {0, 1, 2}
 
 
-def test_every_family_is_asked_in_many_ways() -> None:
+def test_every_family_is_asked_in_several_ways() -> None:
     for label in ASK_ALSO:
-        assert len(ASK.seen) + len(ASK_ALSO[label].seen) >= 8
-    assert min(len(COMPARE.seen), len(TOGETHER.seen), len(APART.seen)) >= 8
+        assert len(ASK.seen) + len(ASK_ALSO[label].seen) >= 4
+    assert min(len(COMPARE.seen), len(TOGETHER.seen), len(APART.seen)) >= 4
     assert sum(len(one.wordings.seen) for one in SUMS) >= 8
     for split in Split:
         questions = [task.question for task in ATLAS.tasks(split)]
