@@ -52,8 +52,8 @@ class Recipe:
 
 
 RECIPES: Final = {
-    "quick": Recipe(teach=120, sft_steps=30, rl_steps=1, test=32, test_base=4),
-    "full": Recipe(teach=300, sft_steps=40, rl_steps=4, test=200, test_base=12),
+    "quick": Recipe(teach=120, sft_steps=24, rl_steps=1, test=32, test_base=4),
+    "full": Recipe(teach=300, sft_steps=36, rl_steps=4, test=200, test_base=12),
     "long": Recipe(teach=400, sft_steps=80, rl_steps=30, test=240, test_base=24),
 }
 
@@ -125,9 +125,11 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
 
     sft = {"max_steps": recipe.sft_steps, "batch_size": 4, "lr": 2e-4, "epochs": 8, "max_tokens": 1024, "seed": seed}
     sft |= {"freeze_embeddings": True, "held_out": 0}
-    # Two tasks of each family a step: with fewer, habits that pay in one family are learnt at the others' cost.
+    # The families that end in a computation have few conditions, each of which a step meets often. Over all families,
+    # a run of this length learns habits that pay in one at the cost of another (docs/lab-book.md).
     rl: dict[str, Any] = {"steps": recipe.rl_steps, "prompts": 12, "group": 6, "draw": 14, "rounds": 1, "seed": seed}
-    rl |= {"draw_by": "family", "max_rows": 84, "kv_gb": 4, "updates": 3, "lr": 3e-5, "warmup_steps": 2}
+    rl |= {"families": ["arithmetic", "code_only", "comparison"], "draw_by": "family", "max_rows": 84, "kv_gb": 4}
+    rl |= {"turn_tokens": 80, "updates": 3, "lr": 4e-5, "beta2": 0.95, "weight_decay": 0.0, "warmup_steps": 2}
     rl |= {"freeze_embeddings": True, "freeze_layers": 10}
     compared = tuple(str(out / "eval" / name) for name in ("team", "base", "sft", "rl"))
     return [
@@ -182,6 +184,8 @@ def _sets(settings: dict[str, Any]) -> list[str]:
 
 
 def _toml(value: object) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(f'"{item}"' for item in value) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

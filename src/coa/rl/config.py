@@ -91,6 +91,8 @@ class RlConfig(Frozen):
     family's success so far; with few tasks a step the model then learns the habits of a family at the others' cost."""
     family: str = "family"
     """Where a task's meta names its family."""
+    families: tuple[str, ...] = ()
+    """Learn from the tasks of these only; none stands for all."""
     retries: int = Field(1, ge=0)
     """How often an attempt that broke is made again, before it is left out."""
 

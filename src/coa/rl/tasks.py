@@ -86,7 +86,7 @@ def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
     """To learn from, to look at, and what identifies them."""
     if config.tasks is None:
         raise TrainingError("there are no tasks to learn from", cure="add --tasks FILE")
-    tasks = _read(config.tasks)
+    tasks = _of_families(_read(config.tasks), config)
     held_out = _read(config.eval_tasks)[: config.eval_count] if config.eval_tasks else []
     both = {task.question for task in held_out} & {task.question for task in tasks}
     if both:
@@ -105,6 +105,16 @@ def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
     for task in (*tasks, *held_out):
         digest.update(task.model_dump_json().encode())
     return tasks, held_out, digest.hexdigest()[:16]
+
+
+def _of_families(tasks: list[Task], config: RlConfig) -> list[Task]:
+    there = sorted({str(task.meta.get(config.family, "")) for task in tasks})
+    if unknown := [name for name in config.families if name not in there]:
+        raise TrainingError(
+            f"{config.tasks} has no task of the family {unknown[0]!r}",
+            cure=f"name some of {', '.join(filter(None, there)) or 'nothing: its tasks name no family'}",
+        )
+    return [task for task in tasks if not config.families or task.meta.get(config.family) in config.families]
 
 
 def _read(source: str) -> list[Task]:

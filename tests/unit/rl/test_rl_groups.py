@@ -285,6 +285,16 @@ def test_tasks_that_are_learnt_from_are_not_evaluated_on(tmp_path: Path) -> None
         load_tasks(RlConfig(tasks="nowhere.jsonl"))
 
 
+def test_only_the_families_that_were_named_are_learnt_from(tmp_path: Path) -> None:
+    rows = [Task(id=str(n), question=f"q{n}", answer="1", meta={"family": "ab"[n % 2]}) for n in range(6)]
+    (tmp_path / "t.jsonl").write_text("\n".join(row.model_dump_json() for row in rows))
+    found, _, _ = load_tasks(RlConfig(tasks=str(tmp_path / "t.jsonl"), families=("b",)))
+    assert [task.id for task in found] == ["1", "3", "5"]
+    with pytest.raises(TrainingError, match="no task of the family 'c'") as refused:
+        load_tasks(RlConfig(tasks=str(tmp_path / "t.jsonl"), families=("a", "c")))
+    assert refused.value.cure == "name some of a, b"
+
+
 def test_a_folder_of_tasks_is_read_and_a_scorer_of_ones_own_needs_no_answers(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "1", "question": "q"}\n')
     (tmp_path / "b.jsonl").write_text('{"id": "1", "question": "r"}\n')
