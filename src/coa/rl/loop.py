@@ -41,6 +41,7 @@ from coa.training.card import model_card
 from coa.training.interruption import Interruption
 from coa.training.metrics import keep_until
 from coa.training.run_folder import METRICS, MODEL, Result, claim
+from coa.training.trackers import refuse_absent
 from coa.trajectory import Task, load_profile
 from coa.worlds import world_tools
 
@@ -60,10 +61,11 @@ def train(
 ) -> Result:
     """Improve a model as the settings say. `tools` are objects, beside those that the settings name."""
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    refuse_absent(config.report_to)
     tasks, held_out, fingerprint = load_tasks(config)
     for name in _profiles(config, (*tasks, *held_out)):
         config.limits(load_profile(name))  # before anything is loaded or written
-    claim(out, "rl", config.model_dump(mode="json"), fingerprint, free=_FREE, seed=config.seed, coa=__version__)
+    claim(out, "rl", config, fingerprint, free=_FREE, seed=config.seed, coa=__version__)
     checkpoint.clear_torn(out)
     if (out / MODEL).is_dir():
         tell(f"finished already: {out / MODEL}")

@@ -57,6 +57,11 @@ class Policy:
     def trained(self) -> dict[str, torch.nn.Parameter]:
         return {name: weight for name, weight in self.whole.named_parameters() if weight.requires_grad}
 
+    @property
+    def drops(self) -> bool:
+        """Whether an update leaves out activations at random, as an adapter may that came with the model."""
+        return any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in self.whole.modules())
+
     def save_weights(self, path: Path) -> None:
         save_file({name: weight.detach().contiguous() for name, weight in self.trained.items()}, path)
 
@@ -103,8 +108,11 @@ class Policy:
         if self.reference is not None:
             yield self.reference
         else:
+            trained = self.trained
             with self.whole.disable_adapter():  # type: ignore[operator]
                 yield self.inner
+            for name, weight in self.whole.named_parameters():  # peft puts every layer's adapter into training again
+                weight.requires_grad_(name in trained)
 
 
 def open_policy(config: RlConfig, device: str) -> Policy:

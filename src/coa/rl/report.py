@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coa.errors import TrainingError
 from coa.rl.config import RlConfig
 from coa.rl.groups import Attempt, Collected, Group
 from coa.rl.guards import Gap
@@ -125,18 +124,11 @@ def _tracker(name: str, out: Path) -> Any:
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
     PartialState()
-    if name not in LOGGER_TYPE_TO_CLASS:
-        raise TrainingError(
-            f"report_to: {name!r} is not known", cure=f"use one of {', '.join(sorted(LOGGER_TYPE_TO_CLASS))}"
-        )
-    try:
-        if name == "tensorboard":
-            tracker: Any = LOGGER_TYPE_TO_CLASS[name]("tensorboard", logging_dir=out)
-        else:
-            tracker = LOGGER_TYPE_TO_CLASS[name](out.name)
-        tracker.start()
-    except ImportError as error:
-        raise TrainingError(f"report_to: {name} is not installed ({error})", cure=f"pip install {name}") from error
+    if name == "tensorboard":
+        tracker: Any = LOGGER_TYPE_TO_CLASS[name]("tensorboard", logging_dir=out)
+    else:
+        tracker = LOGGER_TYPE_TO_CLASS[name](out.name)
+    tracker.start()
     return tracker
 
 

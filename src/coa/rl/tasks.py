@@ -66,7 +66,7 @@ class Sampler:
         return tasks[order[position]]
 
     def _family(self, task: Task) -> str:
-        return str(task.meta.get(self._config.family, "")) if self._config.draw_by != "shuffle" else ""
+        return _family(task, self._config) if self._config.draw_by != "shuffle" else ""
 
     def learn(self, groups: Iterable[Group]) -> None:
         for group in groups:
@@ -107,14 +107,18 @@ def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
     return tasks, held_out, digest.hexdigest()[:16]
 
 
+def _family(task: Task, config: RlConfig) -> str:
+    return str(task.meta.get(config.family, ""))
+
+
 def _of_families(tasks: list[Task], config: RlConfig) -> list[Task]:
-    there = sorted({str(task.meta.get(config.family, "")) for task in tasks})
+    there = sorted({_family(task, config) for task in tasks})
     if unknown := [name for name in config.families if name not in there]:
         raise TrainingError(
             f"{config.tasks} has no task of the family {unknown[0]!r}",
             cure=f"name some of {', '.join(filter(None, there)) or 'nothing: its tasks name no family'}",
         )
-    return [task for task in tasks if not config.families or task.meta.get(config.family) in config.families]
+    return [task for task in tasks if not config.families or _family(task, config) in config.families]
 
 
 def _read(source: str) -> list[Task]:

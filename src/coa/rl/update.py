@@ -178,7 +178,7 @@ class Trainer:
     @torch.no_grad()
     def _as_sampled(self, logprobs: Tensor, row: dict[str, Any]) -> Tensor:
         """Without dropout, which sampling does not know: a difference that it makes is none between the two."""
-        if not self._config.lora or not self._config.lora.dropout:
+        if not self.policy.drops:
             return logprobs
         with self.policy.still():
             return logprobs_of(self.policy.inner, row)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
+from coa.models.tokenizer import SMOLLM2
 from coa.training.settings import Lora, describe_settings, load_settings
 from coa.trajectory.types import Frozen
 
@@ -22,10 +23,14 @@ class Phase(Frozen):
     epochs: float = Field(gt=0)
 
 
+SMALL: Final = {"lr": 2e-4, "epochs": 1.0, "batch_size": 8, "max_tokens": 1024, "freeze_embeddings": True}
+"""As in configs/sft/nano.toml. The defaults are the paper's, for models fifty times as large."""
+
+
 class SftConfig(Frozen):
     """Settings of `coa sft`."""
 
-    model: str = "smollm2"
+    model: str = SMOLLM2
     """A model folder, a hub id, or smollm2."""
     data: tuple[str, ...] = ()
     """Trajectories or AFM SFT rows: files, folders, or hub ids of data sets."""
@@ -113,8 +118,14 @@ class SftConfig(Frozen):
 
 
 def load_config(path: Path | None, settings: Sequence[str] = (), **given: Any) -> SftConfig:
-    """From a TOML file, then what `--set key=value` says, then options of the command; None is not given."""
-    return load_settings(SftConfig, "sft", path, settings, given)
+    """From a TOML file, then what `--set key=value` says, then options of the command; None is not given.
+
+    Without a file, the embedded model gets settings of its size.
+    """
+    config = load_settings(SftConfig, "sft", path, settings, given)
+    if path is None and config.model == SMOLLM2:
+        return load_settings(SftConfig, "sft", path, settings, given, SMALL)
+    return config
 
 
 def describe() -> str:

@@ -28,6 +28,7 @@ from coa.training import checkpoint, policy, weights
 from coa.training.interruption import Interruption
 from coa.training.packing import Example
 from coa.training.run_folder import METRICS, MODEL, Result, claim
+from coa.training.trackers import refuse_absent
 from coa.trajectory import Tally
 from coa.trajectory.formats.tasks import read_tasks
 
@@ -51,12 +52,13 @@ def train(
     # On a machine without accelerator several processes only find each other when told that it is one.
     everyone = PartialState(cpu=not torch.accelerator.is_available())
     say = tell if everyone.is_main_process else _silent
+    refuse_absent(config.report_to)
     loaded = examples_of.load(config)
     with everyone.main_process_first():
         claim(
             out,
             "sft",
-            config.model_dump(mode="json"),
+            config,
             loaded.fingerprint,
             free=_FREE,
             seed=config.seed,
@@ -77,8 +79,9 @@ def train(
     for pool, counted in zip(pools, tally, strict=True):
         examples_of.refuse_unusable(tokenizer, pool, counted, policy.vocabulary_of(model))
     say(_data_line(config, loaded, tally, pools))
+    policy.take_rows(model)
+    policy.check(model)  # with our own attention: others, flash_attention_2 for one, need the device it will be on
     policy.take_rows(model, attention=config.attention)
-    policy.check(model)
     if config.lora is None and config.freeze_embeddings:
         weights.freeze_embeddings(model)
     plan = Plan(pools, config, processes=everyone.num_processes)

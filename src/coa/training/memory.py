@@ -23,6 +23,7 @@ _MMAP_THRESHOLD: Final = -3
 def give_back_large_blocks() -> bool:
     """Whether it was set: not where malloc is another, nor where the user has set it already."""
     chosen = any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", "")
+    chosen = chosen or "LD_PRELOAD" in os.environ  # as other mallocs come
     if chosen or not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

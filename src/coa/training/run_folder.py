@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from coa.errors import TrainingError
+from coa.trajectory.types import Frozen
 
 CONFIG: Final = "config.json"
 METRICS: Final = "metrics.jsonl"
@@ -34,7 +35,7 @@ class Result:
 def claim(
     out: Path,
     stage: str,
-    config: dict[str, Any],
+    config: Frozen,
     fingerprint: str,
     *,
     free: Collection[str],
@@ -49,7 +50,7 @@ def claim(
     """
     record = {
         "stage": stage,
-        "config": config,
+        "config": config.model_dump(mode="json"),
         "data_fingerprint": fingerprint,
         "seed": seed,
         "versions": {
@@ -60,7 +61,8 @@ def claim(
     }
     path = out / CONFIG
     if path.is_file() and not _untouched(out, stage):
-        _refuse_other_run(out, _saved(path), record, free)
+        defaults = type(config)().model_dump(mode="json")
+        _refuse_other_run(out, _saved(path), record, free, defaults)
         return
     if not path.is_file() and out.is_dir() and any(out.iterdir()):
         raise TrainingError(
@@ -86,10 +88,13 @@ def _untouched(out: Path, stage: str) -> bool:
     return _saved(out / CONFIG).get("stage") == stage and {path.name for path in out.iterdir()} <= {CONFIG}
 
 
-def _refuse_other_run(out: Path, before: dict[str, Any], now: dict[str, Any], free: Collection[str]) -> None:
+def _refuse_other_run(
+    out: Path, before: dict[str, Any], now: dict[str, Any], free: Collection[str], defaults: dict[str, Any]
+) -> None:
     if before.get("stage") != now["stage"] or not isinstance(before.get("config"), dict):
         raise TrainingError(f"{out} is the folder of another kind of run", cure="choose another folder with --out")
-    old, new = before["config"], now["config"]
+    # A setting that is newer than the run: what it was not told, it did by default.
+    old, new = defaults | before["config"], now["config"]
     different = sorted(key for key in {*old, *new} if old.get(key) != new.get(key) and key not in free)
     if different:
         key = different[0]

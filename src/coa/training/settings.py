@@ -30,12 +30,18 @@ class Lora(Frozen):
 
 
 def load_settings(
-    kind: type[Settings], command: str, path: Path | None, settings: Sequence[str], given: Mapping[str, Any]
+    kind: type[Settings],
+    command: str,
+    path: Path | None,
+    settings: Sequence[str],
+    given: Mapping[str, Any],
+    otherwise: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """From a TOML file, then what `--set key=value` says, then options of the command; None is not given."""
-    data: dict[str, Any] = {}
-    if path is not None:
-        data = _read_toml(path, command)
+    """From a TOML file, then what `--set key=value` says, then options of the command; None is not given.
+
+    `otherwise` comes before all of them.
+    """
+    data = dict(otherwise or {}) | (_read_toml(path, command) if path is not None else {})
     for setting in settings:
         _set(data, setting)
     data |= {name: value for name, value in given.items() if value is not None}

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from coa.errors import ModelError
-from coa.models.local.model import base_of_adapter, is_adapter, load_weights
+from coa.models.local.model import base_of_adapter, is_adapter, load_weights, with_adapter
 from coa.models.tokenizer import TextTokenizer, load_tokenizer, result_folder
 from coa.training.memory import give_back_large_blocks
 from coa.training.settings import Lora
@@ -35,12 +35,16 @@ def open_trained(
     give_back_large_blocks()
     if lora is None or not is_adapter(source):
         model, tokenizer = load_weights(source, dtype=dtype, device=device)
-        return model if lora is None else _add_lora(model, source, lora), model, tokenizer
-    from peft import PeftModel
-
+        return model if lora is None else _add_lora(model, _lasting(source), lora), model, tokenizer
     adapter = Path(result_folder(source))
     model, _ = load_weights(base_of_adapter(adapter), dtype=dtype, device=device)
-    return PeftModel.from_pretrained(model, str(adapter), is_trainable=True), model, load_tokenizer(adapter)
+    return with_adapter(model, adapter, trainable=True), model, load_tokenizer(adapter)
+
+
+def _lasting(source: str) -> str:
+    """A name of the base that holds from any folder, and for other programs."""
+    folder = Path(result_folder(source))
+    return str(folder.resolve()) if folder.is_dir() else source
 
 
 def _add_lora(model: PreTrainedModel, base: str, lora: Lora) -> PeftModel:
@@ -72,11 +76,9 @@ def base_of(model: torch.nn.Module) -> PreTrainedModel:
 
 def merge(source: str | Path, adapter: Path, out: Path, dtype: torch.dtype) -> None:
     """Fold an adapter into the weights it was trained on, and save the whole."""
-    from peft import PeftModel
-
     base = base_of_adapter(Path(result_folder(source))) if is_adapter(source) else source
     model, _ = load_weights(base, dtype=dtype, device="cpu")
-    PeftModel.from_pretrained(model, str(adapter)).merge_and_unload().save_pretrained(out)
+    with_adapter(model, adapter).merge_and_unload().save_pretrained(out)
 
 
 def narrow(source: Path, dtype: torch.dtype) -> None:

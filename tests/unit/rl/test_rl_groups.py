@@ -293,6 +293,8 @@ def test_only_the_families_that_were_named_are_learnt_from(tmp_path: Path) -> No
     with pytest.raises(TrainingError, match="no task of the family 'c'") as refused:
         load_tasks(RlConfig(tasks=str(tmp_path / "t.jsonl"), families=("a", "c")))
     assert refused.value.cure == "name some of a, b"
+    (tmp_path / "n.jsonl").write_text(Task(id="1", question="q", answer="1", meta={"level": 2}).model_dump_json())
+    assert load_tasks(RlConfig(tasks=str(tmp_path / "n.jsonl"), family="level", families=("2",)))[0]
 
 
 def test_a_folder_of_tasks_is_read_and_a_scorer_of_ones_own_needs_no_answers(tmp_path: Path) -> None:

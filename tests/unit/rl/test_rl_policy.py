@@ -12,7 +12,7 @@ import torch
 from coa.models.base import Context, Sampling
 from coa.rl.config import RlConfig
 from coa.rl.groups import Attempt, Group
-from coa.rl.policy import Policy, open_policy
+from coa.rl.policy import Policy, open_policy, save_model
 from coa.rl.reward import Rewards
 from coa.rl.rollout import Rollouts
 from coa.rl.update import Trainer
@@ -104,6 +104,39 @@ def test_an_adapter_is_sampled_from_without_being_merged(folder: str) -> None:
         assert told.gaps and max(gap for _, gap in told.gaps) < 1e-5
         with policy.as_at_start() as start, torch.no_grad():
             assert start is policy.inner
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+def test_an_adapter_that_came_with_the_model_is_trained_further(folder: str, tmp_path: Path) -> None:
+    first = open_policy(config(folder, lora={"rank": 4, "dropout": 0.5, "merge": False}), "cpu")
+    try:
+        save_model(first, config(folder, lora={"rank": 4, "dropout": 0.5, "merge": False}), tmp_path / "model", "card")
+    finally:
+        asyncio.run(first.sampler.close())
+    setting = config(str(tmp_path), lora={"rank": 64}, kl=0.01)
+    policy = open_policy(setting, "cpu")
+    try:
+        assert policy.trained and all("lora" in name for name in policy.trained)
+        # Its own dropout counts, whatever the settings say: it is no gap between sampling and training.
+        trainer = Trainer(policy, setting)
+        for step in range(1, 4):
+            list(trainer.learn([group(policy, step)], step))
+        told = next(iter(trainer.learn([group(policy, 4)], 4)))
+        assert told.gaps and max(gap for _, gap in told.gaps) < 1e-5
+        with policy.as_at_start() as start:
+            assert start is policy.reference
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+def test_frozen_layers_stay_so_after_a_look_at_the_start(folder: str) -> None:
+    policy = open_policy(config(folder, lora={"rank": 4}, freeze_layers=1, kl=0.01), "cpu")
+    try:
+        trained = set(policy.trained)
+        with policy.as_at_start():
+            pass
+        assert set(policy.trained) == trained and not any("layers.0." in name for name in trained)
     finally:
         asyncio.run(policy.sampler.close())
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
@@ -28,6 +28,9 @@ from coa.models.tokenizer import (
 )
 from coa.trajectory import Tokenizer, Tokens, Usage
 from coa.trajectory.grammar import Grammar
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 SMALL: Final = 1_000_000_000
 """Parameters from which on a model is trusted to keep to the protocol by itself."""
@@ -200,7 +203,7 @@ def load_weights(
             cure="give a model folder, a hub id, smollm2, or the URL of a model server",
         ) from error
     model.to(device or ("cuda" if gpu else "cpu"))  # type: ignore[arg-type]
-    whole = model if adapter is None else _with_adapter(model, adapter)
+    whole = model if adapter is None else with_adapter(model, adapter).merge_and_unload()
     return whole, load_tokenizer(SMOLLM2 if str(source) == SMOLLM2 else str(adapter or folder))
 
 
@@ -216,7 +219,7 @@ def base_of_adapter(adapter: Path) -> str:
     return str(name)
 
 
-def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
+def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = False) -> PeftModel:
     try:
         from peft import PeftModel
     except ImportError as error:
@@ -224,8 +227,13 @@ def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
             f"{adapter} is an adapter, and loading one needs peft",
             cure=f"{sys.executable} -m pip install 'chain-of-agents[train]'",
         ) from error
-    merged: PreTrainedModel = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
-    return merged
+    try:
+        return PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"the adapter {adapter} cannot be put over its base {base_of_adapter(adapter)}: {error}",
+            cure="check base_model_name_or_path in its adapter_config.json",
+        ) from error
 
 
 def _smollm2_folder() -> Path:
