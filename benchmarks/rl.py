@@ -29,8 +29,8 @@ ROOM: Final = 16
 
 def main() -> None:
     if len(sys.argv) > 1:
-        side, group, tokens = sys.argv[1:]
-        print(json.dumps({"ours": _ours, "trl": _trl}[side](int(group), int(tokens))))
+        side, size = sys.argv[1], [int(number) for number in sys.argv[2:]]
+        print(json.dumps({"ours": _ours, "trl": _trl}[side](*size)))
         return
     for group, tokens in SIZES:
         _compare(group, tokens)
