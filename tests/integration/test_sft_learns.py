@@ -45,3 +45,22 @@ def test_a_model_from_scratch_learns_the_grammar_and_to_copy_through_a_tool(tmp_
 
     last = list(read(tmp_path / "run" / "agent" / f"step-{result.steps}"))
     assert {tuple(step.agent for step in t.steps) for t in last} == {("web_search", "observation", "answer")}
+
+
+def test_the_first_line_and_the_card_tell_what_was_wrong_with_the_data(tmp_path: Path) -> None:
+    row = {"instruction": "w1", "input": "w2", "output": "<web_search>w1</web_search><answer>w3</answer>"}
+    rows = [row, row | {"output": "<web_search>w1<answer>w3</answer>"}, {"instruction": "w1", "input": "w2"}]
+    (tmp_path / "afm.json").write_text(json.dumps(rows))
+    said: list[str] = []
+    config = SftConfig(
+        model=str(word_model(tmp_path / "random")),
+        data=(str(tmp_path / "afm.json"),),
+        max_steps=1,
+        batch_size=2,
+        context=({"max_tokens": 32, "epochs": 1}, {"max_tokens": 64, "epochs": 1}),
+        report_to=(),
+    )
+    result = train(config, tmp_path / "run", tell=said.append)
+    told = "1 rows left out: no output 1; 1 repaired when read: missing close 1, nested call 1"
+    assert said[0].endswith(f"; {told}") and said[0].count("left out") == 1
+    assert told in (result.folder / "README.md").read_text()

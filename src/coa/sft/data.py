@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 import torch
 
@@ -17,7 +16,7 @@ from coa.models.tokenizer import TextTokenizer
 from coa.sft.config import SftConfig
 from coa.training.packing import Example
 from coa.trajectory import OBSERVATION, Author, Kind, Profile, Sample, Tally, Trajectory, load_profile, to_samples
-from coa.trajectory.formats.detect import Content, detect, read_trajectories
+from coa.trajectory.formats.detect import by_kind, read_trajectories
 from coa.trajectory.formats.sources import files
 from coa.trajectory.profile import with_added
 from coa.trajectory.shapes import Reading, read
@@ -30,12 +29,27 @@ class Loaded:
     train: list[Trajectory]
     held_out: list[Trajectory]
     fingerprint: str
+    left_out: Counter[str]
+    """Rows without a trajectory in them, by what is wrong with them."""
     repaired: int
     """Trajectories with slips that were repaired when they were read."""
+    repairs: Counter[str]
+    """How many of them have each kind of slip."""
+
+    @property
+    def defects(self) -> str:
+        """What was wrong with the data, for the line that a run starts with; nothing where all was well."""
+        told = [f"{self.left_out.total()} rows left out: {by_kind(self.left_out)}"] if self.left_out else []
+        told += [f"{self.repaired} repaired when read: {by_kind(self.repairs)}"] if self.repaired else []
+        return "; ".join(told)
 
 
 def load(config: SftConfig) -> Loaded:
-    trajectories = [t for source in config.data for file in files(source) for t in _read(file, config)]
+    left_out: Counter[str] = Counter()
+    # Tagged text has to be read with some profile; a profile asked for is the one it is meant to follow.
+    profile = load_profile(config.profile) if config.profile else None
+    found = [file for source in config.data for file in files(source)]
+    trajectories = [t for file in found for t in read_trajectories(file, profile, left_out)]
     _refuse_other_profiles(trajectories, config)
     _refuse_unknown_agents(trajectories, config)
     held = held_out_ids(trajectories, max(config.held_out, 0 if config.tasks else config.init_eval), config.seed)
@@ -46,14 +60,10 @@ def load(config: SftConfig) -> Loaded:
         [t for t in trajectories if t.task.id not in held],
         [t for t in trajectories if t.task.id in held],
         digest.hexdigest()[:16],
+        left_out,
         sum(bool(t.repairs) for t in trajectories),
+        Counter(kind.replace("_", " ") for t in trajectories for kind in {repair.kind for repair in t.repairs}),
     )
-
-
-def _read(file: Path, config: SftConfig) -> Iterator[Trajectory]:
-    # Tagged text has to be read with some profile; a profile asked for is the one it is meant to follow.
-    profile = load_profile(config.profile) if config.profile and detect(file) is Content.ALPACA else None
-    return read_trajectories(file, profile)
 
 
 def _refuse_other_profiles(trajectories: Iterable[Trajectory], config: SftConfig) -> None:

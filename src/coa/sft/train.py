@@ -221,20 +221,20 @@ def _called(loaded: examples_of.Loaded, config: SftConfig) -> list[str]:
 def _data_line(
     config: SftConfig, loaded: examples_of.Loaded, tally: Sequence[Tally], pools: Sequence[Sequence[Example]]
 ) -> str:
-    return "data: " + "; then ".join(_data_lines(config, loaded, tally, pools)[len(config.data) :])
+    phases = _data_lines(config, loaded, tally, pools)[len(config.data) : len(config.data) + len(pools)]
+    return "; ".join(filter(None, ["data: " + "; then ".join(phases), loaded.defects]))
 
 
 def _data_lines(
     config: SftConfig, loaded: examples_of.Loaded, tally: Sequence[Tally], pools: Sequence[Sequence[Example]]
 ) -> list[str]:
     held = f"; {len(loaded.held_out)} held out" if loaded.held_out else ""
-    read = f"; {loaded.repaired} with slips repaired when read" if loaded.repaired else ""
     lines = [f"{source}" for source in config.data]
     for phase, counted, pool in zip(config.phases, tally, pools, strict=True):
         labels = sum(example.labels for example in pool)
         unweighted = f"; labels {labels}" if labels != counted.trained_tokens else ""
-        lines.append(f"up to {phase.max_tokens} tokens: {counted}{unweighted}{held}{read}")
-    return lines
+        lines.append(f"up to {phase.max_tokens} tokens: {counted}{unweighted}{held}")
+    return [*lines, loaded.defects] if loaded.defects else lines
 
 
 def _figures(path: Path) -> dict[str, str]:

@@ -169,6 +169,38 @@ def test_files_folders_and_afm_rows_are_read(tmp_path: Path) -> None:
         files(str(tmp_path / "nothing.jsonl"))
 
 
+def afm(path: Path, *rows: object) -> str:
+    path.write_text("".join(row if isinstance(row, str) else f"{json.dumps(row)}\n" for row in rows))
+    return str(path)
+
+
+def test_rows_without_a_trajectory_are_left_out_and_counted_by_kind(tmp_path: Path) -> None:
+    good = {"instruction": "i", "input": "Who?", "output": "<think>hm</think><answer>Ada</answer>"}
+    slip = good | {"output": "<think>hm<answer>Ada</answer>"}
+    bad = [{"instruction": "i", "input": "q"}, good | {"output": None}, good | {"output": 5}, ["no", "row"], "{torn\n"]
+    nobody = {"instruction": "", "input": " ", "output": "<answer>x</answer>"}
+    loaded = load(config(data=[afm(tmp_path / "afm.jsonl", *bad, good, nobody, slip)]))
+    assert len(loaded.train) == 2
+    assert loaded.left_out == {
+        "no output": 2, "a field that is not text": 1, "not an object": 1, "not JSON": 1, "no question": 1,
+    }  # fmt: skip
+    assert loaded.defects.startswith("6 rows left out: no output 2, ")
+    assert loaded.defects.endswith("; 1 repaired when read: missing close 1, nested call 1")
+    assert load(config(data=[afm(tmp_path / "good.jsonl", good)])).defects == ""
+
+
+def test_a_file_of_afm_rows_that_are_all_malformed_is_refused_with_a_cure(tmp_path: Path) -> None:
+    silent = {"instruction": "i", "input": "q", "output": ""}
+    with pytest.raises(CoaError, match="no usable row: no output 2") as caught:
+        load(config(data=[afm(tmp_path / "silent.jsonl", silent, silent)]))
+    assert caught.value.cure is not None and "`output`" in caught.value.cure
+    with pytest.raises(CoaError, match=r"its first row has the fields \['input', 'instruction'\]") as caught:
+        load(config(data=[afm(tmp_path / "short.jsonl", {"instruction": "i", "input": "q"})]))
+    assert caught.value.cure is not None and "`output`" in caught.value.cure
+    with pytest.raises(CoaError, match="its rows are not JSON"):
+        load(config(data=[afm(tmp_path / "text.jsonl", "Dear reader,\n", "\n")]))
+
+
 def test_held_out_tasks_are_whole_and_always_the_same(tmp_path: Path) -> None:
     again = [t.model_copy(update={"sample": 1}) for t in runs()]
     write(tmp_path / "data.jsonl", [*runs(), *again])

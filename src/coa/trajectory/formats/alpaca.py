@@ -19,9 +19,20 @@ def is_alpaca(row: Row) -> bool:
     return set(row) >= FIELDS
 
 
+def defect_of(row: Row) -> str | None:
+    """Why there is no trajectory in a row, or None. A slip in the tags is none: the codec repairs and notes it."""
+    found = [row.get(name) for name in ("instruction", "input", "output")]
+    if any(value is not None and not isinstance(value, str) for value in found):
+        return "a field that is not text"
+    instruction, question, output = (str(value or "").strip() for value in found)
+    if not output:
+        return "no output"
+    return None if instruction or question else "no question"
+
+
 def from_alpaca(row: Row, profile: Profile | None = None) -> Trajectory:
     """Read the tags back into steps. Without a profile the tags in the output tell which one was meant."""
-    instruction, question, output = (str(row[name] or "") for name in ("instruction", "input", "output"))
+    instruction, question, output = (str(row.get(name) or "") for name in ("instruction", "input", "output"))
     profile = profile or guess_profile(output)
     steps = parse(output, profile)
     answered = any(profile.agents[step.agent].kind is Kind.ANSWER for step in steps if step.agent in profile.agents)

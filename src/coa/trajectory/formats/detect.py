@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 import orjson
 
 from coa.errors import StoreError
-from coa.trajectory.formats.alpaca import from_alpaca, is_alpaca
-from coa.trajectory.formats.rows import first_row, read_rows
+from coa.trajectory.formats.alpaca import defect_of, from_alpaca, is_alpaca
+from coa.trajectory.formats.rows import Row, read_rows
 from coa.trajectory.formats.tasks import to_task
 from coa.trajectory.profile import Profile
 from coa.trajectory.store import find, is_trajectory_parquet, parsed, read
 from coa.trajectory.types import Trajectory
+
+log = logging.getLogger(__name__)
+_CURE: Final = "rows need at least `question` (a task) or `instruction`, `input`, `output` (a trajectory as text)"
 
 
 class Content(StrEnum):
@@ -27,38 +33,71 @@ def detect(path: str | Path) -> Content:
     path = find(path)
     if path.suffix == ".parquet" and is_trajectory_parquet(path):
         return Content.TRAJECTORIES
-    row = first_row(path)
+    first: Row | None = None
+    defects: Counter[str] = Counter()
+    # A first row may be the one that is malformed.
+    for row in read_rows(path, defects):
+        if (content := _content(row)) is not None:
+            return content
+        first = first or row
+    if first is None and not defects:
+        raise StoreError(f"{path} holds no row: it is empty, or its only line is not valid JSON")
+    told = f"its first row has the fields {sorted(first)}" if first else f"its rows are {' or '.join(sorted(defects))}"
+    raise StoreError(
+        f"{path} holds neither trajectories, nor instruction/input/output rows, nor tasks; {told}", cure=_CURE
+    )
+
+
+def _content(row: Row) -> Content | None:
     if "schema_version" in row or {"task", "profile", "steps"} <= set(row):
         return Content.TRAJECTORIES
     if is_alpaca(row):
         return Content.ALPACA
     try:
         to_task(row)
-    except ValueError as error:
-        raise StoreError(
-            f"{path} holds neither trajectories, nor instruction/input/output rows, nor tasks; "
-            f"its first row has the fields {sorted(row)}",
-            cure="rows need at least `question` (a task) or `instruction`, `input`, `output` (a trajectory as text)",
-        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError):  # rows of any shape
+        return None
     return Content.TASKS
 
 
-def read_trajectories(path: str | Path, profile: Profile | None = None) -> Iterator[Trajectory]:
-    """Trajectories of a file of either shape. `profile` says how to read tagged text; without it the tags tell."""
+def read_trajectories(
+    path: str | Path, profile: Profile | None = None, defects: Counter[str] | None = None
+) -> Iterator[Trajectory]:
+    """Trajectories of a file of either shape. `profile` says how to read tagged text; without it the tags tell.
+
+    Published rows come with defects: those without a trajectory in them are left out, and counted in `defects` by kind,
+    or told in a warning. Our own files have none, so there a bad record is an error.
+    """
     path = find(path)
     match detect(path):
         case Content.TRAJECTORIES:
             yield from _json_list(path) if path.suffix == ".json" else read(path)
         case Content.ALPACA:
-            for number, row in enumerate(read_rows(path), start=1):
-                if not is_alpaca(row):
-                    raise StoreError(
-                        f"{path}, row {number} has the fields {sorted(row)}, not instruction, input, output",
-                        cure="mend or remove it; `coa distill` skips and counts such rows",
-                    )
-                yield from_alpaca(row, profile)
+            yield from _alpaca(path, profile, defects)
         case Content.TASKS:
             raise StoreError(f"{path} holds tasks, not trajectories")
+
+
+def _alpaca(path: Path, profile: Profile | None, defects: Counter[str] | None) -> Iterator[Trajectory]:
+    found: Counter[str] = Counter()
+    usable = 0
+    for row in read_rows(path, found):
+        if (defect := defect_of(row)) is not None:
+            found[defect] += 1
+            continue
+        usable += 1
+        yield from_alpaca(row, profile)
+    if not usable:
+        raise StoreError(f"{path} holds no usable row: {by_kind(found)}", cure=_CURE)
+    if defects is not None:
+        defects.update(found)
+    elif found:
+        log.warning("%s: %d rows left out: %s", path, found.total(), by_kind(found))
+
+
+def by_kind(counts: Counter[str]) -> str:
+    """The most frequent first."""
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _json_list(path: Path) -> Iterator[Trajectory]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,8 @@ Row = Mapping[str, Any]
 _BATCH: Final = 256
 
 
-def read_rows(path: str | Path) -> Iterator[Row]:
+def read_rows(path: str | Path, defects: Counter[str] | None = None) -> Iterator[Row]:
+    """What is no object, or a line that is not JSON, is an error, or with `defects` counted there and left out."""
     path = Path(path)
     if not path.is_file():
         raise StoreError(f"there is no file {path}")
@@ -28,19 +30,14 @@ def read_rows(path: str | Path) -> Iterator[Row]:
     elif _is_json_list(path):
         rows = _json_list(path)
     else:
-        rows = _jsonl(path)
+        rows = _jsonl(path, defects)
     for number, row in enumerate(rows, start=1):
-        if not isinstance(row, dict):
+        if isinstance(row, dict):
+            yield row
+        elif defects is None:
             raise StoreError(f"{path}, row {number} is a JSON {type(row).__name__}, not an object")
-        yield row
-
-
-def first_row(path: str | Path) -> Row:
-    """To see what kind of rows a file holds."""
-    row = next(iter(read_rows(path)), None)
-    if row is None:
-        raise StoreError(f"{path} holds no row: it is empty, or its only line is not valid JSON")
-    return row
+        else:
+            defects["not an object"] += 1
 
 
 def _is_json_list(path: Path) -> bool:
@@ -55,12 +52,16 @@ def _json_list(path: Path) -> Iterator[Any]:
         raise StoreError(f"{path} begins like a JSON list but is not valid: {error}") from error
 
 
-def _jsonl(path: Path) -> Iterator[Any]:
+def _jsonl(path: Path, defects: Counter[str] | None) -> Iterator[Any]:
     for number, line in read_lines(path):
         try:
-            yield orjson.loads(line)
+            row = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            raise StoreError(f"{path}, line {number} is not valid JSON: {error}") from error
+            if defects is None:
+                raise StoreError(f"{path}, line {number} is not valid JSON: {error}") from error
+            defects["not JSON"] += 1
+            continue
+        yield row
 
 
 def _parquet(path: Path) -> Iterator[Any]:
