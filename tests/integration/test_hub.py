@@ -157,6 +157,16 @@ def test_a_data_set_is_trained_on_by_its_hub_id(hub: str, tmp_path: Path) -> Non
     assert unknown.returncode == 3 and "cannot get the data set 'lab/other'" in unknown.stdout
 
 
+def test_a_data_set_is_inspected_and_exported_by_its_hub_id(hub: str, tmp_path: Path) -> None:
+    for command in ("['inspect', sys.argv[1], '--mask', '--json']", "['export', sys.argv[1], '--to', 'messages']"):
+        code = f"import sys; from coa.cli import main; sys.argv[1:] = {command}; main()"
+        done = in_process(code, hub, "lab/afm", tmp_path)
+        assert done.returncode == 0 and done.stdout.count("\n") == 3, done.stdout + done.stderr
+        unknown = in_process(code, hub, "runs/misspelled", tmp_path)
+        assert unknown.returncode == 1, unknown.stdout + unknown.stderr
+        assert "there is no file or folder runs/misspelled, and cannot get the data set" in unknown.stderr
+
+
 def test_rl_takes_its_tasks_by_hub_id(hub: str, tmp_path: Path) -> None:
     code = (
         "import sys; from coa import CoaError\n"

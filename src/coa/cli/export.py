@@ -25,7 +25,9 @@ class Target(StrEnum):
 
 
 def export(
-    data: Annotated[Path, typer.Argument(help="Trajectories, a run folder, AFM SFT rows, or (for tasks) task rows.")],
+    data: Annotated[
+        str, typer.Argument(help="Trajectories, AFM SFT rows, or (for tasks) task rows: a file, a folder, or a hub id.")
+    ],
     to: Annotated[Target, typer.Option(help="The shape to write; `trajectories` and `tasks` are coa's own.")],
     out: Annotated[
         Path | None,
@@ -57,30 +59,30 @@ def export(
     typer.echo(f"{count} {'tasks' if to is Target.TASKS else 'trajectories'} written to {out}", err=True)
 
 
-def _rows(data: Path, to: Target, profile: str | None) -> Iterator[Any]:
+def _rows(data: str, to: Target, profile: str | None) -> Iterator[Any]:
     if to is Target.TASKS:
         yield from _task_rows(data, profile)
         return
     from coa.cli.load import profile_finder
     from coa.trajectory import load_profile
-    from coa.trajectory.formats.detect import read_trajectories
+    from coa.trajectory.formats.detect import trajectories_of
 
     convert = _converter(to)
     find = profile_finder(profile)
-    for trajectory in read_trajectories(data, load_profile(profile) if profile else None):
+    for trajectory in trajectories_of(data, load_profile(profile) if profile else None):
         yield convert(trajectory, find(trajectory))
 
 
-def _task_rows(data: Path, profile: str | None) -> Iterator[dict[str, Any]]:
+def _task_rows(data: str, profile: str | None) -> Iterator[dict[str, Any]]:
     from coa.trajectory import load_profile
-    from coa.trajectory.formats.detect import Content, detect, read_trajectories
+    from coa.trajectory.formats.detect import holds_tasks, trajectories_of
     from coa.trajectory.formats.tasks import from_task, read_tasks
 
-    if detect(data) is Content.TASKS:
+    if holds_tasks(data):
         yield from map(from_task, read_tasks(data))
         return
     seen: set[tuple[str, str]] = set()
-    for trajectory in read_trajectories(data, load_profile(profile) if profile else None):
+    for trajectory in trajectories_of(data, load_profile(profile) if profile else None):
         # Ids such as "1" occur in every set; data distilled from two of them holds two tasks of that id.
         key = (trajectory.task.id, trajectory.task.question)
         if key not in seen:

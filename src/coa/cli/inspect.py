@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,9 +18,7 @@ _FOLD_LINES = 12
 
 
 def inspect(
-    file: Annotated[
-        Path, typer.Argument(help="Trajectories (.jsonl, .parquet, a run folder), AFM SFT rows, or tasks.")
-    ],
+    data: Annotated[str, typer.Argument(help="Trajectories, AFM SFT rows, or tasks: a file, a folder, or a hub id.")],
     task: Annotated[str | None, typer.Option(help="Only this task id.")] = None,
     skip: Annotated[int, typer.Option(min=0, help="Leave out so many at the start.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Show at most so many.")] = None,
@@ -39,20 +36,19 @@ def inspect(
 ) -> None:
     """Page through trajectories or tasks."""
     from coa.cli.terminal import paged, show_warnings
-    from coa.trajectory.formats.detect import Content, detect
+    from coa.trajectory.formats.detect import holds_tasks, trajectories_of
 
     show_warnings()
     with paged(wanted=pager and not as_json) as console:
-        if detect(file) is Content.TASKS:
-            tasks = _selected(_tasks(file), lambda item: item.id, task, skip, limit)
+        if holds_tasks(data):
+            tasks = _selected(_tasks(data), lambda item: item.id, task, skip, limit)
             _show_tasks(console, tasks, as_json=as_json)
             return
         from coa.cli.load import profile_finder
         from coa.trajectory import load_profile
-        from coa.trajectory.formats.detect import read_trajectories
 
         chosen = load_profile(profile) if profile else None
-        source = read_trajectories(file, chosen)
+        source = trajectories_of(data, chosen)
         trajectories = _selected(source, lambda item: item.task.id, task, skip, limit)
         find = profile_finder(profile)
         if mask:
@@ -79,10 +75,10 @@ def _selected(items: Iterable[Any], key: Any, wanted: str | None, skip: int, lim
         raise StoreError(f"there is no task {wanted!r} in it" if wanted else "there is nothing to show")
 
 
-def _tasks(file: Path) -> Iterator[Task]:
+def _tasks(data: str) -> Iterator[Task]:
     from coa.trajectory.formats.tasks import read_tasks
 
-    return read_tasks(file)
+    return read_tasks(data)
 
 
 def _show_tasks(console: Console, tasks: Iterable[Task], *, as_json: bool) -> None:

@@ -16,8 +16,7 @@ from coa.models.tokenizer import TextTokenizer
 from coa.sft.config import SftConfig
 from coa.training.packing import Example
 from coa.trajectory import OBSERVATION, Author, Kind, Profile, Sample, Tally, Trajectory, load_profile, to_samples
-from coa.trajectory.formats.detect import by_kind, read_trajectories
-from coa.trajectory.formats.sources import files
+from coa.trajectory.formats.detect import by_kind, trajectories_of
 from coa.trajectory.profile import with_added
 from coa.trajectory.shapes import Reading, read
 
@@ -48,8 +47,7 @@ def load(config: SftConfig) -> Loaded:
     left_out: Counter[str] = Counter()
     # Tagged text has to be read with some profile; a profile asked for is the one it is meant to follow.
     profile = load_profile(config.profile) if config.profile else None
-    found = [file for source in config.data for file in files(source)]
-    trajectories = [t for file in found for t in read_trajectories(file, profile, left_out)]
+    trajectories = [t for source in config.data for t in trajectories_of(source, profile, left_out)]
     _refuse_other_profiles(trajectories, config)
     _refuse_unknown_agents(trajectories, config)
     held = held_out_ids(trajectories, max(config.held_out, 0 if config.tasks else config.init_eval), config.seed)

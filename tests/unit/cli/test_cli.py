@@ -272,3 +272,36 @@ def test_tasks_of_two_sets_that_share_an_id_are_both_exported(tmp_path: Path) ->
     write(tmp_path / "runs.jsonl", [one, other, one.model_copy(update={"sample": 1})])
     done = run(app, ["export", str(tmp_path / "runs.jsonl"), "--to", "tasks"])
     assert [json.loads(line)["question"] for line in done.stdout.splitlines()] == [one.task.question, "Another one?"]
+
+
+def published(folder: Path) -> Path:
+    """AFM's rows as the hub gives them: a README, parts in folders, one row without a trajectory."""
+    row = {"instruction": "Use tools.", "input": "Who?", "output": "<think>hm</think><answer>Ada</answer>"}
+    (folder / "data").mkdir(parents=True)
+    (folder / "README.md").write_text("about")
+    (folder / "data" / "a.json").write_text(json.dumps([row]))
+    (folder / "data" / "b.jsonl").write_text(json.dumps(row | {"output": None}) + "\n" + json.dumps(row))
+    return folder
+
+
+def test_a_folder_of_published_rows_is_inspected_and_exported_as_training_takes_it(tmp_path: Path) -> None:
+    folder = str(published(tmp_path / "afm"))
+    shown = run(app, ["inspect", folder, "--mask", "--json"])
+    assert shown.exit_code == 0 and shown.stdout.count('"task"') == 2
+    assert "1 rows left out: no output 1" in coa("inspect", folder, "--json").stderr
+    done = run(app, ["export", folder, "--to", "trajectories", "--out", str(tmp_path / "own.jsonl")])
+    assert done.exit_code == 0 and [t.answer for t in read(tmp_path / "own.jsonl")] == ["Ada", "Ada"]
+    assert run(app, ["export", folder, "--to", "tasks"]).stdout.count("\n") == 1
+
+
+def test_a_folder_of_tasks_is_inspected_and_exported(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"question": f"{name}?"}))
+    for command in (["inspect", str(tmp_path), "--json"], ["export", str(tmp_path), "--to", "tasks"]):
+        assert [json.loads(line)["question"] for line in run(app, command).stdout.splitlines()] == ["a?", "b?"]
+
+
+def test_a_folder_without_data_is_told_so(tmp_path: Path) -> None:
+    for command in (["inspect", str(tmp_path)], ["export", str(tmp_path), "--to", "tasks"]):
+        refused = run(app, command)
+        assert isinstance(refused.exception, CoaError) and "holds no .jsonl" in str(refused.exception)

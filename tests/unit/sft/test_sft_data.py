@@ -10,7 +10,7 @@ import torch
 
 from coa.errors import CoaError, TrainingError
 from coa.sft.config import SftConfig, load_config
-from coa.sft.data import failed_calls, files, load, refuse_unusable, to_examples
+from coa.sft.data import failed_calls, load, refuse_unusable, to_examples
 from coa.sft.plan import HeldOut, Plan
 from coa.training.packing import Example
 from coa.trajectory import Author, Tally, Trajectory, ledger_of, load_profile, observation, to_sample, write
@@ -166,7 +166,7 @@ def test_files_folders_and_afm_rows_are_read(tmp_path: Path) -> None:
     (tmp_path / "run" / "config.json").write_text("{\n}")
     assert len(load(config(data=[str(tmp_path)])).train) == 11  # nothing twice, and no settings for data
     with pytest.raises(CoaError, match="no file or folder"):
-        files(str(tmp_path / "nothing.jsonl"))
+        load(config(data=[str(tmp_path / "nothing.jsonl")]))
 
 
 def afm(path: Path, *rows: object) -> str:

@@ -14,6 +14,7 @@ import orjson
 from coa.errors import StoreError
 from coa.trajectory.formats.alpaca import defect_of, from_alpaca, is_alpaca
 from coa.trajectory.formats.rows import Row, read_rows
+from coa.trajectory.formats.sources import files
 from coa.trajectory.formats.tasks import to_task
 from coa.trajectory.profile import Profile
 from coa.trajectory.store import find, is_trajectory_parquet, parsed, read
@@ -58,6 +59,19 @@ def _content(row: Row) -> Content | None:
     except (ValueError, TypeError, KeyError, AttributeError):  # rows of any shape
         return None
     return Content.TASKS
+
+
+def holds_tasks(source: str) -> bool:
+    """Whether a file, a folder or a hub id means tasks; of several files the first tells."""
+    return detect(files(source)[0]) is Content.TASKS
+
+
+def trajectories_of(
+    source: str, profile: Profile | None = None, defects: Counter[str] | None = None
+) -> Iterator[Trajectory]:
+    """As `read_trajectories`, of whatever training takes for data: a file, a folder or a hub id."""
+    for file in files(source):
+        yield from read_trajectories(file, profile, defects)
 
 
 def read_trajectories(

@@ -41,7 +41,10 @@ def _from_hub(name: str, part: str) -> list[Path]:
         listed[:] = [path for path in paths if path.endswith(ENDINGS)]
         return [path for path in listed if _belongs(path, part)]
 
-    found = hub_files(name, wanted)
+    try:
+        found = hub_files(name, wanted)
+    except StoreError as error:  # a path that is misspelled looks like a name on the hub
+        raise StoreError(f"there is no file or folder {name}, and {error.message}", cure=error.cure) from error
     if listed and not found:
         raise StoreError(f"the data set {name!r} has no {part!r}", cure=f"its data files are {', '.join(listed[:20])}")
     if not found:
