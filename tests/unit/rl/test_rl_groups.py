@@ -355,6 +355,12 @@ def test_every_recipe_loads(path: Path) -> None:
     config.limits(load_profile(config.profile))
 
 
+@pytest.mark.parametrize("size", ["3b", "7b", "32b"])
+def test_multi_hop_is_rewarded_for_exact_match_alone(size: str) -> None:
+    reward = load_config(ROOT / "configs" / "rl" / f"mhqa-{size}.toml").reward
+    assert reward == settings.Reward(scorer="exact", well_formed=False)
+
+
 def test_defaults_are_the_papers() -> None:
     config = RlConfig()
     assert (config.group, config.prompts, config.drawn, config.lr) == (8, 64, 128, 1e-6)

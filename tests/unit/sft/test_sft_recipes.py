@@ -35,6 +35,11 @@ def test_the_papers_figures_are_in_the_recipes() -> None:
         assert batch is None or config.batch_size == batch
 
 
+def test_a_size_that_the_paper_did_not_train_has_the_settings_that_its_recipe_says() -> None:
+    found = {path.stem: load_config(path) for path in RECIPES}
+    assert found["web-3b"] == found["web-7b"].model_copy(update={"model": "Qwen/Qwen2.5-3B-Instruct"})
+
+
 def test_every_setting_is_explained_or_plain() -> None:
     lines = describe().splitlines()
     assert any(line.startswith("lora.rank") for line in lines)
