@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from coa.errors import TrainingError
 from coa.sft.config import SftConfig
 from coa.sft.train import train
 from coa.trajectory import read, write
@@ -14,7 +17,7 @@ from support.words import Dictionary, copying, word_model
 def test_a_model_from_scratch_learns_the_grammar_and_to_copy_through_a_tool(tmp_path: Path) -> None:
     write(tmp_path / "data.jsonl", copying(600))
     held_out = copying(12, seed=1)
-    questions = {t.task.question: t for t in held_out}  # the tool says one thing to a word
+    questions = {t.steps[0].text: t for t in held_out}  # the tool says one thing to a word
     tasks = [t.task.model_copy(update={"prompt": t.prompt}) for t in questions.values()]
     (tmp_path / "tasks.jsonl").write_text("\n".join(task.model_dump_json(exclude_defaults=True) for task in tasks))
     config = SftConfig(
@@ -45,6 +48,30 @@ def test_a_model_from_scratch_learns_the_grammar_and_to_copy_through_a_tool(tmp_
 
     last = list(read(tmp_path / "run" / "agent" / f"step-{result.steps}"))
     assert {tuple(step.agent for step in t.steps) for t in last} == {("web_search", "observation", "answer")}
+
+
+def test_tasks_to_evaluate_on_are_told_from_the_training_data_by_their_questions(tmp_path: Path) -> None:
+    data = copying(8)
+    write(tmp_path / "data.jsonl", data)
+    config = SftConfig(
+        model=str(word_model(tmp_path / "random")),
+        data=(str(tmp_path / "data.jsonl"),),
+        tasks=str(tmp_path / "tasks.jsonl"),
+        init_eval=1,
+        max_steps=1,
+        batch_size=8,
+        max_tokens=64,
+        profile="nano",
+        report_to=(),
+    )
+    same = data[0].task.model_copy(update={"id": "of another set"})
+    (tmp_path / "tasks.jsonl").write_text(same.model_dump_json(exclude_defaults=True))
+    with pytest.raises(TrainingError, match=r"also trained on, e\.g\. '.* in copy-0-0'"):
+        train(config, tmp_path / "refused", tell=lambda _: None)
+    other = data[0].task.model_copy(update={"question": "w1 in another set", "prompt": data[0].prompt})
+    (tmp_path / "tasks.jsonl").write_text(other.model_dump_json(exclude_defaults=True))
+    tools = {"web_search": Dictionary(data)}
+    assert train(config, tmp_path / "run", tools=tools, tell=lambda _: None).finished
 
 
 def test_the_first_line_and_the_card_tell_what_was_wrong_with_the_data(tmp_path: Path) -> None:

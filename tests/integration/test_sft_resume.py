@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from coa.errors import TrainingError
 from coa.models.local.model import load_weights
 from coa.sft.config import SftConfig
-from coa.sft.data import held_out_ids
+from coa.sft.data import asked, held_out_questions
 from coa.sft.train import train
 from coa.trajectory import Step, write
 from support.words import copying, word_model
@@ -124,9 +124,9 @@ def test_what_would_fail_in_the_middle_of_a_run_is_refused_at_its_start(base: di
     with pytest.raises(TrainingError, match="no token to train on"):
         train(SftConfig.model_validate({**base, **later, "held_out": 0}), tmp_path / "a", tell=lambda _: None)
     rows = copying(64)
-    held = held_out_ids(rows, 6, 0)
+    held = held_out_questions(rows, 6, 0)
     long = [
-        t.model_copy(update={"steps": (Step(agent="think", text="on " * 99), *t.steps)}) if t.task.id in held else t
+        t.model_copy(update={"steps": (Step(agent="think", text="on " * 99), *t.steps)}) if asked(t.task) in held else t
         for t in rows
     ]
     write(tmp_path / "long.jsonl", long)

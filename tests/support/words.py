@@ -75,7 +75,13 @@ def word_model(folder: Path, *, width: int = 64, seed: int = 0) -> Path:
 
 def copying(count: int, seed: int = 0) -> list[Trajectory]:
     rng = random.Random(seed)
-    return [trajectory(f"copy-{seed}-{number}", *rng.choices(WORDS, k=2)) for number in range(count)]
+    return [_question_of_its_own(trajectory(f"copy-{seed}-{n}", *rng.choices(WORDS, k=2))) for n in range(count)]
+
+
+def _question_of_its_own(copied: Trajectory) -> Trajectory:
+    """A word is asked again and again, with another answer; what is shown stays the word."""
+    task = copied.task.model_copy(update={"question": f"{copied.task.question} in {copied.task.id}"})
+    return copied.model_copy(update={"task": task})
 
 
 def trajectory(task_id: str, asked: str, said: str) -> Trajectory:
@@ -91,5 +97,5 @@ class Dictionary(FakeTool):
     """The tool for some tasks: what it says to a word is what their answer is."""
 
     def __init__(self, trajectories: Sequence[Trajectory]) -> None:
-        said = {t.task.question: t.task.answer[0] for t in trajectories}
+        said = {t.steps[0].text: t.task.answer[0] for t in trajectories}
         super().__init__(lambda arguments: Observation(said.get(str(arguments["text"]), "w0")))

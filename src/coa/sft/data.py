@@ -15,8 +15,9 @@ from coa.errors import ProfileError, TrainingError
 from coa.models.tokenizer import TextTokenizer
 from coa.sft.config import SftConfig
 from coa.training.packing import Example
-from coa.trajectory import OBSERVATION, Author, Kind, Profile, Sample, Tally, Trajectory, load_profile, to_samples
+from coa.trajectory import OBSERVATION, Author, Kind, Profile, Sample, Tally, Task, Trajectory, load_profile, to_samples
 from coa.trajectory.formats.detect import by_kind, trajectories_of
+from coa.trajectory.formats.tasks import question_in
 from coa.trajectory.profile import with_added
 from coa.trajectory.shapes import Reading, read
 
@@ -50,13 +51,13 @@ def load(config: SftConfig) -> Loaded:
     trajectories = [t for source in config.data for t in trajectories_of(source, profile, left_out)]
     _refuse_other_profiles(trajectories, config)
     _refuse_unknown_agents(trajectories, config)
-    held = held_out_ids(trajectories, max(config.held_out, 0 if config.tasks else config.init_eval), config.seed)
+    held = held_out_questions(trajectories, max(config.held_out, 0 if config.tasks else config.init_eval), config.seed)
     digest = hashlib.sha256()
     for trajectory in trajectories:
         digest.update(trajectory.to_json().encode())
     return Loaded(
-        [t for t in trajectories if t.task.id not in held],
-        [t for t in trajectories if t.task.id in held],
+        [t for t in trajectories if asked(t.task) not in held],
+        [t for t in trajectories if asked(t.task) in held],
         digest.hexdigest()[:16],
         left_out,
         sum(bool(t.repairs) for t in trajectories),
@@ -91,15 +92,23 @@ def _refuse_unknown_agents(trajectories: Iterable[Trajectory], config: SftConfig
         )
 
 
-def held_out_ids(trajectories: Sequence[Trajectory], count: int, seed: int) -> frozenset[str]:
-    """Whole tasks, so that no other attempt at a held-out one is trained on."""
-    ids = sorted({t.task.id for t in trajectories})
-    if count and count >= len(ids):
+def asked(task: Task) -> str:
+    """What makes two tasks the same. Ids do not: "1" is in every set, and a question has another one in each.
+
+    Some rows have the instructions and the question in one text; the question alone counts.
+    """
+    return question_in(task.question)
+
+
+def held_out_questions(trajectories: Sequence[Trajectory], count: int, seed: int) -> frozenset[str]:
+    """Whole questions, so that no other attempt at a held-out one is trained on, under whatever id."""
+    questions = sorted({asked(t.task) for t in trajectories})
+    if count and count >= len(questions):
         raise TrainingError(
-            f"{count} tasks should be held out, but the data has only {len(ids)}",
+            f"{count} tasks should be held out, but the data has only {len(questions)} different questions",
             cure="lower held_out or init_eval, or give tasks of their own with --set tasks=FILE",
         )
-    return frozenset(random.Random(f"held out {seed}").sample(ids, count))
+    return frozenset(random.Random(f"held out {seed}").sample(questions, count))
 
 
 def to_examples(

@@ -13,11 +13,13 @@ from coa.models.local import LocalModel
 from coa.models.tokenizer import TextTokenizer
 from coa.runtime.success import figures, keep, look, sentence
 from coa.scoring import scorer_for
+from coa.sft.data import asked
 from coa.tools import Tool
 from coa.tools.registry import open_tools
 from coa.training.policy import give_back
 from coa.training.weights import base_of
 from coa.trajectory import Message, Profile, Task, Trajectory
+from coa.trajectory.formats.tasks import free_id
 from coa.worlds import world_tools
 
 Prompts = Mapping[str, Sequence[Message]]
@@ -83,12 +85,17 @@ def tasks_of(held_out: Sequence[Trajectory], count: int) -> tuple[list[Task], Pr
     """The tasks of held-out trajectories that have an answer to compare with, and the prompts they were shown with."""
     tasks: dict[str, Task] = {}
     prompts: dict[str, Sequence[Message]] = {}
+    taken: set[str] = set()
     for trajectory in held_out:
         task = trajectory.task
+        if (question := asked(task)) in tasks:
+            continue
+        # Data of two sets may have one id for two questions, which are two tasks.
+        task = task.model_copy(update={"id": free_id(task.id, taken)})
         if not task.answer and task.tests is None and trajectory.answer is not None:
             # Data without gold answers (AFM's SFT rows): what the teacher ended with is the best there is.
             task = task.model_copy(update={"answer": (trajectory.answer,)})
-        tasks.setdefault(task.id, task.model_copy(update={"profile": trajectory.profile}))
+        tasks[question] = task.model_copy(update={"profile": trajectory.profile})
         if trajectory.prompt:
             prompts[task.id] = trajectory.prompt
     return list(tasks.values())[:count], prompts

@@ -184,7 +184,7 @@ def _agent_eval(
     prompts: Any = {}
     if config.tasks is not None:
         tasks = list(read_tasks(config.tasks))[: config.init_eval]
-        trained = {t.task.id for t in loaded.train} & {task.id for task in tasks}
+        trained = {examples_of.asked(t.task) for t in loaded.train} & {examples_of.asked(task) for task in tasks}
         if trained:
             raise TrainingError(
                 f"{len(trained)} of the tasks to evaluate on are also trained on, e.g. {min(trained)!r}",

@@ -11,9 +11,21 @@ import torch
 from coa.errors import CoaError, TrainingError
 from coa.sft.config import SftConfig, load_config
 from coa.sft.data import failed_calls, load, refuse_unusable, to_examples
+from coa.sft.evaluation import tasks_of
 from coa.sft.plan import HeldOut, Plan
 from coa.training.packing import Example
-from coa.trajectory import Author, Tally, Trajectory, ledger_of, load_profile, observation, to_sample, write
+from coa.trajectory import (
+    Author,
+    Message,
+    Tally,
+    Task,
+    Trajectory,
+    ledger_of,
+    load_profile,
+    observation,
+    to_sample,
+    write,
+)
 from support.builders import make_trajectory, web_run
 from support.tokenizers import KINDS, tokenizer
 
@@ -26,7 +38,7 @@ def runs() -> list[Trajectory]:
     return [
         make_trajectory(
             ("think", f"look {n}"), ("web_search", f"query {n}"), ("observation", text), ("answer", f"it is {n}")
-        ).model_copy(update={"task": web_run().task.model_copy(update={"id": f"t{n}"})})
+        ).model_copy(update={"task": Task(id=f"t{n}", question=f"Who was it in {1800 + n}?")})
         for n, text in enumerate(nasty * 2)
     ]
 
@@ -216,6 +228,30 @@ def test_another_attempt_of_an_afm_row_at_a_held_out_question_is_not_trained_on(
     loaded = load(config(data=[str(tmp_path / "afm.jsonl")], held_out=1))
     asked = {t.task.question for t in loaded.held_out}
     assert len(asked) == 1 and len(loaded.held_out) == 2 and asked.isdisjoint(t.task.question for t in loaded.train)
+
+
+def test_a_question_is_on_one_side_under_whatever_id_or_instructions(tmp_path: Path) -> None:
+    # Three questions, each under two ids: alone, and after instructions in the same text.
+    both = [Task(id=f"a{n}", question=f"Who made {n}?") for n in range(3)]
+    both += [Task(id=f"b{n}", question=f"Use tools.\nQuestion: Who made {n}?") for n in range(3)]
+    write(tmp_path / "data.jsonl", [web_run().model_copy(update={"task": task}) for task in both])
+    loaded = load(config(data=[str(tmp_path / "data.jsonl")], held_out=1))
+    assert len(loaded.held_out) == 2 and {t.task.id[1] for t in loaded.held_out}.isdisjoint(
+        t.task.id[1] for t in loaded.train
+    )
+    tasks, _ = tasks_of(loaded.held_out, 5)
+    assert len(tasks) == 1
+
+
+def test_one_id_of_two_sets_is_two_held_out_tasks_each_with_its_prompt() -> None:
+    runs = [web_run().model_copy(update={"task": Task(id="1", question=q), "prompt": shown(q)}) for q in ("A?", "B?")]
+    tasks, prompts = tasks_of(runs, 5)
+    assert [(task.id, task.question) for task in tasks] == [("1", "A?"), ("1#2", "B?")]
+    assert {task.id: shown(task.question) for task in tasks} == prompts
+
+
+def shown(question: str) -> tuple[Message, ...]:
+    return (Message(role="user", content=question),)
 
 
 def test_what_cannot_be_trained_is_refused_with_a_cure(tmp_path: Path) -> None:

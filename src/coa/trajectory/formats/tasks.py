@@ -47,12 +47,17 @@ def tasks_of(rows: Iterable[Row], *, source: str = "rows", seen: set[str] | None
         except (ValidationError, ValueError, TypeError, KeyError, AttributeError) as error:  # rows of any shape
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{error}"
             raise StoreError(f"{source}, row {number} is not a task: {reason}") from error
-        # Two tasks under one id would be taken for two attempts at one task.
-        identity, again = task.id, 2
-        while identity in seen:
-            identity, again = f"{task.id}#{again}", again + 1
-        seen.add(identity)
+        identity = free_id(task.id, seen)
         yield task if identity == task.id else task.model_copy(update={"id": identity})
+
+
+def free_id(wanted: str, taken: set[str]) -> str:
+    """The id, or one made from it, taken from now on: two tasks under one would pass for two attempts at one task."""
+    identity, again = wanted, 2
+    while identity in taken:
+        identity, again = f"{wanted}#{again}", again + 1
+    taken.add(identity)
+    return identity
 
 
 def to_task(row: Row) -> Task:
