@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from coa.errors import CoaError, TrainingError
+from coa.models.chat_template import ChatTemplate
+from coa.models.tokenizer import TextTokenizer
 from coa.sft.config import SftConfig, load_config
 from coa.sft.data import failed_calls, load, refuse_unusable, to_examples
 from coa.sft.evaluation import tasks_of
@@ -27,7 +29,7 @@ from coa.trajectory import (
     write,
 )
 from support.builders import make_trajectory, web_run
-from support.tokenizers import KINDS, tokenizer
+from support.tokenizers import KINDS, TEMPLATE, tokenizer
 
 WEB = load_profile("web")
 
@@ -273,6 +275,16 @@ def test_what_cannot_be_trained_is_refused_with_a_cure(tmp_path: Path) -> None:
         refuse_unusable(tok, examples, tally, 10)
     with pytest.raises(TrainingError, match="cannot be shared by 3 processes"):
         Plan([examples], config(), processes=3)
+
+
+def test_a_tokenizer_without_a_token_that_ends_a_turn_is_refused_with_a_cure() -> None:
+    whole, tally = tokenizer("byte_bpe"), Tally()
+    endless = TextTokenizer(whole._whole, ChatTemplate(TEMPLATE, {}), end_of_turn=None)
+    examples = to_examples(runs(), endless, config(), 4096, tally)
+    with pytest.raises(TrainingError, match="could not learn when to stop") as caught:
+        refuse_unusable(endless, examples, tally, 600)
+    assert caught.value.cure is not None and "eos_token" in caught.value.cure
+    refuse_unusable(whole, examples, tally, 600)  # all else is as it should be
 
 
 def test_settings_come_from_file_set_and_options_and_unknown_ones_fail(tmp_path: Path) -> None:
