@@ -178,6 +178,7 @@ def _freeze_layers(model: PreTrainedModel, count: int) -> None:
 
 
 def _refuse_unusable(config: RlConfig, tokenizer: TextTokenizer, model: PreTrainedModel) -> None:
+    weights.refuse_endless(tokenizer)
     if tokenizer.vocabulary_size > policy.vocabulary_of(model):
         raise TrainingError(
             f"the tokenizer of {config.model} has {tokenizer.vocabulary_size} tokens, the model embeddings for "

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from coa.rl.loss import Clip, clipped_loss, importance, kl_to, log_ratios, token
 from coa.rl.policy import Policy
 from coa.training.packing import Example, balanced, rows_needed, to_row
 from coa.training.policy import logprobs_of
+
+ROW_TOKENS: Final = 1024
+"""Through the model at a time, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         lengths = [len(item.attempt.sample) for item in items]
         weight_of = token_weights([item.tokens for item in items], mean=config.mean)
-        limit = max(config.row_tokens or 0, max(lengths))
+        limit = max(config.row_tokens or ROW_TOKENS, max(lengths))
         with self.policy.updating():
             for row in balanced(lengths, rows_needed(lengths, limit)):
                 self._row([items[at] for at in row], [weight_of[at] for at in row], told, unchanged=unchanged)

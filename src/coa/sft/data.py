@@ -15,6 +15,7 @@ from coa.errors import ProfileError, TrainingError
 from coa.models.tokenizer import TextTokenizer
 from coa.sft.config import SftConfig
 from coa.training.packing import Example
+from coa.training.weights import refuse_endless
 from coa.trajectory import OBSERVATION, Author, Kind, Profile, Sample, Tally, Task, Trajectory, load_profile, to_samples
 from coa.trajectory.formats.detect import by_kind, trajectories_of
 from coa.trajectory.formats.tasks import question_in
@@ -166,11 +167,7 @@ def failed_calls(trajectory: Trajectory, profile: Profile) -> list[int]:
 
 def refuse_unusable(tokenizer: TextTokenizer, examples: Sequence[Example], tally: Tally, vocabulary: int) -> None:
     """What no training can come of, with the cure."""
-    if tokenizer.end_of_turn is None:
-        raise TrainingError(
-            "the model's tokenizer names no token that ends a turn (eos_token), so it could not learn when to stop",
-            cure='add "eos_token" to tokenizer_config.json in the model folder',
-        )
+    refuse_endless(tokenizer)
     if not examples:
         raise TrainingError(
             f"there is no token to train on: {tally}",

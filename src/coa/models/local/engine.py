@@ -23,6 +23,7 @@ from coa.models.local.masks import Masks
 from coa.models.local.request import Request, Result
 from coa.models.local.sampling import choose
 from coa.models.local.slots import NAME, Chunk, Slots, Step
+from coa.models.local.threads import use_cores
 from coa.trajectory import Tokenizer
 from coa.trajectory.grammar.language import DONE, FAR
 
@@ -166,7 +167,7 @@ class Engine:
 
     def _work(self) -> None:
         if self._threads is not None:
-            torch.set_num_threads(self._threads)
+            use_cores(self._threads)
         self._ready.set()
         try:
             with torch.inference_mode():
