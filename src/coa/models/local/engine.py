@@ -18,6 +18,7 @@ import torch
 from transformers import PreTrainedModel
 
 from coa.models.base import Finish
+from coa.models.local.lean import lean
 from coa.models.local.lockstep import Lockstep
 from coa.models.local.masks import Masks
 from coa.models.local.request import Request, Result
@@ -89,6 +90,7 @@ class Engine:
         self._device = next(model.parameters()).device
         if self._device.type == "cpu" and max_rows >= FEW_ROWS:
             lay_out_for_few_rows(model)
+        self._lean = lean(model)
         self._tokenizer = tokenizer
         self._ends = _ends(model, tokenizer)
         self._max_rows = max_rows
@@ -345,12 +347,7 @@ class Engine:
                 room -= size
         place = torch.tensor(positions, device=self._device)
         step = Step(self._slots, place[: len(decoding)], chunks)
-        hidden = self._decoder(
-            input_ids=torch.tensor([tokens], device=self._device),
-            position_ids=place[None],
-            use_cache=False,
-            coa_step=step,
-        ).last_hidden_state[0]
+        hidden = self._forward(torch.tensor(tokens, device=self._device), place, step)
         ready, at = list(decoding), list(range(len(decoding)))
         for row in decoding:
             row.computed += 1
@@ -361,6 +358,13 @@ class Engine:
                 at.append(chunk.last - 1)
         if ready:
             self._extend(ready, self._head(hidden[torch.tensor(at, device=self._device)]))
+
+    def _forward(self, ids: torch.Tensor, positions: torch.Tensor, step: Step) -> torch.Tensor:
+        """Last hidden states, [tokens, width]."""
+        if self._lean is not None:
+            return self._lean(ids, positions, step)
+        out = self._decoder(input_ids=ids[None], position_ids=positions[None], use_cache=False, coa_step=step)
+        return out.last_hidden_state[0]  # type: ignore[no-any-return]
 
     def _gather(self, decoding: Sequence[Row]) -> None:
         """Bring the decoding rows into the slots 0 to n-1, so that their KV is one block."""
