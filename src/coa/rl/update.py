@@ -21,6 +21,8 @@ from coa.rl.config import RlConfig
 from coa.rl.groups import Attempt, Group
 from coa.rl.loss import Clip, clipped_loss, importance, kl_to, log_ratios, token_weights
 from coa.rl.policy import Policy
+from coa.rl.prompts import Part, Shared, parts_of
+from coa.training.attention import Beginnings
 from coa.training.packing import Example, balanced, rows_needed, to_row
 from coa.training.policy import logprobs_of
 
@@ -127,26 +129,49 @@ class Trainer:
     def _gradient(self, items: Sequence[Item], *, unchanged: bool) -> Told:
         config, told = self._config, Told()
         self.optimizer.zero_grad(set_to_none=True)
-        lengths = [len(item.attempt.sample) for item in items]
         weight_of = token_weights([item.tokens for item in items], mean=config.mean)
-        limit = max(config.row_tokens or ROW_TOKENS, max(lengths))
+        examples = [item.example for item in items]
+        limit = max(config.row_tokens or ROW_TOKENS, *map(len, examples))
+        # Dropout is drawn anew for each attempt's prompt.
+        parts = [Part(list(range(len(items))), [], {})] if self.policy.drops else parts_of(examples, limit)
         with self.policy.updating():
-            for row in balanced(lengths, rows_needed(lengths, limit)):
-                self._row([items[at] for at in row], [weight_of[at] for at in row], told, unchanged=unchanged)
+            for part in parts:
+                shared = Shared(self.policy.inner, part, self._device) if part.shared else None
+                own = [examples[member].after(part.begin(member)) for member in part.members]
+                lengths = [len(example) for example in own]
+                for places in balanced(lengths, rows_needed(lengths, limit)):
+                    members = [part.members[at] for at in places]
+                    self._row(
+                        [items[member] for member in members],
+                        [own[at] for at in places],
+                        [weight_of[member] for member in members],
+                        told,
+                        unchanged=unchanged,
+                        beginnings=shared.beginnings(members) if shared else None,
+                    )
+                if shared:
+                    shared.learn()
         return told
 
-    def _row(self, items: Sequence[Item], weight_of: Sequence[float], told: Told, *, unchanged: bool) -> None:
+    def _row(
+        self,
+        items: Sequence[Item],
+        own: Sequence[Example],
+        weight_of: Sequence[float],
+        told: Told,
+        *,
+        unchanged: bool,
+        beginnings: Beginnings | None,
+    ) -> None:
+        """`own`: what is each item's own, where it shares its beginning."""
         config, device = self._config, self._device
-        row = {
-            name: value.to(device) if isinstance(value, Tensor) else value
-            for name, value in to_row([item.example for item in items], total_weight=1.0).items()
-        }
+        row = self._fed(own)
         counts = torch.tensor([item.tokens for item in items])
         whose = torch.arange(len(items)).repeat_interleave(counts).to(device)
         advantages = torch.tensor([item.advantage for item in items], device=device)[whose]
         weights = torch.tensor(list(weight_of), device=device)[whose]
         old = torch.tensor([logprob for item in items for logprob in item.old], device=device)
-        logprobs = logprobs_of(self.policy.inner, row)
+        logprobs = logprobs_of(self.policy.inner, row, beginnings)
         clip = Clip(config.clip_low, config.clip_high, config.dual_clip)
         near = self._near(items, logprobs.detach(), old) if config.importance_cap else old
         losses, held = clipped_loss(log_ratios(logprobs, near, whose, level=config.ratio), advantages, clip)
@@ -154,7 +179,7 @@ class Trainer:
             losses = losses * importance(log_ratios(near, old, whose, level=config.ratio), config.importance_cap)
         if config.kl and config.kl_in == "loss":
             with torch.no_grad(), self.policy.as_at_start() as start:
-                reference = logprobs_of(start, row)
+                reference = logprobs_of(start, self._fed([item.example for item in items]))
             distance = kl_to(reference, logprobs)
             losses = losses + config.kl * distance
             told.kl += float(distance.detach().sum())
@@ -167,6 +192,10 @@ class Trainer:
             gaps = (self._as_sampled(logprobs.detach(), row) - old).abs().tolist()
             of = [(turn, item.fresh) for item in items for turn in item.turns]
             told.gaps += [(turn, gap) for (turn, fresh), gap in zip(of, gaps, strict=True) if fresh]
+
+    def _fed(self, examples: Sequence[Example]) -> dict[str, Any]:
+        row = to_row(examples, total_weight=1.0)
+        return {name: value.to(self._device) if isinstance(value, Tensor) else value for name, value in row.items()}
 
     def _near(self, items: Sequence[Item], now: Tensor, old: Tensor) -> Tensor:
         """The logprobs from which clips count."""
@@ -209,11 +238,7 @@ class Trainer:
         found = []
         for attempt in attempts:
             item = Item(attempt, 0.0, True)
-            row = {
-                name: value.to(self._device) if isinstance(value, Tensor) else value
-                for name, value in to_row([item.example], total_weight=1.0).items()
-            }
             with self.policy.as_at_start() as start:
-                reference = logprobs_of(start, row)
+                reference = logprobs_of(start, self._fed([item.example]))
             found.append(float((torch.tensor(item.old, device=self._device) - reference).sum()))
         return found

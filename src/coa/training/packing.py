@@ -22,6 +22,8 @@ class Example:
     task_id: str = ""
     targets: Tensor | None = None
     """What is to be predicted, where that is not the ids."""
+    start: int = 0
+    """Position of the first id, where what is before it is in another row."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -29,6 +31,11 @@ class Example:
     @property
     def weight(self) -> float:
         return float(self.weights.sum())
+
+    def after(self, first: int) -> Example:
+        """Without the first so many ids."""
+        targets = None if self.targets is None else self.targets[first:]
+        return Example(self.ids[first:], self.weights[first:], self.task_id, targets, self.start + first)
 
     @property
     def labels(self) -> int:
@@ -48,7 +55,7 @@ def to_row(examples: Sequence[Example], *, total_weight: float) -> dict[str, Ten
     labelled = weights.nonzero()[:, 0]
     return {
         "input_ids": ids[None],
-        "position_ids": torch.cat([torch.arange(length) for length in segments])[None],
+        "position_ids": torch.cat([torch.arange(e.start, e.start + len(e)) for e in examples])[None],
         "segments": segments,
         "where": labelled - 1,
         "targets": targets[labelled],

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from coa.errors import ModelError
-from coa.training.attention import NAME
+from coa.training.attention import NAME, Beginnings
 from coa.training.loss import label_logprobs, label_loss
 from coa.training.packing import Example, to_row
 
@@ -45,11 +45,19 @@ def vocabulary_of(model: PreTrainedModel) -> int:
     return len(weight)
 
 
-def logprobs_of(model: PreTrainedModel, row: dict[str, Any]) -> Tensor:
+def logprobs_of(model: PreTrainedModel, row: dict[str, Any], beginnings: Beginnings | None = None) -> Tensor:
     """log p of each label of a row, in the order of `targets`."""
-    hidden = _hidden(model, row["input_ids"], row["position_ids"], row["segments"])
+    rest = {} if beginnings is None else {"coa_beginnings": beginnings}
+    hidden = _hidden(model, row["input_ids"], row["position_ids"], row["segments"], **rest)
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     return label_logprobs(hidden[row["where"]], head.weight, getattr(head, "bias", None), row["targets"])
+
+
+def keys_of(model: PreTrainedModel, row: dict[str, Any]) -> dict[int, tuple[Tensor, Tensor]]:
+    """Keys and values of a row, by layer: what samples that go on from it see of it."""
+    kept = dict[int, tuple[Tensor, Tensor]]()
+    _hidden(model, row["input_ids"], row["position_ids"], row["segments"], coa_kept=kept)
+    return kept
 
 
 def _forward(
@@ -68,7 +76,9 @@ def _forward(
     return CausalLMOutput(loss=loss)  # type: ignore[arg-type]
 
 
-def _hidden(model: PreTrainedModel, input_ids: Tensor, position_ids: Tensor, segments: Sequence[int]) -> Tensor:
+def _hidden(
+    model: PreTrainedModel, input_ids: Tensor, position_ids: Tensor, segments: Sequence[int], **rest: Any
+) -> Tensor:
     # With the cache on, transformers takes position ids that start anew for one sequence, and samples leak.
     out = model.get_decoder()(  # type: ignore[no-untyped-call]
         input_ids=input_ids,
@@ -76,6 +86,7 @@ def _hidden(model: PreTrainedModel, input_ids: Tensor, position_ids: Tensor, seg
         attention_mask=None,
         use_cache=False,
         coa_segments=tuple(segments),
+        **rest,
     )
     return out.last_hidden_state[0]  # type: ignore[no-any-return]
 

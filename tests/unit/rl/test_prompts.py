@@ -1,0 +1,126 @@
+"""A prompt that attempts share goes through the model once, and nothing else changes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from coa.rl import prompts, update
+from coa.rl.config import RlConfig
+from coa.rl.groups import Attempt, Group
+from coa.rl.policy import Policy, open_policy
+from coa.rl.prompts import parts_of
+from coa.rl.update import Trainer
+from coa.training.packing import Example
+from coa.trajectory import Sample, Task
+from support.words import WORDS, trajectory, word_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(word_model(tmp_path_factory.mktemp("words") / "random"))
+
+
+def config(folder: str, **extra: object) -> RlConfig:
+    return RlConfig.model_validate({"model": folder, "prompts": 3, "draw": 3, "group": 2, **extra})
+
+
+def attempt(size: int, prompt: list[int], own: int, seed: int, reward: float) -> Attempt:
+    """After the prompt in turn: what the model wrote, what the environment did."""
+    rng = random.Random(seed)
+    ids = prompt + [rng.randrange(size) for _ in range(own)]
+    mask = [at >= len(prompt) and (at - len(prompt)) % 4 < 3 for at in range(len(ids))]
+    sample = Sample(
+        ids=ids,
+        mask=mask,
+        steps=[-1] * len(prompt) + [0] * own,
+        logprobs=[-1.0 - rng.random() if written else 0.0 for written in mask],
+    )
+    return Attempt(trajectory("t", WORDS[3], WORDS[5]).scored("counted", reward), sample, reward)
+
+
+def groups(policy: Policy) -> list[Group]:
+    """Two that share a prompt of their own each, and one whose prompt is too short to be shared."""
+    size = policy.tokenizer.vocabulary_size
+    rng = random.Random(5)
+    made = []
+    for number, length in enumerate((40, 23, 6)):
+        prompt = [rng.randrange(size) for _ in range(length)]
+        members = [attempt(size, prompt, 9 + 7 * at, 10 * number + at, float(at % 2)) for at in range(4)]
+        made.append(Group(Task(id=str(number), question="q"), tuple(members), 1))
+    return made
+
+
+def learnt(folder: str, **extra: object) -> Iterator[tuple[dict[str, torch.Tensor], Any, int]]:
+    """Gradients, what was told, and how many tokens went through the model: with prompts shared, then without."""
+    setting = config(folder, **extra)
+    policy = open_policy(setting, "cpu")
+    decoder, seen = policy.inner.get_decoder(), list[int]()  # type: ignore[no-untyped-call]
+    decoder.register_forward_pre_hook(lambda _, args, given: seen.append(given["input_ids"].shape[1]), with_kwargs=True)
+    try:
+        for worthwhile in (16, 10**6):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(prompts, "WORTHWHILE", worthwhile)
+                seen.clear()
+                told = next(iter(Trainer(policy, setting).learn(groups(policy), 1)))
+                yield {n: w.grad.clone() for n, w in policy.trained.items() if w.grad is not None}, told, sum(seen)
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"freeze_embeddings": True, "freeze_layers": 1},
+        {"lora": {"rank": 4}},
+        {"gradient_checkpointing": True},
+        {"row_tokens": 48},
+        {"kl": 0.1},
+    ],
+    ids=["full", "frozen below", "lora", "checkpointed", "short rows", "kl"],
+)
+def test_the_gradient_is_the_same_and_fewer_tokens_are_computed(folder: str, extra: dict[str, object]) -> None:
+    (shared, told, tokens), (apart, plainly, all_tokens) = learnt(folder, **extra)
+    assert shared.keys() == apart.keys() and shared
+    for name, gradient in apart.items():
+        assert torch.allclose(shared[name], gradient, rtol=1e-3, atol=1e-6 + 1e-5 * float(gradient.abs().max())), name
+    assert any(float(gradient.abs().max()) > 1e-4 for gradient in apart.values())
+    assert told.loss == pytest.approx(plainly.loss, abs=1e-5) and told.tokens == plainly.tokens
+    assert told.kl == pytest.approx(plainly.kl, abs=1e-4)
+    assert tokens < all_tokens
+
+
+def test_nothing_goes_back_through_frozen_layers_for_the_prompt(folder: str) -> None:
+    policy = open_policy(config(folder, freeze_embeddings=True, freeze_layers=1), "cpu")
+    try:
+        examples = [update.Item(a, 1.0, True).example for a in groups(policy)[0].attempts]
+        (part,) = parts_of(examples, 1024)
+        layers = prompts.Shared(policy.inner, part, torch.device("cpu"))._layers
+        assert [key.requires_grad for key, _ in layers.values()] == [False] + [True] * (len(layers) - 1)
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+def test_an_adapters_dropout_is_drawn_for_each_prompt(folder: str) -> None:
+    (_, _, tokens), (_, _, all_tokens) = learnt(folder, lora={"rank": 4, "dropout": 0.5})
+    assert tokens == all_tokens  # none is shared
+
+
+def test_beginnings_end_before_the_token_that_says_what_comes_first_and_fit_into_a_row() -> None:
+    def example(first: int, prompt: int, own: int = 5) -> Example:
+        ids = torch.cat([torch.full((prompt,), first), torch.arange(own)])
+        return Example(ids, torch.cat([torch.zeros(prompt), torch.ones(own)]))
+
+    examples = [example(1, 30), example(2, 20), example(1, 30, 7), example(2, 20), example(3, 40), example(4, 2)]
+    (part,) = parts_of(examples, 1024)
+    assert part.members == [4, 5, 0, 2, 1, 3] and [len(ids) for ids in part.shared] == [29, 19]
+    assert part.spans([0, 3, 5]) == [(0, 29), (29, 48), (0, 0)] and part.begin(1) == 19 and part.begin(4) == 0
+    small = list(parts_of(examples, 30))
+    assert [p.members for p in small] == [[4, 5, 0, 2], [1, 3]]
+    assert sorted(member for p in small for member in p.members) == list(range(6))
