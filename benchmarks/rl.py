@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 PROMPTS: Final = 2
-SIZES: Final = ((4, 48), (8, 192))
-"""Attempts a prompt and tokens an attempt: what trials were made with, and what a short run of agents is."""
+SIZES: Final = (("nano", 4, 48), ("nano", 8, 192), ("code", 8, 192))
+"""Whose prompt stands before each task, attempts a task, tokens an attempt. The first two have the shortest prompt
+there is (66 tokens), the last the one of `coa rl --profile code` (367), on either side."""
 STEPS: Final = 3
 ROOM: Final = 20
 """What the runtime adds to lead an attempt to its answer, about."""
@@ -30,17 +31,20 @@ ROOM: Final = 20
 
 def main() -> None:
     if len(sys.argv) > 1:
-        side, size = sys.argv[1], [int(number) for number in sys.argv[2:]]
-        print(json.dumps({"ours": _ours, "trl": _trl}[side](*size)))
+        side, profile, group, tokens = sys.argv[1:]
+        print(json.dumps({"ours": _ours, "trl": _trl}[side](profile, int(group), int(tokens))))
         return
-    for group, tokens in SIZES:
-        _compare(group, tokens)
+    for size in SIZES:
+        _compare(*size)
     print("goals: 2 x as fast, 0.7 x the memory")
 
 
-def _compare(group: int, tokens: int) -> None:
-    print(f"RL of SmolLM2-135M, full, fp32: {PROMPTS} prompts x {group} attempts of {tokens} tokens")
-    found = {side: _measured(side, group, tokens) for side in ("trl", "ours")}
+def _compare(profile: str, group: int, tokens: int) -> None:
+    print(
+        f"RL of SmolLM2-135M, full, fp32: {PROMPTS} tasks with the prompt of {profile} "
+        f"x {group} attempts of {tokens} tokens"
+    )
+    found = {side: _measured(side, profile, group, tokens) for side in ("trl", "ours")}
     for side, (wall, cpu, trained, peak) in found.items():
         name = "TRL GRPOTrainer" if side == "trl" else "coa rl"
         print(
@@ -55,9 +59,9 @@ def _compare(group: int, tokens: int) -> None:
     )
 
 
-def _measured(side: str, group: int, tokens: int) -> list[float]:
+def _measured(side: str, profile: str, group: int, tokens: int) -> list[float]:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.rl", side, str(group), str(tokens)],
+        [sys.executable, "-m", "benchmarks.rl", side, profile, str(group), str(tokens)],
         stdout=subprocess.PIPE,
         stderr=None if os.environ.get("COA_BENCH_VERBOSE") else subprocess.DEVNULL,
         text=True,
@@ -90,20 +94,21 @@ def half_right(trajectory: Any, score: float | None) -> float:
     return float(trajectory.sample % 2)
 
 
-def _ours(group: int, tokens: int) -> tuple[float, float, float, float]:
+def _ours(name: str, group: int, tokens: int) -> tuple[float, float, float, float]:
     from coa.models.tokenizer import load_tokenizer
     from coa.rl.config import RlConfig
     from coa.rl.loop import train
     from coa.trajectory import Task, load_profile
 
     tasks = [Task(id=str(number), question=asked) for number, asked in enumerate(questions())]
-    tokenizer, profile = load_tokenizer("smollm2"), load_profile("nano")
+    tokenizer, profile = load_tokenizer("smollm2"), load_profile(name)
     longest = max(len(tokenizer.encode_prompt(profile.messages(task))[1]) for task in tasks)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "tasks.jsonl").write_text("\n".join(task.model_dump_json() for task in tasks))
         config = RlConfig.model_validate(
             {
                 "model": "smollm2",
+                "profile": name,
                 "tasks": f"{folder}/tasks.jsonl",
                 "steps": STEPS,
                 "prompts": PROMPTS,
@@ -130,7 +135,7 @@ def _ours(group: int, tokens: int) -> tuple[float, float, float, float]:
     return _result(_between(moments), [row["trained_tokens"] for row in rows])
 
 
-def _trl(group: int, length: int) -> tuple[float, float, float, float]:
+def _trl(name: str, group: int, length: int) -> tuple[float, float, float, float]:
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
     from trl.trainer.grpo_config import GRPOConfig
@@ -153,7 +158,7 @@ def _trl(group: int, length: int) -> tuple[float, float, float, float]:
         return [float(number % 2) for number in range(len(completions))]
 
     model, tokenizer = load_weights("smollm2", device="cpu")
-    profile = load_profile("nano")
+    profile = load_profile(name)
     rows = [
         {"prompt": tokenizer.encode_prompt(profile.messages(Task(id="q", question=asked)))[0]} for asked in questions()
     ]

@@ -123,6 +123,9 @@ class RlConfig(Frozen):
     """How much it has fallen at the end."""
     scale: Literal["group", "none"] = "group"
     """Divide advantages by the group's standard deviation, or do not."""
+    baseline: Literal["attempt", "token"] = "attempt"
+    """What a reward is compared with: the mean of the group's attempts, or of their tokens. token: where long attempts
+    tend to be wrong, what right and wrong ones have in common is not unlearnt."""
 
     updates: int = Field(1, ge=1)
     """Into how many updates a step's groups are divided."""

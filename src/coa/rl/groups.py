@@ -64,7 +64,8 @@ class Group:
         return has_contrast(self.rewards) and (config.spread == "reward" or has_contrast(counted))
 
     def advantages(self, config: RlConfig) -> list[float]:
-        return group_advantages(self.rewards, scaled=config.scale == "group")
+        tokens = [attempt.sample.trained for attempt in self.attempts] if config.baseline == "token" else None
+        return group_advantages(self.rewards, scaled=config.scale == "group", tokens=tokens)
 
 
 @dataclass(frozen=True)

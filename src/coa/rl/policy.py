@@ -21,7 +21,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from coa.errors import TrainingError
 from coa.models.local import LocalModel
 from coa.models.local import slots as engine
-from coa.models.local.engine import lay_out_by_rows
+from coa.models.local.layout import lay_out_by_rows
 from coa.models.local.model import is_adapter, load_weights
 from coa.models.tokenizer import TextTokenizer
 from coa.rl.config import RlConfig
@@ -71,8 +71,8 @@ class Policy:
         for name, weight in self.trained.items():
             weight.copy_(saved[name])  # into the memory that the engine reads, laid out as it likes it
 
-    def changed(self) -> None:
-        """By an update."""
+    def forget(self) -> None:
+        """The weights have changed, or will: what the engine keeps of them and of contexts goes, and its memory too."""
         if self.apart is None:
             self.sampler.forget()
 

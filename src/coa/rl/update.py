@@ -112,6 +112,7 @@ class Trainer:
         """All updates of a step, one after another; what is told of the first holds before it changes anything."""
         parts = self._parts(groups, step)
         self._met.clear()
+        self.policy.forget()  # the updates need its memory
         for epoch in range(self._config.epochs):
             for number, part in enumerate(parts):
                 items = items_of(part, self._config, step)
@@ -229,7 +230,7 @@ class Trainer:
             group["lr"] = config.lr * min(self.updates / max(config.warmup_steps, 1), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.policy.changed()
+        self.policy.forget()
 
     @torch.no_grad()
     def distances(self, attempts: Sequence[Attempt]) -> list[float]:

@@ -65,17 +65,25 @@ def rows(model: PreTrainedModel, forward: Any) -> torch.Tensor:
     return torch.cat(made)
 
 
-def agree(model: PreTrainedModel) -> bool:
-    found = lean(model)
-    assert found is not None
+def own(model: PreTrainedModel) -> Any:
     decoder: Any = model.get_decoder()  # type: ignore[no-untyped-call]
 
-    def own(ids: torch.Tensor, at: torch.Tensor, step: Step) -> torch.Tensor:
+    def forward(ids: torch.Tensor, at: torch.Tensor, step: Step) -> torch.Tensor:
         out = decoder(input_ids=ids[None], position_ids=at[None], use_cache=False, coa_step=step)
         return out.last_hidden_state[0]  # type: ignore[no-any-return]
 
+    return forward
+
+
+def agree(model: PreTrainedModel) -> bool:
+    found = lean(model)
+    assert found is not None
     with torch.inference_mode():
-        return torch.allclose(rows(model, found), rows(model, own), atol=1e-4, rtol=1e-4)
+        theirs = rows(model, own(model))
+        logits = model.get_output_embeddings()(theirs)  # type: ignore[no-untyped-call]
+        return torch.allclose(rows(model, found.hidden), theirs, atol=1e-4, rtol=1e-4) and torch.allclose(
+            found.logits(theirs), logits, atol=1e-4, rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("build", BUILDS)
@@ -89,28 +97,29 @@ def test_a_scaled_rotary_embedding_is_the_models_own() -> None:
     assert agree(model_of(Qwen3Config, rope_parameters=rope))
 
 
-def test_what_training_changes_is_in_it_at_once() -> None:
+def test_what_training_changes_is_in_it_when_it_is_told() -> None:
     model = model_of(LlamaConfig)
     found = lean(model)
     assert found is not None
     with torch.inference_mode():
-        before = rows(model, found)
+        before = rows(model, found.hidden)
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(0.1 * torch.randn_like(weight))
+    found.forget()
     with torch.inference_mode():
-        assert not torch.allclose(before, rows(model, found))
-    assert agree(model)
+        after = rows(model, found.hidden)
+        assert not torch.allclose(before, after) and torch.allclose(after, rows(model, own(model)), atol=1e-4)
 
 
 def test_an_adapter_is_in_it() -> None:
     model = model_of(Qwen2Config)
     with torch.inference_mode():
-        plain = rows(model, lean(model))
+        plain = rows(model, lean(model).hidden)  # type: ignore[union-attr]
     wrapped = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False))
     inner: PreTrainedModel = wrapped.get_base_model()  # type: ignore[assignment]
     with torch.inference_mode():
-        assert not torch.allclose(plain, rows(inner, lean(inner)), atol=1e-2)
+        assert not torch.allclose(plain, rows(inner, lean(inner).hidden), atol=1e-2)  # type: ignore[union-attr]
     assert agree(inner)
 
 

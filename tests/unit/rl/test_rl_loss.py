@@ -29,6 +29,18 @@ def test_advantages_of_a_group_of_four() -> None:
     assert group_advantages([1, 0, 0, 0], scaled=False) == [0.75, -0.25, -0.25, -0.25]
 
 
+def test_compared_with_the_mean_over_tokens_what_attempts_have_in_common_stays() -> None:
+    # A right attempt of 100 tokens, two wrong ones of 200 and 100: mean over tokens 100 / 400 = 0.25.
+    tokens = [100, 200, 100]
+    found = group_advantages([1, 0, 0], scaled=False, tokens=tokens)
+    assert found == [0.75, -0.25, -0.25]
+    assert sum(a * n for a, n in zip(found, tokens, strict=True)) == 0
+    plain = group_advantages([1, 0, 0], scaled=False)
+    assert sum(a * n for a, n in zip(plain, tokens, strict=True)) < -30  # 100 * 2/3 - 300 * 1/3
+    # Divided by the deviation of a sample: squares of 2/3, 1/3, 1/3 around the plain mean, 2/3, over 2, root 0.57735.
+    assert group_advantages([1, 0, 0], tokens=tokens) == pytest.approx([1.299, -0.433, -0.433], abs=1e-3)
+
+
 def test_equal_rewards_teach_nothing() -> None:
     assert group_advantages([0.3, 0.1 + 0.2, 0.3]) == [0.0, 0.0, 0.0]
     assert not has_contrast([1.0]) and not has_contrast([]) and has_contrast([0.0, 0.1])

@@ -175,6 +175,7 @@ def test_ends_of_turns_are_trained_as_they_were_sampled(folder: str) -> None:
     try:
         with torch.no_grad():  # an end comes often
             policy.inner.get_input_embeddings().weight[end] *= 4
+        policy.renew()
         rewards = Rewards(setting.reward, scorer_for("exact"))
         rollouts = Rollouts(policy.sampler, policy.tokenizer, {}, rewards, setting, True)
         task = Task(id="t", question=WORDS[3], answer=WORDS[5], prompt=trajectory("t", WORDS[3], WORDS[5]).prompt)

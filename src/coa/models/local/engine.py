@@ -18,7 +18,7 @@ import torch
 from transformers import PreTrainedModel
 
 from coa.models.base import Finish
-from coa.models.local.lean import lean
+from coa.models.local.lean import Lean
 from coa.models.local.lockstep import Lockstep
 from coa.models.local.masks import Masks
 from coa.models.local.request import Request, Result
@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 CHUNK_TOKENS: Final = 256
 """New text taken in per step beside the decoding rows."""
 LENGTH_STEP: Final = 256
-FEW_ROWS: Final = 4
-"""From so many rows on the other layout of the weights pays; a single row is 30 % slower with it."""
 _TAIL_TOKENS: Final = 48
 """How many of the last tokens are searched for a stop string."""
 _GRACE: Final = 8
@@ -80,17 +78,17 @@ class Engine:
         longest_bytes: int | None = None,
         threads: int | None = None,
         idle_s: float = 120.0,
+        lean: Lean | None = None,
     ) -> None:
         """`longest_bytes`: what a single row may have where that is more than its share. `threads`: of the cores; None
-        for all. `idle_s`: how long resting rows are remembered when there is nothing at all to do."""
+        for all. `idle_s`: how long resting rows are remembered when there is nothing at all to do. `lean`: instead of
+        the model's own forward pass."""
         model.train(False)
         model.set_attn_implementation(NAME)
         self._decoder = model.get_decoder()  # type: ignore[no-untyped-call]
         self._head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
         self._device = next(model.parameters()).device
-        if self._device.type == "cpu" and max_rows >= FEW_ROWS:
-            lay_out_for_few_rows(model)
-        self._lean = lean(model)
+        self._lean = lean
         self._tokenizer = tokenizer
         self._ends = _ends(model, tokenizer)
         self._max_rows = max_rows
@@ -357,12 +355,13 @@ class Engine:
                 ready.append(row)
                 at.append(chunk.last - 1)
         if ready:
-            self._extend(ready, self._head(hidden[torch.tensor(at, device=self._device)]))
+            last = hidden[torch.tensor(at, device=self._device)]
+            self._extend(ready, self._head(last) if self._lean is None else self._lean.logits(last))
 
     def _forward(self, ids: torch.Tensor, positions: torch.Tensor, step: Step) -> torch.Tensor:
         """Last hidden states, [tokens, width]."""
         if self._lean is not None:
-            return self._lean(ids, positions, step)
+            return self._lean.hidden(ids, positions, step)
         out = self._decoder(input_ids=ids[None], position_ids=positions[None], use_cache=False, coa_step=step)
         return out.last_hidden_state[0]  # type: ignore[no-any-return]
 
@@ -448,21 +447,6 @@ class Engine:
             row.computed = min(row.computed, len(row.ids))
         log_kept = None if row.place is None else row.log_kept
         request.done(Result(sampled, logprobs, finish, row.recomputed, log_kept, ended))
-
-
-def lay_out_for_few_rows(model: PreTrainedModel) -> None:
-    """Store linear weights column by column: the same numbers, but on a CPU products of 8 to 48 rows run 2 to 3 times
-    as fast (measured: 55 -> 140 GFLOP/s at 32 rows), because nothing has to be packed anew for each product."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear):
-            module.weight.data = module.weight.data.t().contiguous().t()
-
-
-def lay_out_by_rows(model: PreTrainedModel) -> None:
-    """Undo `lay_out_for_few_rows`, for code that takes tensors for contiguous, as saving does."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear):
-            module.weight.data = module.weight.data.contiguous()
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

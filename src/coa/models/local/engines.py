@@ -15,6 +15,8 @@ import torch
 from transformers import PreTrainedModel
 
 from coa.models.local.engine import Engine
+from coa.models.local.layout import FEW_ROWS, lay_out_for_few_rows
+from coa.models.local.lean import lean
 from coa.models.local.lockstep import Lockstep
 from coa.models.local.request import Request
 from coa.trajectory import Tokenizer
@@ -27,6 +29,9 @@ class Engines:
     """As one engine; `submit` from anywhere."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: Tokenizer, *, max_rows: int, kv_bytes: int) -> None:
+        self._lean = lean(model)
+        if self._lean is None and next(model.parameters()).device.type == "cpu" and max_rows >= FEW_ROWS:
+            lay_out_for_few_rows(model)
         cores = torch.get_num_threads()
         on_cpu = next(model.parameters()).device.type == "cpu"
         count = max(min(cores, max_rows // WORTHWHILE), 1) if on_cpu else 1
@@ -38,6 +43,7 @@ class Engines:
                 kv_bytes=kv_bytes // count,
                 longest_bytes=kv_bytes,
                 threads=max(cores // count, 1) if count > 1 else None,
+                lean=self._lean,
             )
             for _ in range(count)
         ]
@@ -57,6 +63,10 @@ class Engines:
         self._home(request).submit(request)
 
     def forget(self) -> None:
+        """The weights have changed, or are about to: what is kept of them and of contexts goes, and its memory too.
+        Only between requests."""
+        if self._lean is not None:
+            self._lean.forget()
         for engine in self._all:
             engine.forget()
 

@@ -162,7 +162,7 @@ def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Result], res
 
 
 def load_local(source: str | Path, *, max_rows: int = 32, kv_bytes: int | None = None) -> LocalModel:
-    """`smollm2`, a model folder, or a hub id. Small models are held to the protocol unless a run says otherwise."""
+    """`nano`, `smollm2`, a model folder, or a hub id. Small models are held to the protocol unless told not to."""
     model, tokenizer = load_weights(source)
     kv_bytes = kv_bytes or _room_for_contexts()
     small = sum(weight.numel() for weight in model.parameters()) < SMALL
@@ -185,7 +185,7 @@ def _room_for_contexts() -> int:
 def load_weights(
     source: str | Path, *, dtype: torch.dtype | None = None, device: str | None = None
 ) -> tuple[PreTrainedModel, TextTokenizer]:
-    """Weights and tokenizer of `smollm2`, a model folder (an adapter's too), a training run's folder, or a hub id.
+    """Weights and tokenizer of `nano`, `smollm2`, a model folder (an adapter's too), a run's folder, or a hub id.
 
     fp32 on a CPU unless told otherwise (bf16 is forty times slower on one without the units for it).
     """
@@ -200,7 +200,7 @@ def load_weights(
     except (OSError, ValueError) as error:
         raise ModelError(
             f"cannot load a model from {base}: {error}",
-            cure="give a model folder, a hub id, smollm2, or the URL of a model server",
+            cure="give a model folder, a hub id, nano, smollm2, or the URL of a model server",
         ) from error
     model.to(device or ("cuda" if gpu else "cpu"))  # type: ignore[arg-type]
     whole = model if adapter is None else with_adapter(model, adapter).merge_and_unload()
