@@ -8,7 +8,9 @@ from typing import Annotated, TypeVar
 
 import typer
 
-Model = Annotated[str, typer.Option("--model", help="URL of a model server, smollm2, a model folder, or a hub id.")]
+Model = Annotated[
+    str, typer.Option("--model", help="URL of a model server, nano, smollm2, a model folder, or a hub id.")
+]
 ModelName = Annotated[str | None, typer.Option("--model-name", help="Which model of the server, if it serves several.")]
 Tool = Annotated[
     list[str] | None,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    question: Annotated[str | None, typer.Argument(help="What to find out.")] = None,
+    question: Annotated[str | None, typer.Argument(help="What to find out; nano has questions of its own.")] = None,
     tasks: Annotated[
         Path | None, typer.Option(help="A file of tasks (.jsonl, .parquet) instead of a question.")
     ] = None,
@@ -72,9 +72,10 @@ def run(
     from coa.cli.models import open_model
     from coa.cli.setting import Asked, limits_of, prompting
     from coa.cli.terminal import show_warnings
-    from coa.cli.world import profile_of
+    from coa.cli.world import HOME, profile_of, some_question
     from coa.models.base import Sampling
     from coa.models.connect import Mode
+    from coa.models.tokenizer import NANO
     from coa.runtime import Select
     from coa.trajectory import JsonlWriter, Stop, load_profile
 
@@ -88,6 +89,11 @@ def run(
             "--samples and --retry-failed are for --tasks; --best-of tries a question several times"
         )
     how = options.one_of(Select, select, "--select")
+    if model == NANO and not (world or profile or tool or mcp):
+        world = HOME
+        if question is None and tasks is None:
+            question = some_question(HOME, seed)
+            typer.echo(f"nano is asked: {question}", err=True)
     asked = Asked.of(
         model=model,
         model_name=model_name,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 world = typer.Typer(help="Offline worlds: build one, look at it, serve it.", no_args_is_help=True)
+HOME: Final = "atlas"
+"""Where `nano` was trained."""
 _WHICH = typer.Argument(help="atlas, atlas:SEED, or a folder of coa world build.")
 
 
@@ -32,6 +34,16 @@ def profile_of(name: str | None, profile: str | None, otherwise: str = "web") ->
     from coa.worlds.atlas.questions import PROFILE
 
     return PROFILE
+
+
+def some_question(name: str, seed: int | None) -> str:
+    """One of the held-out tasks."""
+    import random
+
+    from coa.worlds.atlas.entities import Split
+    from coa.worlds.folder import locate, read
+
+    return random.Random(seed).choice(read(locate(name)).atlas().tasks(Split.TEST)).question
 
 
 def world_hash(name: str) -> str:

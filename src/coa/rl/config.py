@@ -46,6 +46,8 @@ class Guards(Frozen):
     """Warn when the mean of -logprob of sampled tokens falls below this."""
     length: float = Field(0.25, ge=0)
     """Warn when attempts have less than this share of the tokens that the first ones had."""
+    moved: float = Field(0.1, ge=0)
+    """Warn when updates move the policy further than this (KL, a token) from the one that sampled."""
     idle_steps: int = Field(10, ge=1)
     """Stop after so many steps in a row from which nothing could be learnt."""
     bad_updates: int = Field(3, ge=1)
@@ -96,6 +98,9 @@ class RlConfig(Frozen):
     retries: int = Field(1, ge=0)
     """How often an attempt that broke is made again, before it is left out."""
 
+    temperature: float = Field(1.0, gt=0)
+    """Of attempts, and of all probabilities that are compared. Below 1 a small model slips less often, so that what an
+    attempt is worth says more about what it decided."""
     turn_tokens: int = Field(4096, ge=1)
     """Of one call of the model."""
     model_tokens: int | None = Field(None, ge=1)

@@ -82,6 +82,12 @@ class Watch:
         elif length < self.guards.length * self.first_length:
             self.warnings.append(f"attempts have {length:.0f} tokens; the first ones had {self.first_length:.0f}")
 
+    def moved(self, distance: float) -> None:
+        if distance > self.guards.moved:
+            self.warnings.append(
+                f"this step moved the policy by {distance:.3g} from the one that sampled: lower lr, raise warmup_steps"
+            )
+
     def update(self, *, skipped: bool) -> None:
         self.bad = self.bad + 1 if skipped else 0
         if skipped:

@@ -150,6 +150,7 @@ async def _train(
                 written = sum(a.sample.trained for group in collected.drawn for a in group.attempts)
                 pace = [*pace[-9:], time.perf_counter() - began]
                 found |= report.of_updates(told, gap, trainer.optimizer.param_groups[0]["lr"])
+                watch.moved(found.get("moved", 0.0))
                 found |= {"seconds": pace[-1], "sampling_s": sampled_s}
                 found |= {"tokens_per_s": written / sampled_s} if written else {}
                 found |= {f"success_{name}": value for name, value in sampler.success.items() if name}

@@ -134,6 +134,7 @@ def open_policy(config: RlConfig, device: str) -> Policy:
         name=config.model,
         max_rows=min(config.max_rows, config.drawn * config.group),  # each has its memory, used or not
         kv_bytes=int(config.kv_gb * (1 << 30)),
+        temperature=config.temperature,
     )
     model.set_attn_implementation(NAME)
     model.config.use_cache = False

@@ -69,12 +69,13 @@ def left_out(groups: Sequence[Group]) -> str:
 def of_updates(told: Sequence[Told], gap: Gap | None, lr: float) -> dict[str, Any]:
     if not told:
         return {}
-    tokens = sum(one.tokens for one in told)
+    tokens, moved = sum(one.tokens for one in told), sum(one.moved_tokens for one in told)
     return {
         "loss": _mean([one.loss for one in told]),
         "grad_norm": _mean([norm for one in told for norm in one.norms]),
         "clip_share": sum(one.held for one in told) / max(tokens, 1),
         "kl": sum(one.kl for one in told) / max(tokens, 1),
+        **({"moved": sum(one.moved for one in told) / moved} if moved else {}),
         "trained_tokens": tokens,
         "updates_skipped": sum(one.skipped for one in told),
         "lr": lr,

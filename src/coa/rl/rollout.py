@@ -1,6 +1,6 @@
 """Attempts at tasks, by the runtime and the engine that everything else uses; no second agent loop.
 
-Sampled from the policy's whole distribution (temperature 1, no cut, no grammar), so that the logprobs kept in the
+Sampled from the policy's whole distribution (at `temperature`, no cut, no grammar), so that the logprobs kept in the
 trajectory are the policy's own. An attempt that broke is made again, then left out and counted; nothing is padded.
 """
 

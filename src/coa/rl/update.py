@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from coa.errors import TrainingError
 from coa.rl.config import RlConfig
@@ -80,6 +81,9 @@ class Told:
     held: float = 0.0
     """Tokens that a clip held, and so gave no gradient."""
     kl: float = 0.0
+    moved: float = 0.0
+    """Sum over tokens of the distance from the policy that sampled them; only after the first update of a step."""
+    moved_tokens: int = 0
     norms: list[float] = field(default_factory=list)
     skipped: int = 0
     gaps: list[tuple[int, float]] = field(default_factory=list)
@@ -172,7 +176,7 @@ class Trainer:
         advantages = torch.tensor([item.advantage for item in items], device=device)[whose]
         weights = torch.tensor(list(weight_of), device=device)[whose]
         old = torch.tensor([logprob for item in items for logprob in item.old], device=device)
-        logprobs = logprobs_of(self.policy.inner, row, beginnings)
+        logprobs = self._logprobs(self.policy.inner, row, beginnings)
         clip = Clip(config.clip_low, config.clip_high, config.dual_clip)
         near = self._near(items, logprobs.detach(), old) if config.importance_cap else old
         losses, held = clipped_loss(log_ratios(logprobs, near, whose, level=config.ratio), advantages, clip)
@@ -180,7 +184,7 @@ class Trainer:
             losses = losses * importance(log_ratios(near, old, whose, level=config.ratio), config.importance_cap)
         if config.kl and config.kl_in == "loss":
             with torch.no_grad(), self.policy.as_at_start() as start:
-                reference = logprobs_of(start, self._fed([item.example for item in items]))
+                reference = self._logprobs(start, self._fed([item.example for item in items]))
             distance = kl_to(reference, logprobs)
             losses = losses + config.kl * distance
             told.kl += float(distance.detach().sum())
@@ -189,10 +193,16 @@ class Trainer:
         told.loss += float(loss.detach())
         told.tokens += len(old)
         told.held += float(held.sum())
-        if unchanged:
+        if not unchanged:
+            told.moved += float(kl_to(logprobs.detach(), old).sum())
+            told.moved_tokens += len(old)
+        else:
             gaps = (self._as_sampled(logprobs.detach(), row) - old).abs().tolist()
             of = [(turn, item.fresh) for item in items for turn in item.turns]
             told.gaps += [(turn, gap) for (turn, fresh), gap in zip(of, gaps, strict=True) if fresh]
+
+    def _logprobs(self, model: PreTrainedModel, row: dict[str, Any], beginnings: Beginnings | None = None) -> Tensor:
+        return logprobs_of(model, row, beginnings, temperature=self._config.temperature)
 
     def _fed(self, examples: Sequence[Example]) -> dict[str, Any]:
         row = to_row(examples, total_weight=1.0)
@@ -214,7 +224,7 @@ class Trainer:
         if not self.policy.drops:
             return logprobs
         with self.policy.still():
-            return logprobs_of(self.policy.inner, row)
+            return self._logprobs(self.policy.inner, row)
 
     def _step(self, told: Told) -> None:
         config = self._config
@@ -240,6 +250,6 @@ class Trainer:
         for attempt in attempts:
             item = Item(attempt, 0.0, True)
             with self.policy.as_at_start() as start:
-                reference = logprobs_of(start, self._fed([item.example]))
+                reference = self._logprobs(start, self._fed([item.example]))
             found.append(float((torch.tensor(item.old, device=self._device) - reference).sum()))
         return found

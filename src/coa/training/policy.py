@@ -45,12 +45,18 @@ def vocabulary_of(model: PreTrainedModel) -> int:
     return len(weight)
 
 
-def logprobs_of(model: PreTrainedModel, row: dict[str, Any], beginnings: Beginnings | None = None) -> Tensor:
+def logprobs_of(
+    model: PreTrainedModel, row: dict[str, Any], beginnings: Beginnings | None = None, *, temperature: float = 1.0
+) -> Tensor:
     """log p of each label of a row, in the order of `targets`."""
     rest = {} if beginnings is None else {"coa_beginnings": beginnings}
     hidden = _hidden(model, row["input_ids"], row["position_ids"], row["segments"], **rest)
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    return label_logprobs(hidden[row["where"]], head.weight, getattr(head, "bias", None), row["targets"])
+    bias = getattr(head, "bias", None)
+    asked = hidden[row["where"]]
+    if temperature != 1:  # of the logits, without a copy of them
+        asked, bias = asked / temperature, None if bias is None else bias / temperature
+    return label_logprobs(asked, head.weight, bias, row["targets"])
 
 
 def keys_of(model: PreTrainedModel, row: dict[str, Any]) -> dict[int, tuple[Tensor, Tensor]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from coa.rl.policy import Policy, open_policy
 from coa.rl.prompts import parts_of
 from coa.rl.update import Trainer
 from coa.training.packing import Example
+from coa.training.policy import logprobs_of
 from coa.trajectory import Sample, Task
 from support.words import WORDS, trajectory, word_model
 
@@ -94,6 +96,35 @@ def test_the_gradient_is_the_same_and_fewer_tokens_are_computed(folder: str, ext
     assert told.loss == pytest.approx(plainly.loss, abs=1e-5) and told.tokens == plainly.tokens
     assert told.kl == pytest.approx(plainly.kl, abs=1e-4)
     assert tokens < all_tokens
+
+
+def test_how_far_a_step_moves_the_policy_is_told_from_its_second_update_on(folder: str) -> None:
+    def moved(lr: float) -> list[float]:
+        setting = config(folder, updates=3, lr=lr)
+        policy = open_policy(setting, "cpu")
+        try:
+            again = [
+                Attempt(a.trajectory, replace(a.sample, logprobs=sampled), a.reward)
+                for group in groups(policy)
+                for a in group.attempts
+                for sampled in [_now(policy, setting, a)]
+            ]
+            made = [Group(Task(id=str(at), question="q"), tuple(again[4 * at : 4 * at + 4]), 1) for at in range(3)]
+            return [told.moved / max(told.moved_tokens, 1) for told in Trainer(policy, setting).learn(made, 1)]
+        finally:
+            asyncio.run(policy.sampler.close())
+
+    (first, *small), (_, *large) = moved(1e-5), moved(1e-2)
+    assert first == 0 and len(small) == 2
+    assert 0 < max(small) < 0.001 < 0.01 < max(large)
+
+
+def _now(policy: Policy, setting: RlConfig, one: Attempt) -> list[float]:
+    """An attempt's logprobs as the policy has them."""
+    trainer = Trainer(policy, setting)
+    with torch.no_grad():
+        found = iter(logprobs_of(policy.inner, trainer._fed([update.Item(one, 0.0, True).example])).tolist())
+    return [next(found) if written else 0.0 for written in one.sample.mask]
 
 
 def test_nothing_goes_back_through_frozen_layers_for_the_prompt(folder: str) -> None:

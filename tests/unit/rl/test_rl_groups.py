@@ -336,6 +336,14 @@ def test_collapse_of_entropy_and_length_is_said() -> None:
     assert "entropy is down to 0.001" in watch.warnings[0] and "20 tokens" in watch.warnings[1]
 
 
+def test_a_step_that_moves_the_policy_too_far_is_said() -> None:
+    watch = Watch(Guards(moved=0.1))
+    watch.moved(0.05)
+    assert not watch.warnings
+    watch.moved(0.3)
+    assert "moved the policy by 0.3" in watch.warnings[0] and "lower lr" in watch.warnings[0]
+
+
 def test_gradients_that_are_no_numbers_stop_the_run_if_they_go_on() -> None:
     watch = Watch(Guards(bad_updates=2))
     watch.update(skipped=True)

@@ -79,16 +79,18 @@ class Engine:
         threads: int | None = None,
         idle_s: float = 120.0,
         lean: Lean | None = None,
+        temperature: float = 1.0,
     ) -> None:
         """`longest_bytes`: what a single row may have where that is more than its share. `threads`: of the cores; None
         for all. `idle_s`: how long resting rows are remembered when there is nothing at all to do. `lean`: instead of
-        the model's own forward pass."""
+        the model's own forward pass. `temperature`: what the model is taken for is its distribution at this one."""
         model.train(False)
         model.set_attn_implementation(NAME)
         self._decoder = model.get_decoder()  # type: ignore[no-untyped-call]
         self._head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
         self._device = next(model.parameters()).device
         self._lean = lean
+        self._temperature = temperature
         self._tokenizer = tokenizer
         self._ends = _ends(model, tokenizer)
         self._max_rows = max_rows
@@ -356,7 +358,8 @@ class Engine:
                 at.append(chunk.last - 1)
         if ready:
             last = hidden[torch.tensor(at, device=self._device)]
-            self._extend(ready, self._head(last) if self._lean is None else self._lean.logits(last))
+            logits = self._head(last) if self._lean is None else self._lean.logits(last)
+            self._extend(ready, logits if self._temperature == 1 else logits / self._temperature)
 
     def _forward(self, ids: torch.Tensor, positions: torch.Tensor, step: Step) -> torch.Tensor:
         """Last hidden states, [tokens, width]."""

@@ -28,7 +28,15 @@ WORTHWHILE: Final = 8
 class Engines:
     """As one engine; `submit` from anywhere."""
 
-    def __init__(self, model: PreTrainedModel, tokenizer: Tokenizer, *, max_rows: int, kv_bytes: int) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: Tokenizer,
+        *,
+        max_rows: int,
+        kv_bytes: int,
+        temperature: float = 1.0,
+    ) -> None:
         self._lean = lean(model)
         if self._lean is None and next(model.parameters()).device.type == "cpu" and max_rows >= FEW_ROWS:
             lay_out_for_few_rows(model)
@@ -44,6 +52,7 @@ class Engines:
                 longest_bytes=kv_bytes,
                 threads=max(cores // count, 1) if count > 1 else None,
                 lean=self._lean,
+                temperature=temperature,
             )
             for _ in range(count)
         ]

@@ -48,11 +48,14 @@ class LocalModel:
         max_rows: int = 32,
         kv_bytes: int = 2 << 30,
         constrained_by_default: bool = False,
+        temperature: float = 1.0,
     ) -> None:
+        """`temperature`: the model is taken for its distribution at this one. What a call asks for, and logprobs, are
+        then of that."""
         self._name = name
         self._constrained_by_default = constrained_by_default
         self._tokenizer = tokenizer
-        self._engines = Engines(model, tokenizer, max_rows=max_rows, kv_bytes=kv_bytes)
+        self._engines = Engines(model, tokenizer, max_rows=max_rows, kv_bytes=kv_bytes, temperature=temperature)
 
     @property
     def name(self) -> str:

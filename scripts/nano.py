@@ -1,0 +1,41 @@
+"""Makes the adapter of a long demo the one that comes with the package: `scripts/nano.py runs/demo/rl`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from coa.models.tokenizer import SMOLLM2, result_folder
+
+TARGET: Final = Path(__file__).parents[1] / "src" / "coa" / "models" / "nano"
+MOST_BYTES: Final = 10_000_000
+
+
+def main() -> None:
+    source = Path(result_folder(sys.argv[1]))
+    settings = json.loads((source / "adapter_config.json").read_text(encoding="utf-8"))
+    if settings["base_model_name_or_path"] != SMOLLM2:
+        sys.exit(f"{source} is an adapter over {settings['base_model_name_or_path']}, not over {SMOLLM2}")
+    shutil.rmtree(TARGET, ignore_errors=True)
+    TARGET.mkdir(parents=True)
+    # The tokenizer is that of the base. Sixteen bits are enough for a difference to the weights.
+    weights = {
+        name: weight.to(torch.bfloat16) for name, weight in load_file(source / "adapter_model.safetensors").items()
+    }
+    save_file(weights, TARGET / "adapter_model.safetensors", metadata={"format": "pt"})
+    (TARGET / "adapter_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    shutil.copy(source / "README.md", TARGET)
+    size = sum(file.stat().st_size for file in TARGET.iterdir())
+    print(f"{TARGET}: {size / 1e6:.1f} MB")
+    if size > MOST_BYTES:
+        sys.exit(f"that is more than {MOST_BYTES / 1e6:.0f} MB: train it with a lower rank")
+
+
+if __name__ == "__main__":
+    main()
