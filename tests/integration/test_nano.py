@@ -1,0 +1,40 @@
+"""The adapter that comes with the package: a chain of agents that works right after installation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from coa.models.local.model import load_weights
+from coa.models.tokenizer import NANO, load_tokenizer, result_folder
+from coa.trajectory import read
+from support.commands import coa
+
+
+def test_the_adapter_is_small_and_goes_over_the_embedded_weights() -> None:
+    folder = Path(result_folder(NANO))
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 10_000_000
+    assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == "smollm2"
+    assert load_tokenizer(NANO).fingerprint == load_tokenizer("smollm2").fingerprint
+    (trained, _), (plain, _) = load_weights(NANO), load_weights("smollm2")
+    changed = [
+        name
+        for (name, one), other in zip(trained.named_parameters(), plain.parameters(), strict=True)
+        if not one.equal(other)
+    ]
+    assert changed and all("proj" in name for name in changed)
+
+
+def test_nano_finds_its_world_and_answers_a_question_of_it(tmp_path: Path) -> None:
+    """Without a question it asks itself one of those that are held out; tasks of two kinds, which it gets right."""
+    shown = coa("run", "--model", "nano", "--seed", "1", "--out", tmp_path / "a.jsonl")
+    (own,) = read(tmp_path / "a.jsonl")
+    assert own.profile == "atlas" and own.answer and own.failure is None and own.answer in shown
+    assert {"plan", "answer"} <= {step.agent for step in own.steps}
+    right = []
+    for number, question in enumerate(("How many people live in the city Berston?", "What is 370 times 48?")):
+        kept = tmp_path / f"{number}.jsonl"
+        coa("run", question, "--model", "nano", "--temperature", "0", "--out", kept)
+        (made,) = read(kept)
+        right.append(made.answer)
+    assert right == ["8780", "17760"]
