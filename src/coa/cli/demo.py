@@ -56,7 +56,7 @@ class Recipe:
 RECIPES: Final = {
     "quick": Recipe(teach=120, sft_steps=24, rl_steps=1, test=32, test_base=4),
     "full": Recipe(teach=400, sft_steps=36, rl_steps=7, test=200, test_base=12),
-    "long": Recipe(teach=400, sft_steps=240, rl_steps=8, test=240, test_base=12, adapter=True),
+    "long": Recipe(teach=400, sft_steps=200, rl_steps=4, test=240, test_base=12, adapter=True),
 }
 
 
@@ -72,7 +72,7 @@ class Stage:
 def demo(
     out: Annotated[Path, typer.Option(help="The demo's folder. Run again with it to go on.")] = Path("runs/demo"),
     quick: Annotated[bool, typer.Option("--quick", help="Ten minutes on two cores: every stage, small.")] = False,
-    long: Annotated[bool, typer.Option("--long", help="Hours: for a model to keep.")] = False,
+    long: Annotated[bool, typer.Option("--long", help="Longer: an adapter to keep, such as nano.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the world, the teacher and the training.")] = 7,
     plan: Annotated[bool, typer.Option("--plan", help="Print the commands, and stop.")] = False,
 ) -> None:
@@ -137,8 +137,9 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
     rl |= {"baseline": "token", "updates": 2, "lr": 4e-5, "beta2": 0.95, "weight_decay": 0.0, "warmup_steps": 2}
     rl |= {"freeze_embeddings": True, "freeze_layers": 10}
     if recipe.adapter:
-        sft |= {"lora.rank": 16, "lora.merge": False, "lr": 1e-3, "freeze_embeddings": False}
-        rl |= {"lora.rank": 16, "lora.merge": False, "lr": 2e-4, "freeze_embeddings": False, "freeze_layers": 0}
+        lora = {"lora.rank": 8, "lora.alpha": 16, "lora.merge": False, "freeze_embeddings": False}
+        sft |= {**lora, "lr": 1e-3}
+        rl |= {**lora, "lr": 2e-4, "freeze_layers": 0}
     compared = tuple(str(out / "eval" / name) for name in ("team", "base", "sft", "rl"))
     return [
         Stage("world", "an invented web, its search index and its questions",
