@@ -22,19 +22,21 @@ def main() -> None:
     settings = json.loads((source / "adapter_config.json").read_text(encoding="utf-8"))
     if settings["base_model_name_or_path"] != SMOLLM2:
         sys.exit(f"{source} is an adapter over {settings['base_model_name_or_path']}, not over {SMOLLM2}")
-    shutil.rmtree(TARGET, ignore_errors=True)
-    TARGET.mkdir(parents=True)
+    part = TARGET.with_name("nano.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
     # The tokenizer is that of the base. Sixteen bits are enough for a difference to the weights.
-    weights = {
-        name: weight.to(torch.bfloat16) for name, weight in load_file(source / "adapter_model.safetensors").items()
-    }
-    save_file(weights, TARGET / "adapter_model.safetensors", metadata={"format": "pt"})
-    (TARGET / "adapter_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    shutil.copy(source / "README.md", TARGET)
-    size = sum(file.stat().st_size for file in TARGET.iterdir())
-    print(f"{TARGET}: {size / 1e6:.1f} MB")
+    weights = load_file(source / "adapter_model.safetensors")
+    narrow = {name: weight.to(torch.bfloat16) for name, weight in weights.items()}
+    save_file(narrow, part / "adapter_model.safetensors", metadata={"format": "pt"})
+    (part / "adapter_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    shutil.copy(source / "README.md", part)
+    size = sum(file.stat().st_size for file in part.iterdir())
     if size > MOST_BYTES:
-        sys.exit(f"that is more than {MOST_BYTES / 1e6:.0f} MB: train it with a lower rank")
+        sys.exit(f"{part} has {size / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:.0f}: train it with a lower rank")
+    shutil.rmtree(TARGET, ignore_errors=True)
+    part.rename(TARGET)
+    print(f"{TARGET}: {size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

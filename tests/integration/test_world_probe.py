@@ -16,9 +16,9 @@ TASKS = 40
 
 def test_the_base_model_knows_about_none_of_the_answers() -> None:
     """Of a comparison it may pick the right one of two, and so it may of sums that are easy: neither is asked here."""
-    tasks = [
-        task for task in Atlas(7).tasks(Split.TEST) if task.meta["family"] not in ("comparison", "code_only")
-    ][:TASKS]
+    tasks = [task for task in Atlas(7).tasks(Split.TEST) if task.meta["family"] not in ("comparison", "code_only")][
+        :TASKS
+    ]
 
     async def go() -> float:
         model, scorer = load_local("smollm2", max_rows=TASKS), scorer_for("exact")

@@ -56,7 +56,7 @@ class Recipe:
 RECIPES: Final = {
     "quick": Recipe(teach=120, sft_steps=24, rl_steps=1, test=32, test_base=4),
     "full": Recipe(teach=400, sft_steps=36, rl_steps=7, test=200, test_base=12),
-    "long": Recipe(teach=400, sft_steps=200, rl_steps=4, test=240, test_base=12, adapter=True),
+    "long": Recipe(teach=400, sft_steps=150, rl_steps=4, test=200, test_base=4, adapter=True),
 }
 
 

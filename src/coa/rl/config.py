@@ -47,7 +47,8 @@ class Guards(Frozen):
     length: float = Field(0.25, ge=0)
     """Warn when attempts have less than this share of the tokens that the first ones had."""
     moved: float = Field(0.1, ge=0)
-    """Warn when updates move the policy further than this (KL, a token) from the one that sampled."""
+    """Warn when a step's updates move the policy further than this (KL, a token) from the one that sampled; seen from
+    the second update of a step on. 0 never does."""
     idle_steps: int = Field(10, ge=1)
     """Stop after so many steps in a row from which nothing could be learnt."""
     bad_updates: int = Field(3, ge=1)
@@ -58,7 +59,7 @@ class RlConfig(Frozen):
     """Settings of `coa rl`."""
 
     model: str = "smollm2"
-    """A model folder, a hub id, or smollm2."""
+    """A model folder, a hub id, nano, or smollm2."""
     tasks: str | None = None
     """Tasks to learn from: a .jsonl, .json or .parquet file, a folder of them, or the hub's (owner/name)."""
     profile: str = "nano"
@@ -217,6 +218,10 @@ class RlConfig(Frozen):
             raise ValueError("there cannot be more updates than prompts in a step")
         if self.dual_clip and self.dual_clip <= 1 + self.clip_high:
             raise ValueError("dual_clip must be above 1 + clip_high")
+        if self.baseline == "token" and self.mean == "sequence":
+            raise ValueError(
+                "baseline=token is for mean=token: where attempts weigh the same, so they must in the baseline"
+            )
         if self.ahead and self.exact:
             raise ValueError(
                 "attempts made ahead differ after a restart: leave exact out or set it to false, or set ahead=0"

@@ -83,7 +83,7 @@ class Watch:
             self.warnings.append(f"attempts have {length:.0f} tokens; the first ones had {self.first_length:.0f}")
 
     def moved(self, distance: float) -> None:
-        if distance > self.guards.moved:
+        if self.guards.moved and distance > self.guards.moved:
             self.warnings.append(
                 f"this step moved the policy by {distance:.3g} from the one that sampled: lower lr, raise warmup_steps"
             )

@@ -1,7 +1,8 @@
-"""The model in training: one set of weights that samples, is trained, and is saved. No copy, unless it samples ahead.
+"""The model in training: one set of weights that samples, is trained, and is saved.
 
-The engine and the trainer go through the same modules; which attention they mean follows from what they pass along. So
-an update is in the next sampled token at once, adapters included; only the engine's memory of contexts must be dropped.
+The engine and the trainer go through the same modules; which attention they mean follows from what they pass along.
+What the engine keeps besides, contexts and packed weights, is dropped before updates and made anew after them. A copy
+of what is trained is there only where it samples ahead.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Policy:
     @property
     def drops(self) -> bool:
         """Whether an update leaves out activations at random, as an adapter may that came with the model."""
+        if getattr(self.inner.config, "attention_dropout", 0):
+            return True
         return any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in self.whole.modules())
 
     def save_weights(self, path: Path) -> None:
@@ -69,7 +72,8 @@ class Policy:
     def load_weights(self, path: Path) -> None:
         saved = load_file(path)
         for name, weight in self.trained.items():
-            weight.copy_(saved[name])  # into the memory that the engine reads, laid out as it likes it
+            weight.copy_(saved[name])  # in place, laid out as the engine likes it
+        self.sampler.forget()
 
     def forget(self) -> None:
         """The weights have changed, or will: what the engine keeps of them and of contexts goes, and its memory too."""
@@ -152,6 +156,7 @@ def save_model(opened: Policy, config: RlConfig, out: Path, card: str) -> None:
     """As a folder that `coa run` and transformers load; complete, or not there. The last thing done with a policy."""
     part, adapter = out.with_name(f"{out.name}.part"), out.with_name("adapter.part")
     merging = config.lora is not None and config.lora.merge
+    opened.sampler.forget()
     lay_out_by_rows(opened.inner)
     opened.inner.set_attn_implementation("sdpa")
     opened.inner.config.use_cache = True

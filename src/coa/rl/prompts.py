@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final
 
 import torch
@@ -17,20 +18,20 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from coa.training.attention import Beginnings
-from coa.training.packing import Example, to_row
+from coa.training.packing import Example, on, to_row
 from coa.training.policy import keys_of
 
 WORTHWHILE: Final = 16
 """Tokens below which a prompt is not worth a pass of its own."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Part:
     """Attempts that are learnt from together, by their numbers, and the beginnings that some of them share."""
 
-    members: list[int]
-    shared: list[Tensor]
-    whose: dict[int, int]
+    members: list[int] = field(default_factory=list)
+    shared: list[Tensor] = field(default_factory=list)
+    whose: dict[int, int] = field(default_factory=dict)
     """Which of `shared` an attempt begins with; the others begin with nothing that is shared."""
 
     def begin(self, member: int) -> int:
@@ -38,7 +39,7 @@ class Part:
         return len(self.shared[self.whose[member]]) if member in self.whose else 0
 
     def spans(self, members: Sequence[int]) -> list[tuple[int, int]]:
-        ends = torch.tensor([len(ids) for ids in self.shared]).cumsum(0).tolist()
+        ends = list(accumulate(map(len, self.shared)))
         return [
             (ends[self.whose[m]] - self.begin(m), ends[self.whose[m]]) if m in self.whose else (0, 0) for m in members
         ]
@@ -58,7 +59,7 @@ def parts_of(examples: Sequence[Example], room: int) -> Iterator[Part]:
         else:
             own.append(number)
     own += [members[0] for members in alike.values() if len(members) == 1]
-    part = Part(sorted(own), [], {})
+    part = Part(sorted(own))
     taken = 0
     for members in alike.values():
         if len(members) == 1:
@@ -66,7 +67,7 @@ def parts_of(examples: Sequence[Example], room: int) -> Iterator[Part]:
         ids = examples[members[0]].ids[: _first_label(examples[members[0]]) - 1]
         if taken and taken + len(ids) > room:
             yield part
-            part, taken = Part([], [], {}), 0
+            part, taken = Part(), 0
         part.whose.update(dict.fromkeys(members, len(part.shared)))
         part.members.extend(members)
         part.shared.append(ids)
@@ -85,8 +86,7 @@ class Shared:
 
     def __init__(self, model: PreTrainedModel, part: Part, device: torch.device) -> None:
         self._model, self._part = model, part
-        row = to_row([Example(ids, torch.zeros(len(ids))) for ids in part.shared], total_weight=1.0)
-        self._row: dict[str, Any] = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in row.items()}
+        self._row = on(device, to_row([Example(ids, torch.zeros(len(ids))) for ids in part.shared], total_weight=1.0))
         # The lowest layers may be frozen. Nothing has to go back through them, and nothing may seem to.
         learnt = keys_of(model, {**self._row, **_first_token(self._row)})
         with torch.no_grad():

@@ -24,7 +24,7 @@ from coa.rl.loss import Clip, clipped_loss, importance, kl_to, log_ratios, token
 from coa.rl.policy import Policy
 from coa.rl.prompts import Part, Shared, parts_of
 from coa.training.attention import Beginnings
-from coa.training.packing import Example, balanced, rows_needed, to_row
+from coa.training.packing import Example, balanced, on, rows_needed, to_row
 from coa.training.policy import logprobs_of
 
 ROW_TOKENS: Final = 1024
@@ -82,7 +82,7 @@ class Told:
     """Tokens that a clip held, and so gave no gradient."""
     kl: float = 0.0
     moved: float = 0.0
-    """Sum over tokens of the distance from the policy that sampled them; only after the first update of a step."""
+    """Sum over this step's tokens of the distance from the policy that sampled them; after its first update only."""
     moved_tokens: int = 0
     norms: list[float] = field(default_factory=list)
     skipped: int = 0
@@ -137,8 +137,9 @@ class Trainer:
         weight_of = token_weights([item.tokens for item in items], mean=config.mean)
         examples = [item.example for item in items]
         limit = max(config.row_tokens or ROW_TOKENS, *map(len, examples))
-        # Dropout is drawn anew for each attempt's prompt.
-        parts = [Part(list(range(len(items))), [], {})] if self.policy.drops else parts_of(examples, limit)
+        # Dropout is drawn anew for each prompt; a GPU has no fast kernel for queries that begin in the middle.
+        apart = self.policy.drops or self._device.type != "cpu"
+        parts = [Part(list(range(len(items))))] if apart else parts_of(examples, limit)
         with self.policy.updating():
             for part in parts:
                 shared = Shared(self.policy.inner, part, self._device) if part.shared else None
@@ -183,8 +184,10 @@ class Trainer:
         if config.importance_cap:
             losses = losses * importance(log_ratios(near, old, whose, level=config.ratio), config.importance_cap)
         if config.kl and config.kl_in == "loss":
+            # Whole attempts, one by one where the row holds only their ends: together they might be too long for a row.
+            wholes = [own] if beginnings is None else [[item.example] for item in items]
             with torch.no_grad(), self.policy.as_at_start() as start:
-                reference = self._logprobs(start, self._fed([item.example for item in items]))
+                reference = torch.cat([self._logprobs(start, self._fed(whole)) for whole in wholes])
             distance = kl_to(reference, logprobs)
             losses = losses + config.kl * distance
             told.kl += float(distance.detach().sum())
@@ -194,8 +197,9 @@ class Trainer:
         told.tokens += len(old)
         told.held += float(held.sum())
         if not unchanged:
-            told.moved += float(kl_to(logprobs.detach(), old).sum())
-            told.moved_tokens += len(old)
+            fresh = torch.tensor([item.fresh for item in items], device=device)[whose]
+            told.moved += float(kl_to(logprobs.detach(), old)[fresh].sum())
+            told.moved_tokens += int(fresh.sum())
         else:
             gaps = (self._as_sampled(logprobs.detach(), row) - old).abs().tolist()
             of = [(turn, item.fresh) for item in items for turn in item.turns]
@@ -205,8 +209,7 @@ class Trainer:
         return logprobs_of(model, row, beginnings, temperature=self._config.temperature)
 
     def _fed(self, examples: Sequence[Example]) -> dict[str, Any]:
-        row = to_row(examples, total_weight=1.0)
-        return {name: value.to(self._device) if isinstance(value, Tensor) else value for name, value in row.items()}
+        return on(self._device, to_row(examples, total_weight=1.0))
 
     def _near(self, items: Sequence[Item], now: Tensor, old: Tensor) -> Tensor:
         """The logprobs from which clips count."""

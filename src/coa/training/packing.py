@@ -6,8 +6,9 @@ fast an update is and not what it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,6 +62,11 @@ def to_row(examples: Sequence[Example], *, total_weight: float) -> dict[str, Ten
         "targets": targets[labelled],
         "scales": weights[labelled] / total_weight,
     }
+
+
+def on(device: torch.device, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row where it is computed."""
+    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in row.items()}
 
 
 def _without_first(weights: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from coa.errors import ModelError
 from coa.training.attention import NAME, Beginnings
 from coa.training.loss import label_logprobs, label_loss
-from coa.training.packing import Example, to_row
+from coa.training.packing import Example, on, to_row
 
 SEGMENTS: Final = "segments"
 """Name of our own attention; any other is one of transformers'."""
@@ -110,8 +110,7 @@ def check(model: PreTrainedModel) -> None:
     examples = [Example(torch.randint(size, (length,), generator=generator), torch.ones(length)) for length in (5, 7)]
     training = model.training
     model.train(False)
-    row = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in to_row(examples, total_weight=1.0).items()}
-    ours = logprobs_of(model, row).cpu()
+    ours = logprobs_of(model, on(device, to_row(examples, total_weight=1.0))).cpu()
     plain = []
     for example in examples:
         ids = example.ids[None].to(device)

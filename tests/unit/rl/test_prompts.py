@@ -62,6 +62,10 @@ def learnt(folder: str, **extra: object) -> Iterator[tuple[dict[str, torch.Tenso
     """Gradients, what was told, and how many tokens went through the model: with prompts shared, then without."""
     setting = config(folder, **extra)
     policy = open_policy(setting, "cpu")
+    with torch.no_grad():  # one half of a new adapter is zero, and with it the gradient of the other
+        for name, weight in policy.trained.items():
+            if "lora_B" in name:
+                weight.normal_(std=0.1, generator=torch.Generator().manual_seed(1))
     decoder, seen = policy.inner.get_decoder(), list[int]()  # type: ignore[no-untyped-call]
     decoder.register_forward_pre_hook(lambda _, args, given: seen.append(given["input_ids"].shape[1]), with_kwargs=True)
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from coa.models.base import Context, Sampling
 from coa.rl.config import RlConfig
@@ -92,7 +93,25 @@ def test_after_an_update_the_engine_samples_from_the_new_weights(folder: str, ex
         asyncio.run(policy.sampler.close())
 
 
-def test_an_adapter_is_sampled_from_without_being_merged(folder: str) -> None:
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_at_another_temperature_sampled_and_recomputed_logprobs_agree_too(folder: str, temperature: float) -> None:
+    setting = config(folder, temperature=temperature, updates=1)
+    policy = open_policy(setting, "cpu")
+    try:
+        told = next(iter(Trainer(policy, setting).learn([group(policy)], 1)))
+        assert told.gaps and max(gap for _, gap in told.gaps) < 1e-5
+        plain = next(iter(Trainer(policy, config(folder)).learn([group(policy)], 1)))
+        assert max(gap for _, gap in plain.gaps) > 1e-2, "they are not those of temperature 1"
+    finally:
+        asyncio.run(policy.sampler.close())
+
+
+def test_what_the_baseline_weighs_is_what_the_loss_weighs(folder: str) -> None:
+    with pytest.raises(ValidationError, match="baseline=token is for mean=token"):
+        config(folder, baseline="token", mean="sequence")
+
+
+def test_an_adapter_that_is_trained_is_what_is_sampled_from(folder: str) -> None:
     setting = config(folder, lora={"rank": 4})
     policy = open_policy(setting, "cpu")
     try:

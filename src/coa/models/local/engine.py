@@ -168,10 +168,12 @@ class Engine:
     # ---- the thread
 
     def _work(self) -> None:
-        if self._threads is not None:
-            use_cores(self._threads)
-        self._ready.set()
         try:
+            try:
+                if self._threads is not None:
+                    use_cores(self._threads)
+            finally:
+                self._ready.set()
             with torch.inference_mode():
                 while self._take_requests():
                     self._drop_cancelled()
@@ -319,6 +321,7 @@ class Engine:
             self._slots.resize(count=self._max_rows, length=LENGTH_STEP, keep=[])
 
     def _forget_all(self) -> None:
+        self._drop_cancelled()
         self._rows = [row for row in self._rows if row.request]
         if not self._rows:
             self._slots.resize(count=self._max_rows, length=1, keep=[])

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.jit.frontend import FrontendError
 from transformers import PreTrainedModel
 
 from coa.models.local.slots import NAME, Chunk, Slots, Step
@@ -56,7 +57,8 @@ class Lean:
 
     def forget(self) -> None:
         """The weights have changed, or are about to. The copies are made anew when they are needed."""
-        self._packed = None
+        with self._packing:
+            self._packed = None
 
     def hidden(self, ids: Tensor, positions: Tensor, step: Step) -> Tensor:
         """Last hidden states, [tokens, width]."""
@@ -102,7 +104,7 @@ def lean(model: PreTrainedModel) -> Lean | None:
     try:
         found = Lean(model)
         return found if _agrees(found, decoder, model) else None
-    except (AttributeError, KeyError, RuntimeError, TypeError) as error:
+    except (AttributeError, KeyError, OSError, RuntimeError, TypeError, FrontendError) as error:
         log.info("the model's own forward pass is used: %s", error)
         return None
 

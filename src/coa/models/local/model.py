@@ -228,7 +228,7 @@ def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = Fal
     except ImportError as error:
         raise ModelError(
             f"{adapter} is an adapter, and loading one needs peft",
-            cure=f"{sys.executable} -m pip install 'chain-of-agents[train]'",
+            cure=f"{sys.executable} -m pip install 'chain-of-agents[local]'",
         ) from error
     try:
         return PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
