@@ -11,7 +11,7 @@ from typing import Final
 import torch
 from safetensors.torch import load_file, save_file
 
-from coa.models.tokenizer import SMOLLM2, result_folder
+from coa.models.tokenizer import SMOLLM2, result_folder, smollm2_file
 
 TARGET: Final = Path(__file__).parents[1] / "src" / "coa" / "models" / "nano"
 MOST_BYTES: Final = 10_000_000
@@ -20,8 +20,9 @@ MOST_BYTES: Final = 10_000_000
 def main() -> None:
     source = Path(result_folder(sys.argv[1]))
     settings = json.loads((source / "adapter_config.json").read_text(encoding="utf-8"))
-    if settings["base_model_name_or_path"] != SMOLLM2:
-        sys.exit(f"{source} is an adapter over {settings['base_model_name_or_path']}, not over {SMOLLM2}")
+    if smollm2_file().stem not in (base := settings["base_model_name_or_path"]):  # a folder made of that file
+        sys.exit(f"{source} is an adapter over {base}, not over {SMOLLM2}")
+    settings["base_model_name_or_path"] = SMOLLM2
     part = TARGET.with_name("nano.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
@@ -29,6 +30,7 @@ def main() -> None:
     weights = load_file(source / "adapter_model.safetensors")
     narrow = {name: weight.to(torch.bfloat16) for name, weight in weights.items()}
     save_file(narrow, part / "adapter_model.safetensors", metadata={"format": "pt"})
+    (part / "adapter_model.safetensors").chmod(0o644)
     (part / "adapter_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     shutil.copy(source / "README.md", part)
     size = sum(file.stat().st_size for file in part.iterdir())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
+from coa.models.local import load_local
 from coa.models.local.model import load_weights
 from coa.models.tokenizer import NANO, load_tokenizer, result_folder
 from coa.trajectory import read
@@ -23,6 +25,15 @@ def test_the_adapter_is_small_and_goes_over_the_embedded_weights() -> None:
         if not one.equal(other)
     ]
     assert changed and all("proj" in name for name in changed)
+
+
+def test_what_was_trained_as_agents_is_not_held_to_the_grammar_by_default() -> None:
+    held = {name: load_local(name, max_rows=1) for name in (NANO, "smollm2")}
+    try:
+        assert {name: model.constrained_by_default for name, model in held.items()} == {NANO: False, "smollm2": True}
+    finally:
+        for model in held.values():
+            asyncio.run(model.close())
 
 
 def test_nano_finds_its_world_and_answers_a_question_of_it(tmp_path: Path) -> None:

@@ -39,7 +39,10 @@ PromptFile = Annotated[
 Seed = Annotated[int | None, typer.Option("--seed", help="For the same run again, where the model allows it.")]
 Constrained = Annotated[
     str,
-    typer.Option("--constrain", help="Hold the model to the protocol: auto (small local models), always, or never."),
+    typer.Option(
+        "--constrain",
+        help="Hold the model to the protocol: auto (small local models, unless trained by coa), always, or never.",
+    ),
 ]
 Budget = Annotated[
     list[str] | None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from coa.models.local.model import TAG
+
 
 def model_card(
     *,
@@ -22,7 +24,7 @@ def model_card(
             "library_name: transformers",
             "pipeline_tag: text-generation",
             f"base_model: {base}",
-            f"tags: [chain-of-agents, {stage}]",
+            f"tags: [{TAG}, {stage}]",
             "---",
             "",
             f"# {name}",

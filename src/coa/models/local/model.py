@@ -32,6 +32,8 @@ from coa.trajectory.grammar import Grammar
 if TYPE_CHECKING:
     from peft import PeftModel
 
+TAG: Final = "chain-of-agents"
+"""In the head of the card of every model that was trained here."""
 SMALL: Final = 1_000_000_000
 """Parameters from which on a model is trusted to keep to the protocol by itself."""
 
@@ -165,13 +167,25 @@ def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Result], res
 
 
 def load_local(source: str | Path, *, max_rows: int = 32, kv_bytes: int | None = None) -> LocalModel:
-    """`nano`, `smollm2`, a model folder, or a hub id. Small models are held to the protocol unless told not to."""
+    """`nano`, `smollm2`, a model folder, or a hub id. Small models are held to the protocol unless told not to, or
+    trained in it."""
     model, tokenizer = load_weights(source)
     kv_bytes = kv_bytes or _room_for_contexts()
     small = sum(weight.numel() for weight in model.parameters()) < SMALL
     return LocalModel(
-        model, tokenizer, name=str(source), max_rows=max_rows, kv_bytes=kv_bytes, constrained_by_default=small
+        model,
+        tokenizer,
+        name=str(source),
+        max_rows=max_rows,
+        kv_bytes=kv_bytes,
+        constrained_by_default=small and not _trained_as_agents(source),
     )
+
+
+def _trained_as_agents(source: str | Path) -> bool:
+    """Whether `coa sft` or `coa rl` made it, which its card tells. It has a form of its own by then."""
+    card = Path(result_folder(source)) / "README.md"
+    return card.is_file() and TAG in card.read_text(encoding="utf-8", errors="replace").partition("\n#")[0]
 
 
 def _room_for_contexts() -> int:
