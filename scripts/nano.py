@@ -1,4 +1,4 @@
-"""Makes the adapter of a long demo the one that comes with the package: `scripts/nano.py runs/demo/rl`."""
+"""Makes the adapter of a long demo the one that comes with the package: `scripts/nano.py runs/long/sft`."""
 
 from __future__ import annotations
 

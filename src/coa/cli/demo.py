@@ -133,7 +133,7 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
     rl |= {"families": ["arithmetic", "code_only", "one_hop", "page_only", "two_hop"], "draw_by": "family"}
     rl |= {"max_rows": 84, "kv_gb": 4, "turn_tokens": 80, "row_tokens": 2048}
     # A group's advantages sum to zero over its tokens: wrong attempts are the longer ones here, and otherwise what all
-    # of them have in common is unlearnt (docs/lab-book.md).
+    # of them have in common is pushed down (docs/lab-book.md).
     rl |= {"baseline": "token", "updates": 2, "lr": 4e-5, "beta2": 0.95, "weight_decay": 0.0, "warmup_steps": 2}
     rl |= {"freeze_embeddings": True, "freeze_layers": 10}
     if recipe.adapter:
