@@ -136,6 +136,19 @@ def test_errors_are_noticed_and_corrected(taught: Path) -> None:
         assert agents[at - 1] == "observation" and {"web_search", "crawl_page"} & set(agents[at + 1 :])
 
 
+def test_what_two_facts_are_needed_for_is_computed(taught: Path) -> None:
+    """Comparisons as well as sums: of what is compared by eye a small model learns to guess."""
+    families = Counter[str]()
+    for _, run in _converted(taught, load_profile("atlas")):
+        family = str(run.task.meta["family"])
+        if family in ("comparison", "arithmetic") and _right(run):
+            families[family] += 1
+            agents = [step.agent for step in run.steps]
+            last = len(agents) - 1 - agents[::-1].index("code")
+            assert agents[last + 1] == "observation" and run.steps[last + 1].text.strip() == run.answer
+    assert min(families["comparison"], families["arithmetic"]) > 2
+
+
 def test_thoughts_are_short_and_varied(taught: Path) -> None:
     said = [
         step.text for _, run in _converted(taught, load_profile("atlas")) for step in run.steps if step.agent == "think"

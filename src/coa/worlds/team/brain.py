@@ -1,8 +1,8 @@
 """What each agent of the team does next, from what it was told and the way to the answer that the world knows.
 
 Every agent is a generator: it gives what it does and gets what came back. The expert errs at a set rate: it misspells
-a name, opens a namesake's page or an old newspaper, writes a wrong program, names the wrong one of two. The critic and
-the verifier notice (but for a few times), and the team corrects itself. All chance comes from the seed and the task.
+a name, opens a namesake's page or an old newspaper, writes a wrong program. The critic and the verifier notice (but
+for a few times), and the team corrects itself. All chance comes from the seed and the task.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from coa.worlds.team.phrases import say
 FINISH: Final = "final_answer"
 SEARCHER, READER, CODER, CRITIC, VERIFIER = "search_agent", "reading_agent", "coding_agent", "critic", "verifier"
 PASS: Final = 3
+_SIGNS: Final = {"max": ">", "min": "<"}
 _AGAIN: Final = "Again."
 """How a request says that the last answer was wrong."""
 
@@ -81,11 +82,9 @@ class Brain:
             return
         found = yield from self._find()
         values = yield from self._read(found)
-        if self.solution.family is Family.ARITHMETIC:
-            expression = f" {self.solution.operator} ".join(values)
+        if self.solution.operator:
+            expression = self._expression(values)
             yield from self._answer_by_code(f"print({expression})", expression)
-        elif self.solution.family is Family.COMPARISON:
-            yield from self._answer_by_comparison(values)
         else:
             yield from self._answer_read(values[0])
 
@@ -158,24 +157,12 @@ class Brain:
             yield self._to_verifier(answer, expression or program)
         yield self._finish(answer)
 
-    def _answer_by_comparison(self, values: list[str]) -> Agent:
-        wins = self._winner(values)
-        names = [page.name for page in self.wanted]
-        answer = names[1 - wins] if self._errs(0.7) else names[wins]
-        evidence = ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
-        verdict = yield self._to_verifier(answer, evidence, self._done())
-        if _score(verdict) < PASS:
-            self._corrected = True
-            sign = "<" if self.solution.operator == "min" else ">"
-            request = f"Compute: {values[0]} {sign} {values[1]}"
-            held = yield Act(self._say(phrases.COMPARE_AGAIN), CODER, {"task": f"{_AGAIN} {request}"})
-            answer = names[0 if held.strip() == "True" else 1]
-            yield self._to_verifier(answer, evidence)
-        yield self._finish(answer)
-
-    def _winner(self, values: list[str]) -> int:
-        pick = min if self.solution.operator == "min" else max
-        return values.index(pick(values, key=int))
+    def _expression(self, values: list[str]) -> str:
+        """What is computed of two facts. Comparisons too: a small model that compares by eye is right by chance."""
+        if (sign := _SIGNS.get(self.solution.operator)) is None:
+            return f" {self.solution.operator} ".join(values)
+        one, other = (page.name for page in self.wanted)
+        return f"'{one}' if {values[0]} {sign} {values[1]} else '{other}'"
 
     def _done(self) -> str:
         """The last page was read."""
@@ -234,6 +221,8 @@ class Brain:
             (" + ", " - "),
             (" * ", " + "),
             (" % ", " // "),
+            (" > ", " < "),
+            (" < ", " > "),
         ):
             if right in program:
                 return program.replace(right, wrong)
@@ -255,8 +244,6 @@ class Brain:
             says, score = self._approval()
         elif self.rng.random() < self.missed:
             says, score = self._say(phrases.DOUBTED), 3
-        elif self.solution.family is Family.COMPARISON:
-            says, score = self._say(phrases.WRONG_PICK, other=self.gold), 1
         elif self.solution.operator or self.solution.program:
             says, score = self._say(phrases.WRONG_SUM), 1
         else:
@@ -264,11 +251,9 @@ class Brain:
         yield Act("", FINISH, {"answer": f"{says} score: {score}"})
 
     def _approval(self) -> tuple[str, int]:
-        """4 where the answer was read or computed; 3 where it took a comparison by eye or a correction."""
+        """4 where the answer was read or computed at once; 3 where it took a correction."""
         if self._corrected:
             return self._say(phrases.CORRECTED), 3
-        if self.solution.family is Family.COMPARISON:
-            return self._say(phrases.COMPARED), 3
         if self.solution.operator or self.solution.program:
             return self._say(phrases.COMPUTED), 4
         return self._say(phrases.FOLLOWED if len(self.solution.lookups[0].fields) > 1 else phrases.READ_IT), 4

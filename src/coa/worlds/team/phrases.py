@@ -20,7 +20,6 @@ _BY_CODE: Final = "Compute by code"
 FIND_AGAIN: Final = ("Search {who} again.", "Again {who}.", "Try {who}.")
 READ_RIGHT: Final = ("Open the right one.", "Now the right page.", "Take {page}.")
 COMPUTE_AGAIN: Final = ("Compute again.", "Redo the sum.", "Mend the program.")
-COMPARE_AGAIN: Final = ("Compare by code.", "Let code compare.")
 NOTHING_FOUND: Final = (
     "Nothing found. The name is {name}.", "The query was wrong: it is {name}.", "No result, {name} was misspelt.",
 )  # fmt: skip
@@ -32,11 +31,9 @@ OLD_PAGE: Final = ("{wrong} is outdated. See {right}.", "Old figures. {right} ha
 READ_IT: Final = ("Read there.",)
 FOLLOWED: Final = ("Links followed.",)
 COMPUTED: Final = ("Computed.",)
-COMPARED: Final = ("Both were read.",)
 CORRECTED: Final = ("Corrected.", "Now it fits.", "Right this time.")
 OLD: Final = ("The figure is outdated.", "That is an old figure.")
 WRONG_SUM: Final = ("The program is wrong.", "Wrong sum.", "That is not what was asked.")
-WRONG_PICK: Final = ("{other} wins.", "It is the other one.")
 DOUBTED: Final = ("Probably right.", "It may be right.")
 
 
