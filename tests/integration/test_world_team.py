@@ -118,6 +118,16 @@ def test_distilling_keeps_the_right_runs(taught: Path, tmp_path: Path) -> None:
     assert kept <= right and len(kept) >= 0.9 * len(right)
 
 
+def test_nothing_of_the_test_split_is_in_what_is_trained_on(taught: Path, atlas: Atlas) -> None:
+    """Not in questions alone: pages that the team opened, results of searches, what it wrote."""
+    held_out = {page.name for page in atlas.pages.values() if page.split is Split.TEST}
+    runs = [run for _, run in _converted(taught, load_profile("atlas"))]
+    words = {word for run in runs for step in run.steps for word in re.findall(r"\w+", step.text)}
+    assert len(words) > 100 and not words & held_out
+    raw = {word for file in taught.glob("*.atif.json") for word in re.findall(r"\w+", file.read_text())}
+    assert not raw & held_out
+
+
 def test_errors_are_noticed_and_corrected(taught: Path) -> None:
     profile = load_profile("atlas")
     runs = [run for _, run in _converted(taught, profile)]
@@ -170,6 +180,14 @@ def test_what_the_team_does_is_what_the_expert_plays(folder: Path, atlas: Atlas)
         run = convert(record(team, question.task), profile)
         brain = Brain(question, atlas.pages, seed=3, errors=ERRORS, missed=0.1)
         assert render(run.steps, profile) == render(asyncio.run(played(brain)), profile)
+
+
+def test_recorded_teams_are_inspected_as_one_models_run(taught: Path, atlas: Atlas) -> None:
+    task = atlas.tasks(Split.TRAIN)[0]
+    for source in (taught, taught / f"{task.id}.atif.json"):
+        shown = CliRunner().invoke(app, ["inspect", str(source), "--task", task.id, "--json"])
+        assert shown.exit_code == 0, shown.output
+        assert Trajectory.from_json(shown.stdout).answer == task.answer[0]
 
 
 def test_every_call_of_the_team_is_metered_with_what_smolagents_sends(folder: Path, atlas: Atlas) -> None:

@@ -1,4 +1,4 @@
-"""What the documentation holds, for tests: its pages, the commands in `sh` fences, links and headings."""
+"""What the documentation holds, for tests: its pages, commands in `sh` fences and overviews, links and headings."""
 
 from __future__ import annotations
 
@@ -47,6 +47,17 @@ def commands(block: Block) -> Iterator[list[str]]:
             words = ["coa", *words[words.index("coa.cli") + 1 :]]
         if words and words[0] == "coa":
             yield words[1:]
+
+
+def overviews(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Place, and a call of `coa` from a fence without a language: a command, then what it does, further right."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    for start, end, language in _fences(lines):
+        if language == "":
+            for number in range(start + 1, end):
+                if lines[number].startswith("coa "):
+                    command = re.split(r"\s{3,}|\s+(?:\.\.\.|/ coa)", lines[number])[0].removesuffix("\\")
+                    yield f"{page.relative_to(ROOT)}:{number + 1}", command.split()[1:]
 
 
 def links(page: Path) -> Iterator[str]:

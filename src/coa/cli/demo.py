@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
+import shutil
 import sys
-import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from coa.errors import CoaError
+from coa.cli.stages import Stage, run_stages, span
 
-STATE: Final = "demo.json"
 ERRORS: Final = "0.05"
 """How often the expert errs. What it does wrong is imitated too: at 0.25 a small model learns to open wrong pages."""
-_ENVIRONMENT: Final = {
-    "OMP_WAIT_POLICY": "PASSIVE",
-    # glibc: memory that is freed is kept, in large pages, for the next pass: a tenth quicker.
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-    "MALLOC_TOP_PAD_": str(1 << 28),
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-}
-"""Of each stage, where the user has not chosen otherwise."""
-FILTERS: Final = "filters.toml"
-_KEEP_ALL: Final = """\
-# The team of this world errs at a set rate, so runs with and without reflection are mixed as they should be.
-[reflection]
-kept_without = 1.0
-"""
+
+
+_FILTERS: Final = {"reflection.kept_without": 1.0}
+"""The team of this world errs at a set rate, so runs with and without reflection are mixed as they should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +44,6 @@ RECIPES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    name: str
-    about: str
-    command: tuple[str, ...]
-    seconds: float
-    """What it took on two idle cores; only for the time left."""
-
-
 def demo(
     out: Annotated[Path, typer.Option(help="The demo's folder. Run again with it to go on.")] = Path("runs/demo"),
     quick: Annotated[bool, typer.Option("--quick", help="Ten minutes on two cores: every stage, small.")] = False,
@@ -83,17 +58,49 @@ def demo(
     stages = stages_of(RECIPES[kind], out, seed)
     if plan:
         for stage in stages:
-            typer.echo(_shown(stage))
+            typer.echo(stage.shown())
         return
     seconds = run_stages(stages, out, {"recipe": kind, "seed": seed})
+    _conclude(out, seconds)
+
+
+def _conclude(out: Path, seconds: float) -> None:
+    """The page, the table, and what to type next."""
+    import orjson
+    from rich.console import Console
+    from rich.table import Table
+
     from coa.cli.demo_page import demo_page
+    from coa.cli.demo_result import goals, short_table
 
     (out / "report.html").write_text(demo_page(out), encoding="utf-8")
-    _say(f"\nall of it took {_span(seconds)}; the pages: {out / 'report.html'}")
-    _say("ask it something new, and look into what it did:")
-    model, world = shlex.quote(str(out / "rl")), shlex.quote(str(out / "world"))
-    _say(f'  coa run --model {model} --world {world} "{_new_question(out / "world")}"')
-    _say(f"  coa inspect {shlex.quote(str(out / 'eval' / 'rl'))}")
+    found = orjson.loads((out / "comparison" / "report.json").read_bytes())
+    columns, rows = short_table(found)
+    table = Table(box=None, pad_edge=False)
+    for at, name in enumerate(columns):
+        table.add_column(name, justify="right" if at else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    typer.echo("\nin short, with 95 % intervals:")
+    Console(highlight=False).print(table)
+    for goal in goals(found):
+        typer.echo(goal.line())
+    typer.echo(f"\nall of it took {span(seconds)}; the pages: {out / 'report.html'}")
+    typer.echo("ask it something new, and look into what all of them did:")
+    question, answer = _new_question(out / "world")
+    coa, model, world = _program(), shlex.quote(str(out / "rl")), shlex.quote(str(out / "world"))
+    typer.echo(f"  {coa} run --model {model} --world {world} --temperature 0 {shlex.quote(question)}")
+    typer.echo(f"    (right would be {answer})")
+    typer.echo(f"  {coa} inspect {shlex.quote(str(out))}")
+
+
+def _program() -> str:
+    """What a person types for `coa` here: its path, where it is not on theirs."""
+    here = Path(sys.executable).with_name("coa")
+    found = shutil.which("coa")
+    if (found and Path(found).resolve() == here.resolve()) or not here.is_file():
+        return "coa"
+    return shlex.quote(str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here))
 
 
 def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
@@ -104,7 +111,8 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
     def evaluated(name: str, about: str, model: str, count: int) -> Stage:
         command = ["eval", test, "--limit", str(count), "--model", model, "--world", world, "--temperature", "0"]
         command += ["--constrain", "never", "--concurrency", "128", "--out", str(out / "eval" / name)]
-        return Stage(f"eval-{name}", about, tuple(command), seconds=20 + count * (0.6 if name != "base" else 4))
+        seconds = 20 + count * (0.6 if name != "base" else 4)
+        return Stage(f"eval-{name}", about, tuple(command), seconds, again=("--retry-failed",))
 
     def taught(name: str, about: str, source: str, count: int, folder: Path) -> Stage:
         command = (
@@ -128,9 +136,9 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
     sft = {"max_steps": recipe.sft_steps, "batch_size": 4, "lr": 2e-4, "epochs": 8, "max_tokens": 1024, "seed": seed}
     sft |= {"freeze_embeddings": True, "held_out": 0}
     rl: dict[str, Any] = {"steps": recipe.rl_steps, "prompts": 12, "group": 6, "draw": 14, "rounds": 1, "seed": seed}
-    # Without the two families that teach nothing yet: three hops are hardly ever right after so little fine-tuning, and
-    # comparisons are right by chance.
-    rl |= {"families": ["arithmetic", "code_only", "one_hop", "page_only", "two_hop"], "draw_by": "family"}
+    # Without three hops, which are hardly ever right after so little fine-tuning: nothing to learn from.
+    families = ["arithmetic", "code_only", "comparison", "one_hop", "page_only", "two_hop"]
+    rl |= {"families": families, "draw_by": "family", "checkpoint_every": 1}
     rl |= {"max_rows": 84, "kv_gb": 4, "turn_tokens": 80, "row_tokens": 2048}
     # A group's advantages sum to zero over its tokens: wrong attempts are the longer ones here, and otherwise what all
     # of them have in common is pushed down (docs/lab-book.md).
@@ -147,8 +155,7 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
         taught("teach", "a team of agents works on the training tasks and is recorded", train, recipe.teach,
                out / "traces"),
         Stage("distil", "its runs become runs of one model; only the good ones stay",
-              ("distill", str(out / "traces"), "--profile", "atlas", "--config", str(out / FILTERS),
-               "--out", str(out / "data")), 10),
+              ("distill", str(out / "traces"), "--profile", "atlas", *_sets(_FILTERS), "--out", str(out / "data")), 10),
         evaluated("base", "the model as it comes, on held-out tasks", "smollm2", recipe.test_base),
         Stage("sft", "SmolLM2 learns to be all of the agents",
               ("sft", "--model", "smollm2", "--data", str(out / "data"), "--out", str(out / "sft"), *_sets(sft)),
@@ -164,28 +171,13 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
     ]  # fmt: skip
 
 
-def run_stages(stages: Sequence[Stage], out: Path, made_with: Mapping[str, Any]) -> float:
-    """One after another, but for those that came to their end before; how long all of them took."""
-    done = _Done.of(out / STATE, made_with)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / FILTERS).write_text(_KEEP_ALL)
-    for number, stage in enumerate(stages, start=1):
-        left = sum(later.seconds for later in stages[number - 1 :] if later.name not in done.seconds)
-        _say(f"\n[{number}/{len(stages)}] {stage.about}" + (f"; about {_span(left)} left" if left else ""))
-        _say(f"$ {_shown(stage)}")
-        if stage.name in done.seconds:
-            _say(f"done before, in {_span(done.seconds[stage.name])}")
-            continue
-        done.add(stage, _run(stage))
-    return sum(done.seconds.values())
-
-
-def _new_question(world: Path) -> str:
-    """One that nobody was asked: the last of the held-out tasks, of which the first ones are used."""
+def _new_question(world: Path) -> tuple[str, str]:
+    """One that nobody was asked, and its answer: of the held-out tasks the last that takes search, pages and code."""
     import orjson
 
-    lines = (world / "tasks" / "test.jsonl").read_bytes().splitlines()
-    return str(orjson.loads(lines[-1])["question"])
+    tasks = [orjson.loads(line) for line in (world / "tasks" / "test.jsonl").read_bytes().splitlines()]
+    task = next(task for task in reversed(tasks) if task["meta"]["family"] == "arithmetic")
+    return str(task["question"]), str(task["answer"] if isinstance(task["answer"], str) else task["answer"][0])
 
 
 def _sets(settings: dict[str, Any]) -> list[str]:
@@ -196,59 +188,3 @@ def _toml(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(f'"{item}"' for item in value) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-class _Done:
-    """Which stages came to their end, in the demo's folder. One that did not is run again, and resumes by itself."""
-
-    def __init__(self, file: Path, made_with: Mapping[str, Any], seconds: dict[str, float]) -> None:
-        self._file, self._made_with, self.seconds = file, made_with, seconds
-
-    @classmethod
-    def of(cls, file: Path, made_with: Mapping[str, Any]) -> _Done:
-        import orjson
-
-        if not file.is_file():
-            return cls(file, made_with, {})
-        kept = orjson.loads(file.read_bytes())
-        if {name: kept.get(name) for name in made_with} != made_with:
-            was = ", ".join(f"{name} {kept.get(name)}" for name in made_with)
-            raise CoaError(f"{file.parent} holds a demo with {was}", cure="choose another folder with --out")
-        return cls(file, made_with, kept["seconds"])
-
-    def add(self, stage: Stage, seconds: float) -> None:
-        import orjson
-
-        self.seconds[stage.name] = seconds
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        part = self._file.with_suffix(".part")
-        part.write_bytes(orjson.dumps({**self._made_with, "seconds": self.seconds}, option=orjson.OPT_INDENT_2))
-        part.replace(self._file)
-
-
-def _run(stage: Stage) -> float:
-    began = time.monotonic()
-    command = [sys.executable, "-m", "coa.cli", *stage.command]
-    environment = {**_ENVIRONMENT, **os.environ}
-    try:
-        code = subprocess.run(command, env=environment).returncode
-    except KeyboardInterrupt:  # the stage got it too, and has kept what it had
-        _say("\ninterrupted; the same command goes on from here")
-        raise typer.Exit(1) from None
-    if code:
-        raise CoaError(
-            f"this stage failed: {_shown(stage)}", cure="mend what it says above; the demo then goes on from here"
-        )
-    return time.monotonic() - began
-
-
-def _shown(stage: Stage) -> str:
-    return shlex.join(["coa", *stage.command])
-
-
-def _say(line: str) -> None:
-    typer.echo(line)
-
-
-def _span(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))

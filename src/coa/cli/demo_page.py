@@ -2,52 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from coa.cli.demo_result import NAMES, goals, short_table
+from coa.cli.stages import STATE, span
 from coa.evaluate.comparison_page import differences, success, table_rows
 from coa.evaluate.report import percent
-from coa.report import Bar, bars, curve, details, funnel, page, paragraph, table
+from coa.report import Bar, bars, curve, details, funnel, links, page, paragraph, table
 from coa.trajectory import Trajectory, read
 
 _ABOUT = (
     "A team of separate agents (smolagents, played by an offline expert that errs at a set rate) answered questions "
     "about an invented web and was recorded. Its runs were re-expressed as runs of one model and filtered; SmolLM2 was "
     "fine-tuned on them and then trained further by reinforcement learning with real tools. All of them were asked the "
-    "same held-out questions, about entities that no training data hold. Tokens are SmolLM2's, for every request as it "
+    "same held-out questions (SmolLM2 as it comes only the first few of them), about entities that no training data "
+    "hold. Tokens are SmolLM2's, for every request as it "
     "was made; most of the team's are its prompts, which a model that was never trained for the task cannot do without."
 )
+
+_PAGES = {
+    "what the filters kept and dropped": "data/report.html",
+    "fine-tuned, by family": "eval/sft/report.html",
+    "reinforced, by family": "eval/rl/report.html",
+    "task by task": "comparison/report.html",
+}
 
 
 def demo_page(out: Path) -> str:
     found: dict[str, Any] = orjson.loads((out / "comparison" / "report.json").read_bytes())
     runs = found["runs"]
     parts = [paragraph(_ABOUT), paragraph("", heading="On held-out tasks")]
-    chances = [success(run) for run in runs]
-    shown = [
-        Bar(run["name"], one["value"], percent(one), one["low"], one["high"])
-        for run, one in zip(runs, chances, strict=True)
-    ]
-    parts += [bars(shown, title="success", most=1.0), table(["", *(run["name"] for run in runs)], _rows(found))]
-    parts += [paragraph(line) for line in differences(found["pairs"])]
+    shown = [_bar(run["name"], success(run), percent(success(run))) for run in runs]
+    columns, rows = short_table(found)
+    parts += [bars(shown, title="success", most=1.0), table(columns, rows)]
+    parts += [paragraph(goal.line()) for goal in goals(found)]
     spent = [
-        Bar(run["name"], run["tokens_per_success"]["value"], f"{run['tokens_per_success']['value']:,.0f}")
-        for run in runs
-        if run["tokens_per_success"]
+        _bar(run["name"], one, f"{one['value']:,.0f}") for run in runs if (one := run["tokens_per_success"]) is not None
     ]
     parts += [paragraph("", heading="Tokens per success"), bars(spent, title="tokens per success")]
+    parts += [details("All figures", parts=[table(["", *(run["name"] for run in runs)], _rows(found))])]
+    parts += [details("All differences", differences(found["pairs"]))]
     parts += [paragraph("", heading="From the team's runs to training data"), _funnel(out / "data" / "report.json")]
     for name, key, heading in (
         ("sft", "loss", "Fine-tuning: loss"),
-        ("rl", "reward", "Reinforcement learning: mean reward of the attempts"),
+        ("rl", "success", "Reinforcement learning: success of the attempts (each step's tasks are others)"),
         ("rl", "model_tokens", "Reinforcement learning: tokens that the model writes in an attempt"),
     ):
         parts += [paragraph("", heading=heading), curve(_series(out / name / "metrics.jsonl", key), title=heading)]
     parts += [paragraph("The same question before and after.", heading="Examples"), *_examples(out / "eval")]
+    parts += [paragraph("", heading="How it was made"), _made(out / STATE)]
+    there = {name: where for name, where in _PAGES.items() if (out / where).is_file()}
+    parts.append(links("More:", there) if there else "")
     return page("Chain of Agents: the demo", *parts)
+
+
+def _bar(name: str, value: Mapping[str, Any], note: str) -> Bar:
+    return Bar(NAMES.get(name, name), value["value"], note, value["low"], value["high"])
+
+
+def _made(state: Path) -> str:
+    """Which recipe and seed, and how long each stage took; `coa demo --plan` has the commands."""
+    if not state.is_file():
+        return ""
+    told = orjson.loads(state.read_bytes())
+    rows = [(name, span(seconds)) for name, seconds in told["seconds"].items()]
+    about = f"Recipe {told['recipe']}, seed {told['seed']}; coa demo --plan prints the commands."
+    return paragraph(about) + table(["stage", "took"], rows)
 
 
 def _rows(found: dict[str, Any]) -> list[tuple[str, ...]]:

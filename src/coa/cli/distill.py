@@ -40,6 +40,9 @@ def distill(
         typer.Option(help="Questions to keep out: a file of tasks, or a benchmark (coa eval list). Repeatable."),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML with settings of the filters.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="table.key=value, such as reflection.kept_without=1. Repeatable.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="For what is kept by lot.")] = None,
     keep_unscored: Annotated[bool, typer.Option("--keep-unscored", help="Keep answers nobody could judge.")] = False,
     at_once: Annotated[int, typer.Option(min=1, help="Questions to judge and writer at the same time.")] = 32,
@@ -51,7 +54,7 @@ def distill(
 
     show_warnings()
     _refuse_place(out, traces)
-    settings = load_config(config)
+    settings = load_config(config, setting or ())
     if seed is not None:
         settings = settings.model_copy(update={"seed": seed})
     if keep_unscored:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from coa.cli.holdings import Part
     from coa.models.tokenizer import TextTokenizer
     from coa.trajectory import Profile, Sample, Step, Task, Trajectory
 
@@ -18,7 +19,9 @@ _FOLD_LINES = 12
 
 
 def inspect(
-    data: Annotated[str, typer.Argument(help="Trajectories, AFM SFT rows, or tasks: a file, a folder, or a hub id.")],
+    data: Annotated[
+        str, typer.Argument(help="Trajectories, AFM SFT rows, recorded teams, or tasks: a file, a folder, or a hub id.")
+    ],
     task: Annotated[str | None, typer.Option(help="Only this task id.")] = None,
     skip: Annotated[int, typer.Option(min=0, help="Leave out so many at the start.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Show at most so many.")] = None,
@@ -36,20 +39,21 @@ def inspect(
 ) -> None:
     """Page through trajectories or tasks."""
     from coa.cli.terminal import paged, show_warnings
-    from coa.trajectory.formats.detect import holds_tasks, trajectories_of
 
     show_warnings()
     with paged(wanted=pager and not as_json) as console:
-        if holds_tasks(data):
-            tasks = _selected(_tasks(data), lambda item: item.id, task, skip, limit)
-            _show_tasks(console, tasks, as_json=as_json)
-            return
+        from coa.cli.holdings import parts_of
         from coa.cli.load import profile_finder
         from coa.trajectory import load_profile
 
-        chosen = load_profile(profile) if profile else None
-        source = trajectories_of(data, chosen)
-        trajectories = _selected(source, lambda item: item.task.id, task, skip, limit)
+        parts = parts_of(data, load_profile(profile) if profile else None)
+        if not parts:
+            tasks = _selected(_tasks(data), lambda item: item.id, task, skip, limit)
+            _show_tasks(console, tasks, as_json=as_json)
+            return
+        named = ((part.name, trajectory) for part in parts for trajectory in part.read())
+        chosen = _selected(named, lambda item: item[1].task.id, task, skip, limit)
+        trajectories = _headed(chosen, None if as_json else console, data, parts)
         find = profile_finder(profile)
         if mask:
             from coa.models.tokenizer import load_tokenizer
@@ -73,6 +77,30 @@ def _selected(items: Iterable[Any], key: Any, wanted: str | None, skip: int, lim
         yield item
     if not shown:
         raise StoreError(f"there is no task {wanted!r} in it" if wanted else "there is nothing to show")
+
+
+def _headed(
+    found: Iterable[tuple[str, Trajectory]], console: Console | None, data: str, parts: Sequence[Part]
+) -> Iterator[Trajectory]:
+    """Says where each of them lies, where that is not plain: first what there is, then where a new part begins."""
+    from pathlib import Path
+
+    from rich.text import Text
+
+    from coa.cli.holdings import TRACES
+
+    if console is not None and len(parts) > 1:
+        console.print(
+            Text(f"{data} holds runs in {len(parts)} places; coa inspect PATH shows one alone:"), soft_wrap=True
+        )
+        for part in parts:
+            console.print(Text(f"  {Path(data, part.name.removesuffix(TRACES))}", style="cyan"), soft_wrap=True)
+    last = ""
+    for name, trajectory in found:
+        if console is not None and name != last:
+            console.rule(Text(name, style="bold cyan"), characters="=")
+        last = name
+        yield trajectory
 
 
 def _tasks(data: str) -> Iterator[Task]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coa.cli.training import close, loading_torch, say, this_command
+from coa.cli.training import close, loading_torch, say, status, this_command
 from coa.errors import TrainingError
 
 
@@ -53,4 +53,4 @@ def rl(
         raise TrainingError("the run needs a folder", cure="add --out runs/rl")
     with loading_torch():
         from coa.rl.loop import train
-    close(train(chosen, out, command=this_command(), tell=say), out, as_json=as_json)
+    close(train(chosen, out, command=this_command(), tell=say, status=status), out, as_json=as_json)

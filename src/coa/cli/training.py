@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import typer
@@ -39,7 +40,20 @@ def this_command() -> str:
 
 
 def say(line: str) -> None:
+    _clear()
     typer.echo(line, err=True)
+
+
+def status(line: str) -> None:
+    """Where it stands, for a person who looks; the next line takes its place. A log has nothing of it."""
+    if sys.stderr.isatty():
+        _clear()
+        typer.echo(line[: get_terminal_size().columns - 1], err=True, nl=False)
+
+
+def _clear() -> None:
+    if sys.stderr.isatty():
+        typer.echo("\r\x1b[K", err=True, nl=False)
 
 
 def close(result: Result, out: Path, *, as_json: bool) -> None:

@@ -6,12 +6,14 @@ Each filter reads its own table and nothing else, so that a funnel says which se
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import Field, ValidationError
 
 from coa.errors import CoaError
+from coa.training.settings import put
 from coa.trajectory.protocol import Rule
 from coa.trajectory.types import Frozen
 
@@ -97,11 +99,13 @@ class ConfigError(CoaError):
     """A configuration file that cannot be read or obeyed."""
 
 
-def load_config(path: str | Path | None) -> DistillConfig:
-    if path is None:
-        return DistillConfig()
+def load_config(path: str | Path | None, settings: Sequence[str] = ()) -> DistillConfig:
+    """From a TOML file, then what `--set table.key=value` says."""
     try:
-        return DistillConfig.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        data = tomllib.loads(Path(path).read_text(encoding="utf-8")) if path is not None else {}
+        for setting in settings:
+            put(data, setting)
+        return DistillConfig.model_validate(data)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -110,5 +114,6 @@ def load_config(path: str | Path | None) -> DistillConfig:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigError(
-            f"{path}: {where}: {first['msg']}", cure=f"the tables are {', '.join(DistillConfig.model_fields)}"
+            f"{path or 'the settings'}: {where}: {first['msg']}",
+            cure=f"the tables are {', '.join(DistillConfig.model_fields)}",
         ) from error

@@ -147,13 +147,10 @@ def _disagreement(pair: Figures, which: str, paths: Mapping[str, str]) -> str:
 
 
 def look(path: str, task: str) -> str:
-    """The command that shows what a run did at a task; of a team's, where the trace is, because it is no trajectory."""
+    """The command that shows what a run did at a task."""
     benchmark, slash, inside = task.partition("/")
     if slash and (Path(path) / benchmark / NAMES[0]).is_file():  # one of several that were evaluated together
         path, task = str(Path(path) / benchmark), inside
-    trace = Path(path) / f"{task}.atif.json"
-    if trace.is_file():
-        return str(trace)
     return f"coa inspect {shlex.quote(path)} --task {shlex.quote(task)}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Final
 
@@ -44,9 +44,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return f'<div class="scroll"><table>\n<tr>{head}</tr>\n{body}\n</table></div>'
 
 
-def details(summary: str, lines: Iterable[str]) -> str:
-    """A fold: closed it shows the summary, open the lines."""
-    inside = "\n".join(f"<p>{escape(line)}</p>" for line in lines)
+def links(about: str, pages: Mapping[str, str]) -> str:
+    """Other pages, by what they are called, relative to this one."""
+    shown = " · ".join(f'<a href="{escape(target)}">{escape(name)}</a>' for name, target in pages.items())
+    return f"<p>{escape(about)} {shown}</p>"
+
+
+def details(summary: str, lines: Iterable[str] = (), *, parts: Iterable[str] = ()) -> str:
+    """A fold: closed it shows the summary, open the lines, then what functions of this package made."""
+    inside = "\n".join([*(f"<p>{escape(line)}</p>" for line in lines), *parts])
     return f"<details><summary>{escape(summary)}</summary><div>{inside}</div></details>"
 
 

@@ -58,8 +58,12 @@ def train(
     tools: Mapping[str, Tool] | None = None,
     command: str | None = None,
     tell: Tell = print,
+    status: Tell = lambda line: None,
 ) -> Result:
-    """Improve a model as the settings say. `tools` are objects, beside those that the settings name."""
+    """Improve a model as the settings say. `tools` are objects, beside those that the settings name.
+
+    `tell` gets lines to keep, `status` what may be overwritten by the next.
+    """
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     refuse_absent(config.report_to)
     tasks, held_out, fingerprint = load_tasks(config)
@@ -70,7 +74,7 @@ def train(
     if (out / MODEL).is_dir():
         tell(f"finished already: {out / MODEL}")
         return Result(out / MODEL, config.steps, True, {})
-    return asyncio.run(_train(config, out, tasks, held_out, tools or {}, command, tell))
+    return asyncio.run(_train(config, out, tasks, held_out, tools or {}, command, tell, status))
 
 
 async def _train(
@@ -81,11 +85,13 @@ async def _train(
     own_tools: Mapping[str, Tool],
     command: str | None,
     tell: Tell,
+    status: Tell,
 ) -> Result:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     exact = device == "cpu" and not config.ahead if config.exact is None else config.exact
     async with _opened(config, own_tools, (*tasks, *held_out), device, tell) as (policy, box, rewards):
-        rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact)
+        standing = report.Standing(status, config.steps)
+        rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact, standing.made)
         trainer, sampler, watch = Trainer(policy, config), Sampler(tasks, config), Watch(config.guards)
         last, surplus = checkpoint.latest(out), list[Group]()
         if last is not None:
@@ -114,6 +120,7 @@ async def _train(
                 await _look(held_out, rollouts, policy, out, 0, log, tell)
             for step in range(start + 1, config.steps + 1):
                 began = time.perf_counter()
+                standing.begin(step, (config.steps - step + 1) * sum(pace) / len(pace) if pace else None)
                 policy.renew()
 
                 # Attempts: this step's, unless they were made during the last one; perhaps the next step's begin.
@@ -141,6 +148,7 @@ async def _train(
                 if "entropy" in found:
                     watch.attempts(entropy=found["entropy"], length=found["model_tokens"])
 
+                standing.learn(len(collected.used))
                 # Updates. The event loop stays free meanwhile: tools may have connections to keep alive.
                 told, gap = await _in_thread(lambda: _update(trainer, collected.used, step, watch))  # noqa: B023
                 if following is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,31 @@ def line(step: int, steps: int, found: Mapping[str, Any], left_s: float) -> str:
         f"{clock(left_s)} left",
     ]
     return "  ".join(parts)
+
+
+class Standing:
+    """Where a step is, between two lines; for people who wait."""
+
+    def __init__(self, status: Callable[[str], None], steps: int) -> None:
+        self._status, self._steps = status, steps
+        self._step = self._made = 0
+        self._left = ""
+
+    def begin(self, step: int, left_s: float | None) -> None:
+        self._step, self._made = step, 0
+        self._left = "" if left_s is None else f"  {clock(left_s)} left"
+        self._say("attempts begin")
+
+    def made(self) -> None:
+        """Another attempt came to its end."""
+        self._made += 1
+        self._say(f"{self._made} attempts made")
+
+    def learn(self, groups: int) -> None:
+        self._say(f"{self._made} attempts made, learning from {groups} groups")
+
+    def _say(self, what: str) -> None:
+        self._status(f"step {self._step}/{self._steps}  {what}{self._left}")
 
 
 class Log:

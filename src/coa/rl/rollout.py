@@ -39,6 +39,8 @@ class Rollouts:
     rewards: Rewards
     config: RlConfig
     exact: bool
+    made: Callable[[], None] = lambda: None
+    """Told of each attempt as it ends."""
 
     async def __call__(self, tasks: Sequence[Task], *, step: int, number: int, ahead: int = 0) -> list[Group]:
         """A group for each task; `number` is that of the round in the step. `ahead`: so many steps before it."""
@@ -81,6 +83,7 @@ class Rollouts:
             constrain=Constrain.NEVER,
         ):
             leave(seed + trajectory.sample)
+            self.made()
             judged.append(asyncio.create_task(self.rewards.of(trajectory, with_added(profile, trajectory.meta))))
         return sorted(await asyncio.gather(*judged), key=lambda trajectory: trajectory.sample)
 

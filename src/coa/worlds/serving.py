@@ -7,16 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 from urllib.parse import unquote
 
 from aiohttp import web
 
+from coa.worlds.atlas.entities import RESULTS
 from coa.worlds.atlas.questions import PROFILE
 from coa.worlds.folder import INDEX, PAGES, START, locate, read
-
-RESULTS: Final = 2
-"""Of a search: one right page and one that looks like it."""
 
 
 @dataclass(frozen=True, slots=True)

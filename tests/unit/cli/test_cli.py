@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from coa.cli import app
 from coa.errors import CoaError
-from coa.trajectory import read, write
+from coa.trajectory import Step, Task, Trajectory, read, write
 from support.builders import make_trajectory, web_run
 
 ROOT = Path(__file__).parents[3]
@@ -299,6 +299,35 @@ def test_a_folder_of_tasks_is_inspected_and_exported(tmp_path: Path) -> None:
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"question": f"{name}?"}))
     for command in (["inspect", str(tmp_path), "--json"], ["export", str(tmp_path), "--to", "tasks"]):
         assert [json.loads(line)["question"] for line in run(app, command).stdout.splitlines()] == ["a?", "b?"]
+
+
+def test_a_tree_of_runs_is_shown_part_by_part_and_what_else_lies_there_is_passed_over(tmp_path: Path) -> None:
+    """As a demo or a training run leaves it: trajectories, groups of attempts, tasks, reports, a model."""
+    write(tmp_path / "data" / "trajectories.jsonl", [_answered("a")])
+    write(tmp_path / "rl" / "groups" / "step-0001.jsonl", [_answered("b")])
+    (tmp_path / "demo.json").write_text('{"seed": 7}')
+    for folder, name, text in (
+        ("world/tasks", "train.jsonl", json.dumps({"question": "a?"})),
+        ("sft", "metrics.jsonl", '{"step": 1}'),
+        ("sft/model", "tokenizer.json", "{not"),
+    ):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / name).write_text(text)
+    (tmp_path / "sft" / "model" / "model.safetensors").write_text("")
+    shown = coa("inspect", str(tmp_path), "--no-pager")
+    assert shown.returncode == 0 and not shown.stderr, shown.stderr
+    places = [shown.stdout.index(f" {name} ") for name in ("data/trajectories.jsonl", "rl/groups/step-0001.jsonl")]
+    assert places == sorted(places) and "task a" in shown.stdout and "task b" in shown.stdout
+    assert f"{tmp_path / 'data' / 'trajectories.jsonl'}\n" in shown.stdout, "where to look at one alone"
+    one = run(app, ["inspect", str(tmp_path), "--task", "b", "--no-pager"]).stdout
+    assert " rl/groups/step-0001.jsonl " in one and " data/trajectories.jsonl " not in one
+    assert run(app, ["inspect", str(tmp_path), "--json"]).stdout.count("\n") == 2
+
+
+def _answered(task: str) -> Trajectory:
+    return Trajectory(
+        task=Task(id=task, question="Who?", answer="Ada"), profile="web", steps=(Step(agent="answer", text="Ada"),)
+    )
 
 
 def test_a_folder_without_data_is_told_so(tmp_path: Path) -> None:

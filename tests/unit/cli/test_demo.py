@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from coa.cli import app
-from coa.cli.demo import RECIPES, Stage, run_stages, stages_of
+from coa.cli.demo import RECIPES, stages_of
 from coa.cli.demo_page import demo_page
+from coa.cli.demo_result import goals, short_table
+from coa.cli.stages import Stage, run_stages, time_left
 from coa.errors import CoaError
 from coa.trajectory import Step, Task, Trajectory, observation, write
 
@@ -44,6 +51,79 @@ def test_a_stage_that_fails_stops_the_demo_and_the_next_start_goes_on_with_it(
     assert list(json.loads((out / "demo.json").read_text())["seconds"]) == ["one", "two"]
 
 
+def test_a_stage_that_was_begun_before_is_told_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out, there = tmp_path / "demo", tmp_path / "runs.jsonl"
+    stages = [Stage("look", "looks at a file", ("inspect", str(there), "--no-pager"), 1, again=("--task", "b"))]
+    with pytest.raises(CoaError):
+        run_stages(stages, out, {"seed": 7})
+    write(there, [_attempt("a", "4"), _attempt("b", "5")])
+    capfd.readouterr()
+    run_stages(stages, out, {"seed": 7})
+    told = capfd.readouterr().out
+    assert "task b" in told and "task a" not in told
+
+
+def test_ctrl_c_waits_for_the_stage_to_save_what_it_has(tmp_path: Path) -> None:
+    """As a shell does it: the signal goes to the demo and to its stage."""
+    script = f"""
+import subprocess, sys
+from pathlib import Path
+from coa.cli import stages
+stages.sys = type("sys", (), {{"executable": {str(tmp_path / "stage")!r}}})
+stages.run_stages([stages.Stage("slow", "saves", (), 1)], Path({str(tmp_path / "demo")!r}), {{"seed": 7}})
+"""
+    stage = tmp_path / "stage"
+    stage.write_text(
+        f"#!{sys.executable}\n"
+        "import pathlib, signal, sys, time\n"
+        f"at = pathlib.Path({str(tmp_path)!r})\n"
+        "def save(*_):\n    time.sleep(1)\n    (at / 'saved').touch()\n    sys.exit(1)\n"
+        "signal.signal(signal.SIGINT, save)\n(at / 'ready').touch()\ntime.sleep(60)\n"
+    )
+    stage.chmod(0o755)
+    demo = subprocess.Popen([sys.executable, "-c", script], start_new_session=True, preexec_fn=_hears_interrupts)
+    while not (tmp_path / "ready").exists():
+        assert demo.poll() is None
+        time.sleep(0.02)
+    os.killpg(demo.pid, signal.SIGINT)
+    assert demo.wait(30) != 0 and (tmp_path / "saved").exists()
+    assert json.loads((tmp_path / "demo" / "demo.json").read_text()) == {"seed": 7, "seconds": {}, "begun": "slow"}
+
+
+def _hears_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores them
+
+
+def test_the_time_left_follows_the_pace_of_this_machine() -> None:
+    stages = [Stage("one", "", (), 100), Stage("two", "", (), 200), Stage("three", "", (), 50)]
+    assert time_left(stages, {}) == 350
+    assert time_left(stages, {"one": 300.0}) == 3 * 250  # three times as slow as elsewhere
+    assert time_left(stages, {"one": 300.0, "two": 600.0, "three": 150.0}) == 0
+
+
+def _pair(
+    first: str, second: str, low: float, tokens: tuple[float, float, float], tasks: int = 200
+) -> dict[str, object]:
+    value, bottom, top = tokens
+    return {
+        "first": first,
+        "second": second,
+        "tasks": tasks,
+        "success": {"value": 0.1, "low": low, "high": 0.2},
+        "tokens_per_success": {"value": value, "low": bottom, "high": top},
+    }
+
+
+def test_a_goal_is_reached_when_the_whole_interval_is_beyond_it() -> None:
+    some = (0.05, 0.04, 0.06)
+    told = goals({"pairs": [_pair("base", "sft", 0.01, some), _pair("sft", "rl", -0.01, some)]})
+    assert [goal.reached for goal in told] == [True, False]
+    assert told[1].line().startswith("NOT reached: reinforced above fine-tuned: +10.0 points")
+    # 84.6 % below: a ratio of 0.154 at its upper end, on 200 tasks.
+    for tokens, tasks, reached in (((0.1, 0.09, 0.15), 200, True), ((0.1, 0.09, 0.16), 200, False), (some, 199, False)):
+        assert [goal.reached for goal in goals({"pairs": [_pair("team", "rl", 0, tokens, tasks)]})] == [reached]
+
+
 def test_a_folder_is_of_one_recipe_and_one_seed(tmp_path: Path) -> None:
     (tmp_path / "demo.json").write_text('{"recipe": "full", "seed": 7, "seconds": {}}')
     for other in (["--quick"], ["--seed", "8"]):
@@ -69,12 +149,16 @@ def test_the_page_tells_success_the_funnel_what_was_learnt_and_shows_runs(tmp_pa
     assert run(app, ["compare", *folders, "--all", "--out", str(tmp_path / "comparison")]).exit_code == 0
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "report.json").write_text('{"stages": [{"stage": "quality", "in": 3, "kept": 2}]}')
-    for name, key in (("sft", "loss"), ("rl", "reward")):
+    for name, key in (("sft", "loss"), ("rl", "success")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.jsonl").write_text(
             "".join(json.dumps({"step": n, key: 1 / n}) + "\n" for n in (1, 2))
         )
+    found = json.loads((tmp_path / "comparison" / "report.json").read_text())
+    assert short_table(found)[0] == ["", "team", "SmolLM2", "fine-tuned", "reinforced"]
+    assert len(goals(found)) == 3
     page = demo_page(tmp_path)
+    assert 'href="comparison/report.html"' in page and "data/report.html" not in page
     assert "100.0%" in page and "50.0%" in page and "quality" in page and page.count("<svg") >= 4
     assert "base: 3" in page and "rl: 4" in page, "the same question before and after"
     assert "2 + 2 &lt;b&gt;?" in page and "<b>" not in page

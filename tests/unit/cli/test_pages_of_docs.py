@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from coa.cli import app
-from support.documents import ROOT, anchors, blocks, commands, links, pages
+from support.documents import ROOT, anchors, blocks, commands, links, overviews, pages
 
 PAGES = [str(page.relative_to(ROOT)) for page in pages()]
 
@@ -36,6 +38,23 @@ def test_commands_parse(name: str) -> None:
         for words in commands(block):
             found = CliRunner().invoke(app, [*words, "--help"])
             assert found.exit_code == 0, f"{block.place}: coa {' '.join(words)}\n{found.output}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_overviews_name_commands_and_options_that_exist(name: str) -> None:
+    """What is written in capitals or in brackets there stands for something, so only names are looked up."""
+    for place, words in overviews(ROOT / name):
+        command: Any = typer.main.get_command(app)
+        rest = iter(words)
+        while inner := getattr(command, "commands", None):
+            word = next(rest, "--help")
+            if word.startswith("-"):
+                break
+            assert word in inner, f"{place}: there is no {word}"
+            command = inner[word]
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        given = {word.strip("[]").partition("=")[0] for word in words if word.strip("[").startswith("--")}
+        assert given <= known | {"--help"}, f"{place}: {given - known}"
 
 
 def test_a_command_or_option_that_does_not_exist_is_found() -> None:

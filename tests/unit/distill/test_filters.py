@@ -173,6 +173,10 @@ def test_settings_come_from_toml_and_unknown_ones_are_refused(tmp_path) -> None:
     file = tmp_path / "distill.toml"
     file.write_text('seed = 7\n[quality]\ntolerated = ["missing_thought"]\n')
     assert load_config(file).quality.tolerated == (Rule.MISSING_THOUGHT,)
+    both = load_config(file, ["reflection.kept_without=1", "quality.error_share=0.5"])
+    assert (both.seed, both.reflection.kept_without, both.quality.error_share) == (7, 1.0, 0.5)
+    with pytest.raises(ConfigError, match="kept_with: "):
+        load_config(None, ["reflection.kept_with=1"])
     file.write_text("[quality]\nerror_shares = 0.1\n")
     with pytest.raises(ConfigError, match="error_shares"):
         load_config(file)

@@ -14,7 +14,7 @@ import pytest
 from coa.errors import TokenizerError, WorldError
 from coa.models.tokenizer import load_tokenizer
 from coa.worlds.atlas import Atlas, Sizes
-from coa.worlds.atlas.entities import OUTDATED, PAPER, REPORT, Split
+from coa.worlds.atlas.entities import INDEXED, OUTDATED, PAPER, REPORT, RESULTS, Split
 from coa.worlds.atlas.names import FIRST, LAST, names
 from coa.worlds.atlas.questions import Family, answer_of, follow, walk
 from coa.worlds.atlas.wordings import (
@@ -66,6 +66,15 @@ def test_splits_share_no_name_and_link_to_themselves_only() -> None:
         for task in ATLAS.tasks(split):
             words = set(re.findall(r"\w+", f"{task.question} {task.answer[0]}"))
             assert not words & names[Split.TEST]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_search_is_filled_up_with_is_of_the_training_split(seed: int) -> None:
+    """Of equal results the first addresses are shown, whatever name was asked for."""
+    pages = Atlas(seed).pages.values()
+    for kind in INDEXED:
+        first = sorted((page for page in pages if page.kind == kind), key=lambda page: page.address)[:RESULTS]
+        assert [page.split for page in first] == [Split.TRAIN] * RESULTS
 
 
 def _patterns(wordings: Wordings) -> list[re.Pattern[str]]:

@@ -20,7 +20,7 @@ def files(source: str) -> list[Path]:
         return [path]
     if path.is_dir():
         named = [path / name for name in NAMES if (path / name).is_file()]
-        found = named[:1] or sorted(file for file in path.rglob("*") if _is_data(file))
+        found = named[:1] or sorted(file for file in path.rglob("*") if is_data(file))
         if not found:
             raise StoreError(f"the folder {path} holds no .jsonl, .json or .parquet file")
         return found
@@ -30,7 +30,8 @@ def files(source: str) -> list[Path]:
     return _from_hub(name, part)
 
 
-def _is_data(file: Path) -> bool:
+def is_data(file: Path) -> bool:
+    """Whether a file may hold data: not our own reports, and no second copy."""
     return file.suffix in ENDINGS and file.is_file() and file.name not in OWN_FILES and not is_twin(file)
 
 

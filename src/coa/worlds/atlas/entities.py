@@ -8,6 +8,7 @@ guess where a page is: it has to be searched, or a link followed.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,6 +27,11 @@ REPORT: Final = "report"
 """A firm's figures. No search finds it: the firm's page leads to it."""
 JOBS: Final = ("doctor", "cook", "actor", "writer", "teacher")
 INDEXED: Final = (CITY, FIRM, PAPER, *JOBS)
+
+
+_FIRST_SHELF: Final = "a"
+RESULTS: Final = 2
+"""Of a search: one right page and one that looks like it."""
 
 
 class Split(StrEnum):
@@ -97,10 +103,17 @@ class _Shelves:
     split: Split
     rng: random.Random
     taken: set[tuple[str, str]] = field(default_factory=set)
+    first: Counter[str] = field(default_factory=Counter)
+    """Pages on the first shelf, by kind."""
 
     def page(self, kind: str, name: str) -> Page:
         free = [letter for letter in ascii_lowercase if (letter, name) not in self.taken]
-        shelf = self.rng.choice(free)
+        shelf = self.rng.choice(free[1:] if free[0] == _FIRST_SHELF else free)
+        # Where a search finds less than it shows, the rest are the first pages of the kind. With these of the training
+        # split, nothing that is trained on ever names another split's pages.
+        if self.split is Split.TRAIN and self.first[kind] < RESULTS and free[0] == _FIRST_SHELF:
+            shelf = _FIRST_SHELF
+            self.first[kind] += 1
         self.taken.add((shelf, name))
         return Page(kind, name, self.split, shelf)
 

@@ -182,10 +182,15 @@ class Brain:
         query = _told(request, "Find")
         if not self._corrected and self._errs(0.5):
             name = self.rng.choice(self.wanted).name
-            at = self.rng.randrange(2, len(name) - 1)
-            query = query.replace(name, name[:at] + name[at + 1 :])
+            query = query.replace(name, self._misspelt(name))
         result = yield Act("", "web_search", {"query": query})
         yield Act("", FINISH, {"answer": result})
+
+    def _misspelt(self, name: str) -> str:
+        """Without one of its letters, and nobody's name."""
+        taken = {page.name for page in self.pages.values()}
+        slips = [name[:at] + name[at + 1 :] for at in range(2, len(name) - 1)]
+        return self.rng.choice([slip for slip in slips if slip not in taken] or slips)
 
     def _reader(self, request: str) -> Agent:
         pages, labels = _told(request, "Pages").split(" | "), _told(request, "Facts").split(", ")

@@ -1,0 +1,78 @@
+"""What `coa inspect` finds under a name: one file of runs, or a tree of them (a demo, a training run), part by part."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from coa.distill.convert import convert
+from coa.distill.importers.detect import read_traces
+from coa.distill.team_run import TeamRun
+from coa.errors import StoreError
+from coa.trajectory import Profile, Trajectory, load_profile
+from coa.trajectory.formats.detect import Content, detect, holds_tasks, read_trajectories, trajectories_of
+from coa.trajectory.formats.sources import is_data
+from coa.trajectory.store import NAMES
+
+log = logging.getLogger(__name__)
+TRACES: Final = "*.atif.json"
+"""How `coa teach` calls what it records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of trajectories, or one folder of a team's traces."""
+
+    name: str
+    """Its path below the tree; nothing where there is no tree."""
+    read: Callable[[], Iterator[Trajectory]]
+
+
+def parts_of(source: str, profile: Profile | None) -> list[Part]:
+    """In order of their paths; none where there are tasks only. What else lies in a tree (worlds, weights, reports) is
+    passed over."""
+    path = Path(source)
+    if path.name.endswith(TRACES[1:]) or _has_traces(path):
+        return [Part("", partial(_team_runs, path, profile))]
+    tree = path.is_dir() and not any((path / name).is_file() for name in NAMES)
+    if tree and (found := list(_below(path, profile))):
+        return found
+    return [] if holds_tasks(source) else [Part("", partial(trajectories_of, source, profile))]
+
+
+def _below(tree: Path, profile: Profile | None) -> Iterator[Part]:
+    for folder in (tree, *sorted(path for path in tree.rglob("*") if path.is_dir())):
+        if _has_traces(folder):
+            yield Part(f"{folder.relative_to(tree)}/{TRACES}", partial(_team_runs, folder, profile))
+            continue
+        if next(folder.glob("*.safetensors"), None) is not None:
+            continue  # a model, whose tokenizer is large and no run
+        for file in sorted(folder.iterdir()):
+            if is_data(file) and _holds_runs(file):
+                yield Part(str(file.relative_to(tree)), partial(read_trajectories, file, profile))
+
+
+def _has_traces(folder: Path) -> bool:
+    return folder.is_dir() and next(folder.glob(TRACES), None) is not None
+
+
+def _holds_runs(file: Path) -> bool:
+    try:
+        return detect(file) is not Content.TASKS
+    except StoreError:
+        return False
+
+
+def _team_runs(path: Path, profile: Profile | None) -> Iterator[Trajectory]:
+    """Runs of a team as the one trajectory that `coa distill` would make of each."""
+    for item in read_traces(sorted(path.glob(TRACES)) if path.is_dir() else [path]):
+        if isinstance(item, TeamRun):
+            yield convert(item, profile or load_profile(item.task.profile or "web"))
+        elif isinstance(item, Trajectory):
+            yield item
+        else:
+            log.warning("%s: left out: %s", item.file, item.reason)
