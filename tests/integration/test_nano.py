@@ -43,7 +43,7 @@ def test_nano_finds_its_world_and_answers_a_question_of_it(tmp_path: Path) -> No
     assert own.profile == "atlas" and own.answer and own.failure is None and own.answer in shown
     assert {"plan", "answer"} <= {step.agent for step in own.steps}
     right = []
-    for number, question in enumerate(("How many people live in the city Berston?", "What is 370 times 48?")):
+    for number, question in enumerate(("What is the population of the city Berston?", "What is 370 times 48?")):
         kept = tmp_path / f"{number}.jsonl"
         coa("run", question, "--model", "nano", "--temperature", "0", "--out", kept)
         (made,) = read(kept)

@@ -86,7 +86,14 @@ def _patterns(wordings: Wordings) -> list[re.Pattern[str]]:
 
 
 def test_wordings_of_the_test_alone_are_in_no_training_question() -> None:
-    frames = [ASK, COMPARE, TOGETHER, APART, *(one.wordings for one in SUMS), *ASK_ALSO.values()]
+    frames = [
+        ASK,
+        COMPARE,
+        TOGETHER,
+        APART,
+        *(one.wordings for one in SUMS),
+        *(Wordings((), texts) for texts in ASK_ALSO.values()),
+    ]
     parts = [*WHO.values(), *HOPS.values(), *NOUNS.values(), *MORE.values()]
     patterns = [pattern for wordings in (*frames, *parts) for pattern in _patterns(wordings)]
     trained = [task.question for split in (Split.TRAIN, Split.RL) for task in ATLAS.tasks(split)]
@@ -110,9 +117,7 @@ def test_what_the_expert_says_after_a_page_stands_in_its_plan() -> None:
 
 
 def test_every_family_is_asked_in_several_ways() -> None:
-    for label in ASK_ALSO:
-        assert len(ASK.seen) + len(ASK_ALSO[label].seen) >= 4
-    assert min(len(COMPARE.seen), len(TOGETHER.seen), len(APART.seen)) >= 4
+    assert min(len(ASK.seen), len(COMPARE.seen), len(TOGETHER.seen), len(APART.seen)) >= 4
     assert sum(len(one.wordings.seen) for one in SUMS) >= 8
     for split in Split:
         questions = [task.question for task in ATLAS.tasks(split)]
@@ -139,7 +144,7 @@ def test_an_old_newspaper_contradicts_the_city_and_says_which_counts() -> None:
     assert len(papers) > 40
     for paper in papers:
         city = ATLAS.pages[paper.facts[OUTDATED]]
-        assert city.name == paper.name and city.facts["people"] != paper.facts["people"]
+        assert city.name == paper.name and city.facts["population"] != paper.facts["population"]
 
 
 def test_what_page_only_questions_ask_for_is_on_no_page_that_search_finds() -> None:

@@ -128,15 +128,15 @@ def _settle(split: Split, words: Sequence[str], cities: int, firms: int, people:
     for person in folk:
         person.facts = {
             "job": person.kind,
-            "born": str(rng.randint(1801, 1899)),
-            "from": rng.choice(towns).address,
-            "works": rng.choice(houses).address,
+            "birth": str(rng.randint(1801, 1899)),
+            "home": rng.choice(towns).address,
+            "employer": rng.choice(houses).address,
         }
     papers = []
     for town in towns:
         town.facts = {
-            "people": str(rng.randint(1000, 9999)),
-            "founded": str(rng.randint(1001, 1799)),
+            "population": str(rng.randint(1000, 9999)),
+            "founding": str(rng.randint(1001, 1799)),
             "mayor": rng.choice(folk).address,
         }
         if rng.random() < 0.4:
@@ -159,6 +159,6 @@ def _firm(house: Page, report: Page, seat: Page, rng: random.Random) -> Page:
 
 def _paper(town: Page, paper: Page, rng: random.Random) -> Page:
     """Another number of people, an old year, and the way to what holds now."""
-    others = [n for n in (rng.randint(1000, 9999) for _ in range(3)) if str(n) != town.facts["people"]]
-    paper.facts = {"people": str(others[0]), "year": str(rng.randint(1801, 1850)), OUTDATED: town.address}
+    others = [n for n in (rng.randint(1000, 9999) for _ in range(3)) if str(n) != town.facts["population"]]
+    paper.facts = {"population": str(others[0]), "year": str(rng.randint(1801, 1850)), OUTDATED: town.address}
     return paper

@@ -71,15 +71,15 @@ _MIX: Final = (
 )  # fmt: skip
 """In this order, again and again: the first tasks of a file are a sample of all."""
 _FACTS: Final[Mapping[str, tuple[str, ...]]] = {
-    CITY: ("people", "founded", "mayor"),
+    CITY: ("population", "founding", "mayor"),
     FIRM: ("staff", "seat"),
-    PERSON: ("born", "from", "works"),
+    PERSON: ("birth", "home", "employer"),
     REPORT: ("sales", "profit"),
 }
-_LEADS: Final = {"from": CITY, "seat": CITY, "works": FIRM, "mayor": PERSON}
+_LEADS: Final = {"home": CITY, "seat": CITY, "employer": FIRM, "mayor": PERSON}
 _HOPPED: Final[Mapping[int, tuple[tuple[str, ...], ...]]] = {
-    1: (("from",), ("works",), ("seat",), ("mayor",)),
-    2: (("works", "seat"), ("mayor", "works"), ("from", "mayor"), ("seat", "mayor"), ("mayor", "from")),
+    1: (("home",), ("employer",), ("seat",), ("mayor",)),
+    2: (("employer", "seat"), ("mayor", "employer"), ("home", "mayor"), ("seat", "mayor"), ("mayor", "home")),
 }
 
 
@@ -149,7 +149,8 @@ class _Writer:
         return self.rng.choice([w for kind in kinds for w in (kind.unseen if self.unseen else kind.seen)])
 
     def ask(self, label: str, x: str) -> str:
-        return _sentence(self.frame(ASK, ASK_ALSO[label]).format(noun=self.part(NOUNS[label]), x=x))
+        frame = self.frame(ASK, Wordings((), ASK_ALSO[label]))
+        return _sentence(frame.format(noun=self.part(NOUNS[label]), x=x))
 
     def pair(self, labels: tuple[str, ...]) -> tuple[str, Page, Page]:
         """A number and two pages that both have it, of different names and values."""
@@ -193,7 +194,7 @@ class _Writer:
 
     def arithmetic(self) -> tuple[str, str, Solution]:
         operator = self.rng.choice("+-")
-        label, a, b = self.pair(("people", "staff", *(("founded", "born") if operator == "-" else ())))
+        label, a, b = self.pair(("population", "staff", *(("founding", "birth") if operator == "-" else ())))
         if operator == "-" and int(a.facts[label]) < int(b.facts[label]):
             a, b = b, a
         frame = self.frame(TOGETHER if operator == "+" else APART)

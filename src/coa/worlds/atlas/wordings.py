@@ -2,8 +2,10 @@
 
 A question is put together from parts (who is meant, over which hops, what is asked), each of which has several
 wordings, so that a few lines here make hundreds of different questions. `unseen` ones are never shown in training.
-There are few of each on purpose: a model of 135 M weights has seen each of these often enough after a hundred runs, and
-what reinforcement learning finds out about one is of use for many tasks.
+There are few of each on purpose, and what is shown in training names a fact by the word that its page has for it: to
+plan is then to copy, which a model of 135 M weights learns from a hundred runs, and what reinforcement learning finds
+out about one fact holds for all. With other words for each fact there were some forty things to know, each of which
+came up once or twice (docs/lab-book.md). The unseen wordings still ask for more than copying.
 """
 
 from __future__ import annotations
@@ -35,20 +37,20 @@ WHO: Final[Mapping[str, Wordings]] = {
     PERSON: Wordings(("the {job} {n}", "{n} ({job})"), ("the {job} called {n}",)),
 }
 HOPS: Final[Mapping[str, Wordings]] = {
-    "from": Wordings(("the birthplace of {x}", "the city where {x} was born"), ("the place of birth of {x}",)),
-    "works": Wordings(("the employer of {x}", "the firm where {x} works"), ("the firm {x} has a job at",)),
-    "seat": Wordings(("the seat of {x}", "the city where {x} has its seat"), ("the city {x} is based in",)),
+    "home": Wordings(("the home town of {x}",), ("the city {x} comes from",)),
+    "employer": Wordings(("the employer of {x}",), ("the firm {x} has a job at",)),
+    "seat": Wordings(("the seat of {x}",), ("the city {x} is based in",)),
     "mayor": Wordings(("the mayor of {x}",), ("whoever governs {x}",)),
 }
 NOUNS: Final[Mapping[str, Wordings]] = {
-    "people": Wordings(("population",), ("head count",)),
-    "founded": Wordings(("founding year",), ("year of origin",)),
+    "population": Wordings(("population",), ("head count",)),
+    "founding": Wordings(("founding year",), ("year of origin",)),
     "mayor": Wordings(("mayor",), ("mayor in office",)),
     "staff": Wordings(("staff",), ("workforce",)),
     "seat": Wordings(("seat",), ("base",)),
-    "born": Wordings(("year of birth",), ("natal year",)),
-    "from": Wordings(("birthplace",), ("native city",)),
-    "works": Wordings(("employer",), ("place of work",)),
+    "birth": Wordings(("birth year",), ("natal year",)),
+    "home": Wordings(("home town",), ("native city",)),
+    "employer": Wordings(("employer",), ("place of work",)),
     "sales": Wordings(("sales",), ("turnover in sales",)),
     "profit": Wordings(("profit",), ("gain in profit",)),
 }
@@ -59,26 +61,26 @@ ASK: Final = Wordings(
         "Do you know the {noun} of {x}?",
     ),
 )  # fmt: skip
-"""For every fact; those that follow are for one."""
-ASK_ALSO: Final[Mapping[str, Wordings]] = {
-    "people": Wordings(("How many people live in {x}?",), ("How many residents are there in {x}?",)),
-    "founded": Wordings(("When was {x} founded?",), ("What year did {x} come into being?",)),
-    "mayor": Wordings(("Who is the mayor of {x}?",), ("Who governs {x}?",)),
-    "staff": Wordings(("How many people work at {x}?",), ("How many does {x} employ?",)),
-    "seat": Wordings(("Where does {x} have its seat?",), ("Where is {x} based?",)),
-    "born": Wordings(("When was {x} born?",), ("What year did {x} come into the world?",)),
-    "from": Wordings(("Where was {x} born?",), ("Where does {x} hail from?",)),
-    "works": Wordings(("Where does {x} work?",), ("Who has {x} on the payroll?",)),
-    "sales": Wordings(("What sales did {x} report?",), ("What did the sales of {x} come to?",)),
-    "profit": Wordings(("What profit did {x} report?",), ("What did the profit of {x} come to?",)),
+"""For every fact; those that follow are for one, and never shown in training."""
+ASK_ALSO: Final[Mapping[str, tuple[str, ...]]] = {
+    "population": ("How many people live in {x}?",),
+    "founding": ("When was {x} founded?",),
+    "mayor": ("Who governs {x}?",),
+    "staff": ("How many does {x} employ?",),
+    "seat": ("Where is {x} based?",),
+    "birth": ("When was {x} born?",),
+    "home": ("Where does {x} hail from?",),
+    "employer": ("Where does {x} work?",),
+    "sales": ("What did the sales of {x} come to?",),
+    "profit": ("What did the profit of {x} come to?",),
 }
 MORE: Final[Mapping[str, Wordings]] = {
-    "people": Wordings(("has more people",), ("is more populous",)),
-    "founded": Wordings(("was founded first",), ("goes back further",)),
-    "staff": Wordings(("has more staff",), ("has the bigger workforce",)),
-    "born": Wordings(("was born first",), ("has lived longer",)),
+    "population": Wordings(("has the larger population",), ("is more populous",)),
+    "founding": Wordings(("has the earlier founding year",), ("goes back further",)),
+    "staff": Wordings(("has the larger staff",), ("has the bigger workforce",)),
+    "birth": Wordings(("has the earlier birth year",), ("has lived longer",)),
 }
-FIRST_WINS: Final = frozenset({"founded", "born"})
+FIRST_WINS: Final = frozenset({"founding", "birth"})
 """Where the smaller number is what is asked for."""
 COMPARE: Final = Wordings(
     (
