@@ -155,7 +155,10 @@ class RlConfig(Frozen):
 
     lr: float = Field(1e-6, gt=0)
     warmup_steps: int = Field(0, ge=0)
-    """Updates over which the rate rises; then it stays."""
+    """Updates over which the rate rises."""
+    lr_end: float = Field(1.0, ge=0, le=1)
+    """Share of the rate that is left in the last step; it falls evenly. Below 1 a short run settles what it has found
+    rather than driving it on."""
     weight_decay: float = Field(0.01, ge=0)
     beta2: float = Field(0.999, gt=0, lt=1)
     max_grad_norm: float = Field(1.0, ge=0)
@@ -192,6 +195,11 @@ class RlConfig(Frozen):
     @property
     def spread(self) -> Literal["score", "reward"]:
         return self.spread_of if self.dynamic_sampling else "reward"  # all is learnt from that has an advantage
+
+    def rate(self, step: int, update: int) -> float:
+        """Of this update, counted from the beginning."""
+        fallen = (1 - self.lr_end) * (step - 1) / max(self.steps - 1, 1)
+        return self.lr * min(update / max(self.warmup_steps, 1), 1.0) * (1 - fallen)
 
     @property
     def wanted(self) -> int:

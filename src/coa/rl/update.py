@@ -122,7 +122,7 @@ class Trainer:
                 items = items_of(part, self._config, step)
                 told = self._gradient(items, unchanged=epoch == 0 and number == 0)
                 yield told
-                self._step(told)
+                self._step(told, step)
 
     def _parts(self, groups: Sequence[Group], step: int) -> list[list[Group]]:
         """Whole groups, in another order each step, in as many parts as there are updates."""
@@ -229,7 +229,7 @@ class Trainer:
         with self.policy.still():
             return self._logprobs(self.policy.inner, row)
 
-    def _step(self, told: Told) -> None:
+    def _step(self, told: Told, step: int) -> None:
         config = self._config
         most = config.max_grad_norm or math.inf
         norm = float(torch.nn.utils.clip_grad_norm_(self._weights, most))
@@ -240,7 +240,7 @@ class Trainer:
             return
         self.updates += 1
         for group in self.optimizer.param_groups:
-            group["lr"] = config.lr * min(self.updates / max(config.warmup_steps, 1), 1.0)
+            group["lr"] = config.rate(step, self.updates)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.policy.forget()
