@@ -64,7 +64,7 @@ def time_left(stages: Sequence[Stage], done: Mapping[str, float]) -> float:
     behind = [stage for stage in stages if stage.name in done]
     expected = sum(stage.seconds for stage in behind)
     pace = sum(done[stage.name] for stage in behind) / expected if expected > 60 else 1.0
-    return pace * sum(stage.seconds for stage in stages if stage.name not in done)
+    return max(pace, 1.0) * sum(stage.seconds for stage in stages if stage.name not in done)
 
 
 def span(seconds: float) -> str:
