@@ -49,8 +49,8 @@ def _card(source: Path, run: Path) -> str:
     found = report["results"]["metrics"]["pass@1"]
     about = (
         "An adapter over SmolLM2-135M-Instruct (Apache-2.0, as this is) that plays a chain of agents on the offline "
-        f"atlas world and knows nothing else. Held-out tasks, greedy, before it was cut to 16 bits: {found['value']:.1%} "
-        f"[{found['low']:.1%}, {found['high']:.1%}] of {report['results']['tasks']}."
+        "atlas world and knows nothing else. Held-out tasks, greedy, before it was cut to 16 bits: "
+        f"{found['value']:.1%} [{found['low']:.1%}, {found['high']:.1%}] of {report['results']['tasks']}."
     )
     return re.sub(r"(?m)^# .+$", f"# nano\n\n{about}", card, count=1).replace("tags:", "license: apache-2.0\ntags:", 1)
 

@@ -74,12 +74,12 @@ def _conclude(out: Path, seconds: float) -> None:
     (out / "report.html").write_text(demo_page(out), encoding="utf-8")
     found = orjson.loads((out / "comparison" / "report.json").read_bytes())
     columns, rows = short_table(found)
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for at, name in enumerate(columns):
-        table.add_column(name, justify="right" if at else "left", overflow="fold")
+        table.add_column(name, justify="right" if at else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    typer.echo("\nin short, with 95 % intervals:")
+    typer.echo("\nin short, with 95 % intervals; calls are of tools, repaired are runs whose format had to be mended")
     Console(highlight=False).print(table)
     for goal in goals(found):
         typer.echo(goal.line())

@@ -1,4 +1,4 @@
-"""What the demo came to, for terminal and page: four figures of each, and whether its goals were reached."""
+"""What the demo came to, for terminal and page: a few figures of each, and whether its goals were reached."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coa.evaluate.comparison_page import success
-from coa.evaluate.report import percent
 
 NAMES: Final = {"team": "team", "base": "SmolLM2", "sft": "fine-tuned", "rl": "reinforced"}
 """Evaluations by folder, as people call them."""
@@ -27,16 +26,19 @@ class Goal:
 
 
 def short_table(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Names of the columns, and rows."""
-    runs = found["runs"]
+    """Names of the columns, and a row for each of them; narrow enough for any terminal."""
     rows = [
-        ["held-out tasks", *(f"{run['results']['tasks']:,}" for run in runs)],
-        ["success", *(percent(success(run)) for run in runs)],
-        ["tokens per success", *(_per(run["tokens_per_success"], 0) for run in runs)],
-        ["tool calls per success", *(_per(run["tool_calls_per_success"], 1) for run in runs)],
-        ["runs with format repairs", *(f"{run['repairs']['share_of_attempts']:.1%}" for run in runs)],
+        [
+            NAMES.get(run["name"], run["name"]),
+            f"{run['results']['tasks']:,}",
+            _share(success(run)),
+            _per(run["tokens_per_success"], 0),
+            _per(run["tool_calls_per_success"], 1),
+            f"{run['repairs']['share_of_attempts']:.1%}",
+        ]
+        for run in found["runs"]
     ]
-    return ["", *(NAMES.get(run["name"], run["name"]) for run in runs)], rows
+    return ["", "tasks", "success", "tokens/success", "calls/success", "repaired"], rows
 
 
 def goals(found: Mapping[str, Any]) -> list[Goal]:
@@ -68,8 +70,12 @@ def _cheaper(pair: Mapping[str, Any]) -> Goal:
     return Goal(claim, f"{found}, {pair['tasks']:,} tasks", reached)
 
 
+def _share(value: Mapping[str, float]) -> str:
+    return f"{value['value']:.1%} [{100 * value['low']:.0f}, {100 * value['high']:.0f}]"
+
+
 def _per(value: Mapping[str, Any] | None, digits: int) -> str:
     if value is None:
-        return "no success"
+        return "-"
     high = "no end" if value["high"] is None else f"{value['high']:,.{digits}f}"
     return f"{value['value']:,.{digits}f} [{value['low']:,.{digits}f}, {high}]"

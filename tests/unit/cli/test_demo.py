@@ -155,7 +155,9 @@ def test_the_page_tells_success_the_funnel_what_was_learnt_and_shows_runs(tmp_pa
             "".join(json.dumps({"step": n, key: 1 / n}) + "\n" for n in (1, 2))
         )
     found = json.loads((tmp_path / "comparison" / "report.json").read_text())
-    assert short_table(found)[0] == ["", "team", "SmolLM2", "fine-tuned", "reinforced"]
+    columns, rows = short_table(found)
+    assert [row[0] for row in rows] == ["team", "SmolLM2", "fine-tuned", "reinforced"]
+    assert rows[2][1:3] == ["2", "50.0% [9, 91]"] and all(len(row) == len(columns) for row in rows)
     assert len(goals(found)) == 3
     page = demo_page(tmp_path)
     assert 'href="comparison/report.html"' in page and "data/report.html" not in page
