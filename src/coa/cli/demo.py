@@ -38,7 +38,7 @@ class Recipe:
 RECIPES: Final = {
     "quick": Recipe(teach=120, sft_steps=20, rl_steps=2, test=32, test_base=4),
     "full": Recipe(teach=400, sft_steps=20, rl_steps=8, test=200, test_base=12),
-    "long": Recipe(teach=400, sft_steps=120, rl_steps=4, test=200, test_base=4, adapter=True),
+    "long": Recipe(teach=400, sft_steps=80, rl_steps=4, test=200, test_base=4, adapter=True),
 }
 
 

@@ -305,7 +305,7 @@ def test_a_tree_of_runs_is_shown_part_by_part_and_what_else_lies_there_is_passed
     """As a demo or a training run leaves it: trajectories, groups of attempts, tasks, reports, a model."""
     write(tmp_path / "data" / "trajectories.jsonl", [_answered("a")])
     write(tmp_path / "rl" / "groups" / "step-0001.jsonl", [_answered("b")])
-    (tmp_path / "demo.json").write_text('{"seed": 7}')
+    (tmp_path / "demo.json").write_text('{\n  "seed": 7\n}')
     for folder, name, text in (
         ("world/tasks", "train.jsonl", json.dumps({"question": "a?"})),
         ("sft", "metrics.jsonl", '{"step": 1}'),

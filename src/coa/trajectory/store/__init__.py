@@ -13,7 +13,7 @@ from coa.trajectory.types import Trajectory
 NAMES = ("trajectories.jsonl", "trajectories.parquet")
 """What a run folder calls its file."""
 
-OWN_FILES = frozenset({"config.json", "report.json", "metrics.jsonl"})
+OWN_FILES = frozenset({"config.json", "demo.json", "report.json", "metrics.jsonl"})
 """What our own commands put beside trajectories and traces."""
 
 
