@@ -24,6 +24,7 @@ def main() -> None:
     if smollm2_file().stem not in (base := settings["base_model_name_or_path"]):  # a folder made of that file
         sys.exit(f"{source} is an adapter over {base}, not over {SMOLLM2}")
     settings["base_model_name_or_path"] = SMOLLM2
+    card = _card(source, Path(sys.argv[1]))
     part = TARGET.with_name("nano.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
@@ -33,7 +34,7 @@ def main() -> None:
     save_file(narrow, part / "adapter_model.safetensors", metadata={"format": "pt"})
     (part / "adapter_model.safetensors").chmod(0o644)
     (part / "adapter_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    (part / "README.md").write_text(_card(source, Path(sys.argv[1])), encoding="utf-8")
+    (part / "README.md").write_text(card, encoding="utf-8")
     size = sum(file.stat().st_size for file in part.iterdir())
     if size > MOST_BYTES:
         sys.exit(f"{part} has {size / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:.0f}: train it with a lower rank")

@@ -84,7 +84,8 @@ def _conclude(out: Path, seconds: float) -> None:
     for goal in goals(found):
         typer.echo(goal.line())
     if (tasks := max(run["results"]["tasks"] for run in found["runs"])) < ENOUGH_TASKS:
-        typer.echo(f"{tasks} tasks and so few steps show the way, not what it is worth: coa demo without --quick does")
+        full = shlex.quote(f"{out}-full")
+        typer.echo(f"{tasks} tasks show the way, not what it is worth; for that: {_program()} demo --out {full}")
     typer.echo(f"\nall of it took {span(seconds)}; the pages: {out / 'report.html'}")
     typer.echo("ask it something new, and look into what all of them did:")
     question, answer = _new_question(out / "world")
@@ -131,7 +132,7 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
             "--out",
             str(folder),
         )
-        return Stage(name, about, command, seconds=5 + 0.04 * count)
+        return Stage(name, about, command, seconds=5 + 0.04 * count, again=("--retry-failed",))
 
     sft = {"max_steps": recipe.sft_steps, "batch_size": 4, "lr": 2e-4, "epochs": 8, "max_tokens": 1024, "seed": seed}
     sft |= {"freeze_embeddings": True, "held_out": 0}

@@ -11,6 +11,7 @@ from typing import Final
 
 from coa.distill.convert import convert
 from coa.distill.importers.detect import read_traces
+from coa.distill.teaching.files import ENDING
 from coa.distill.team_run import TeamRun
 from coa.errors import StoreError
 from coa.trajectory import Profile, Trajectory, load_profile
@@ -19,8 +20,8 @@ from coa.trajectory.formats.sources import is_data
 from coa.trajectory.store import NAMES
 
 log = logging.getLogger(__name__)
-TRACES: Final = "*.atif.json"
-"""How `coa teach` calls what it records."""
+TRACES: Final = f"*{ENDING}"
+"""What `coa teach` records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,10 @@ def parts_of(source: str, profile: Profile | None) -> list[Part]:
     """In order of their paths; none where there are tasks only. What else lies in a tree (worlds, weights, reports) is
     passed over."""
     path = Path(source)
-    if path.name.endswith(TRACES[1:]) or _has_traces(path):
+    named = any((path / name).is_file() for name in NAMES)
+    if path.name.endswith(ENDING) or (_has_traces(path) and not named):
         return [Part("", partial(_team_runs, path, profile))]
-    tree = path.is_dir() and not any((path / name).is_file() for name in NAMES)
+    tree = path.is_dir() and not named
     if tree and (found := list(_below(path, profile))):
         return found
     return [] if holds_tasks(source) else [Part("", partial(trajectories_of, source, profile))]
@@ -48,11 +50,10 @@ def _below(tree: Path, profile: Profile | None) -> Iterator[Part]:
     for folder in (tree, *sorted(path for path in tree.rglob("*") if path.is_dir())):
         if _has_traces(folder):
             yield Part(f"{folder.relative_to(tree)}/{TRACES}", partial(_team_runs, folder, profile))
-            continue
         if next(folder.glob("*.safetensors"), None) is not None:
             continue  # a model, whose tokenizer is large and no run
         for file in sorted(folder.iterdir()):
-            if is_data(file) and _holds_runs(file):
+            if is_data(file) and not file.name.endswith(ENDING) and _holds_runs(file):
                 yield Part(str(file.relative_to(tree)), partial(read_trajectories, file, profile))
 
 

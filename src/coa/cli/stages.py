@@ -39,8 +39,8 @@ class Stage:
     again: tuple[str, ...] = ()
     """Added to the command where it was begun before."""
 
-    def shown(self) -> str:
-        return shlex.join(["coa", *self.command])
+    def shown(self, more: Sequence[str] = ()) -> str:
+        return shlex.join(["coa", *self.command, *more])
 
 
 def run_stages(stages: Sequence[Stage], out: Path, made_with: Mapping[str, Any]) -> float:
@@ -50,12 +50,12 @@ def run_stages(stages: Sequence[Stage], out: Path, made_with: Mapping[str, Any])
     for number, stage in enumerate(stages, start=1):
         left = time_left(stages, done.seconds)
         typer.echo(f"\n[{number}/{len(stages)}] {stage.about}" + (f"; about {span(left)} left in all" if left else ""))
-        typer.echo(f"$ {stage.shown()}")
         if stage.name in done.seconds:
-            typer.echo(f"done before, in {span(done.seconds[stage.name])}")
+            typer.echo(f"$ {stage.shown()}\ndone before, in {span(done.seconds[stage.name])}")
             continue
-        again = done.begin(stage)
-        done.end(stage, _run(stage, stage.again if again else ()))
+        more = stage.again if done.begin(stage) else ()
+        typer.echo(f"$ {stage.shown(more)}")
+        done.end(stage, _run(stage, more))
     return sum(done.seconds.values())
 
 
@@ -118,7 +118,7 @@ def _run(stage: Stage, more: Sequence[str]) -> float:
         raise typer.Exit(1)
     if code:
         raise CoaError(
-            f"this stage failed: {stage.shown()}", cure="mend what it says above; the demo then goes on from here"
+            f"this stage failed: {stage.shown(more)}", cure="mend what it says above; the demo then goes on from here"
         )
     return time.monotonic() - began
 

@@ -48,7 +48,8 @@ def status(line: str) -> None:
     """Where it stands, for a person who looks; the next line takes its place. A log has nothing of it."""
     if sys.stderr.isatty():
         _clear()
-        typer.echo(line[: get_terminal_size().columns - 1], err=True, nl=False)
+        # Back to the line's beginning: what others print must not be appended to it.
+        typer.echo(f"{line[: get_terminal_size().columns - 1]}\r", err=True, nl=False)
 
 
 def _clear() -> None:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from pydantic import Field, ValidationError
 
 from coa.errors import CoaError
-from coa.training.settings import put
+from coa.training.settings import apply_setting
 from coa.trajectory.protocol import Rule
 from coa.trajectory.types import Frozen
 
@@ -104,7 +104,7 @@ def load_config(path: str | Path | None, settings: Sequence[str] = ()) -> Distil
     try:
         data = tomllib.loads(Path(path).read_text(encoding="utf-8")) if path is not None else {}
         for setting in settings:
-            put(data, setting)
+            apply_setting(data, setting)
         return DistillConfig.model_validate(data)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error

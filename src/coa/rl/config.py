@@ -156,7 +156,7 @@ class RlConfig(Frozen):
     lr: float = Field(1e-6, gt=0)
     warmup_steps: int = Field(0, ge=0)
     """Updates over which the rate rises."""
-    lr_end: float = Field(1.0, ge=0, le=1)
+    lr_end: float = Field(1.0, gt=0, le=1)
     """Share of the rate that is left in the last step; it falls evenly. Below 1 a short run settles what it has found
     rather than driving it on."""
     weight_decay: float = Field(0.01, ge=0)

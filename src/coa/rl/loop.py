@@ -91,7 +91,8 @@ async def _train(
     exact = device == "cpu" and not config.ahead if config.exact is None else config.exact
     async with _opened(config, own_tools, (*tasks, *held_out), device, tell) as (policy, box, rewards):
         standing = report.Standing(status, config.steps)
-        rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact, standing.made)
+        made = standing.made if not config.ahead else _unseen  # attempts of two steps at once cannot be counted as one
+        rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact, made)
         trainer, sampler, watch = Trainer(policy, config), Sampler(tasks, config), Watch(config.guards)
         last, surplus = checkpoint.latest(out), list[Group]()
         if last is not None:
@@ -268,6 +269,10 @@ async def _look(
 def _profiles(config: RlConfig, tasks: Sequence[Task]) -> list[str]:
     """Of these tasks, each once."""
     return list(dict.fromkeys(task.profile or config.profile for task in tasks))
+
+
+def _unseen() -> None:
+    pass
 
 
 _ONE_THREAD: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coa-update")

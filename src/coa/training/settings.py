@@ -43,7 +43,7 @@ def load_settings(
     """
     data = dict(otherwise or {}) | (_read_toml(path, command) if path is not None else {})
     for setting in settings:
-        put(data, setting)
+        apply_setting(data, setting)
     data |= {name: value for name, value in given.items() if value is not None}
     try:
         return kind.model_validate(data)
@@ -78,7 +78,7 @@ def _read_toml(path: Path, command: str) -> dict[str, Any]:
         raise TrainingError(f"{path} is not valid TOML: {error}") from error
 
 
-def put(data: dict[str, Any], setting: str) -> None:
+def apply_setting(data: dict[str, Any], setting: str) -> None:
     """`lr=1e-5`, `lora.rank=8`, `data=["a", "b"]`: the value is TOML, or else plain text."""
     key, found, text = setting.partition("=")
     if not found:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,6 @@ def test_a_stage_that_was_begun_before_is_told_so(tmp_path: Path, capfd: pytest.
 def test_ctrl_c_waits_for_the_stage_to_save_what_it_has(tmp_path: Path) -> None:
     """As a shell does it: the signal goes to the demo and to its stage."""
     script = f"""
-import subprocess, sys
 from pathlib import Path
 from coa.cli import stages
 stages.sys = type("sys", (), {{"executable": {str(tmp_path / "stage")!r}}})
@@ -82,11 +82,15 @@ stages.run_stages([stages.Stage("slow", "saves", (), 1)], Path({str(tmp_path / "
     )
     stage.chmod(0o755)
     demo = subprocess.Popen([sys.executable, "-c", script], start_new_session=True, preexec_fn=_hears_interrupts)
-    while not (tmp_path / "ready").exists():
-        assert demo.poll() is None
-        time.sleep(0.02)
-    os.killpg(demo.pid, signal.SIGINT)
-    assert demo.wait(30) != 0 and (tmp_path / "saved").exists()
+    try:
+        while not (tmp_path / "ready").exists():
+            assert demo.poll() is None
+            time.sleep(0.02)
+        os.killpg(demo.pid, signal.SIGINT)
+        assert demo.wait(30) != 0 and (tmp_path / "saved").exists()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(demo.pid, signal.SIGKILL)
     assert json.loads((tmp_path / "demo" / "demo.json").read_text()) == {"seed": 7, "seconds": {}, "begun": "slow"}
 
 

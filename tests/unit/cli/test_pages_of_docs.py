@@ -57,6 +57,10 @@ def test_overviews_name_commands_and_options_that_exist(name: str) -> None:
         assert given <= known | {"--help"}, f"{place}: {given - known}"
 
 
+def test_overviews_are_found() -> None:
+    assert len(list(overviews(ROOT / "README.md"))) > 15
+
+
 def test_a_command_or_option_that_does_not_exist_is_found() -> None:
     for words in (["sft", "--modle", "x"], ["trian"], ["world", "bulid"]):
         assert CliRunner().invoke(app, [*words, "--help"]).exit_code != 0, words

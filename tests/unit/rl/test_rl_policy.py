@@ -426,5 +426,5 @@ def test_the_rate_rises_over_updates_and_falls_over_steps() -> None:
     # After two updates it is whole; of the 0.8 that it falls by, step 3 has half, the last one all.
     found = [config.rate(step, update) for step, update in ((1, 1), (1, 2), (3, 6), (5, 10))]
     assert found == pytest.approx([0.5, 1.0, 0.6, 0.2])
-    assert RlConfig(steps=1, lr=1.0, lr_end=0.0).rate(1, 1) == 1.0, "a single step is the first"
+    assert RlConfig(steps=1, lr=1.0, lr_end=0.1).rate(1, 1) == 1.0, "a single step is the first"
     assert {RlConfig(steps=9, lr=1.0).rate(step, 1) for step in range(1, 10)} == {1.0}

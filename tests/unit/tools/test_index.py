@@ -338,3 +338,14 @@ def test_an_index_is_built_and_searched_by_hand(tmp_path: Path) -> None:
     assert isinstance(refused.exception, StoreError) and "english" in str(refused.exception)
     called = invoke(app, ["tools", "call", "wiki_search", "program", "--tool", f"wiki_search={out}"])
     assert called.exit_code == 0 and "1. Ada" in called.stdout
+
+
+def test_of_many_equal_passages_the_first_ids_come_whatever_order_they_were_written_in(tmp_path: Path) -> None:
+    """More of them than are asked for at first, by several writers at once."""
+    ids = [f"p{number:04}" for number in range(700)]
+    for seed in range(3):
+        random.Random(seed).shuffle(ids)
+        build((Document(at, at, "city") for at in ids), tmp_path / str(seed), language="none")
+        found = Index(tmp_path / str(seed)).search("city nobody", 3)
+        assert [hit.passage.id for hit in found] == ["p0000", "p0001", "p0002"]
+    assert Index(tmp_path / "0").search("nothing", 3) == []

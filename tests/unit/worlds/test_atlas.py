@@ -13,6 +13,7 @@ import pytest
 
 from coa.errors import TokenizerError, WorldError
 from coa.models.tokenizer import load_tokenizer
+from coa.tools.index import Index as SearchIndex
 from coa.worlds.atlas import Atlas, Sizes
 from coa.worlds.atlas.entities import INDEXED, OUTDATED, PAPER, REPORT, RESULTS, Split
 from coa.worlds.atlas.names import FIRST, LAST, names
@@ -69,12 +70,14 @@ def test_splits_share_no_name_and_link_to_themselves_only() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_a_search_is_filled_up_with_is_of_the_training_split(seed: int) -> None:
-    """Of equal results the first addresses are shown, whatever name was asked for."""
-    pages = Atlas(seed).pages.values()
+def test_what_a_search_is_filled_up_with_is_of_the_training_split(seed: int, tmp_path: Path) -> None:
+    """Of equal results the first addresses are shown, whatever name was asked for and however the index was built."""
+    atlas = Atlas(seed)
+    build(atlas, tmp_path / "world")
+    index = SearchIndex(tmp_path / "world" / "index")
     for kind in INDEXED:
-        first = sorted((page for page in pages if page.kind == kind), key=lambda page: page.address)[:RESULTS]
-        assert [page.split for page in first] == [Split.TRAIN] * RESULTS
+        shown = [hit.passage.id.partition("#")[0] for hit in index.search(f"{kind} Nobody", RESULTS)]
+        assert [atlas.pages[address].split for address in shown] == [Split.TRAIN] * RESULTS, kind
 
 
 def _patterns(wordings: Wordings) -> list[re.Pattern[str]]:

@@ -17,6 +17,8 @@ from coa.tools.index.manifest import FIELD, RECORD, analyzer, engine, read_manif
 MAX_TERMS: Final = 64
 """Of one query; what follows is left out. Keeps a page pasted as a query from taking seconds."""
 _TIES: Final = 16
+_MOST_TIES: Final = 10_000
+"""Of equally good passages, beyond which their order is left to the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,20 @@ class Index:
             return []
         should = self._tantivy.Occur.Should
         clauses = [(should, self._tantivy.Query.term_query(self._schema, FIELD, term, "freq")) for term in terms]
-        found = self._searcher.search(self._tantivy.Query.boolean_query(clauses), k + _TIES, count=False).hits
-        if len(found) > k:
-            found = [(score, address) for score, address in found if score >= found[k - 1][0]]
+        found = self._with_ties(self._tantivy.Query.boolean_query(clauses), k)
         hits = [Hit(self._passage(address), score) for score, address in found]
         hits.sort(key=lambda hit: (-hit.score, hit.passage.id))
         return hits[:k]
+
+    def _with_ties(self, query: Any, k: int) -> list[tuple[float, Any]]:
+        """The best k, and all that are as good as the last of them: which of these the engine gives first depends on
+        how the index was written."""
+        limit = k + _TIES
+        while True:
+            found: list[tuple[float, Any]] = self._searcher.search(query, limit, count=False).hits
+            if len(found) < limit or found[-1][0] < found[k - 1][0] or limit > _MOST_TIES:
+                return [hit for hit in found if hit[0] >= found[min(k, len(found)) - 1][0]]
+            limit *= 8
 
     def search_many(self, queries: Sequence[str], k: int = 5) -> list[list[Hit]]:
         return [self.search(query, k) for query in queries]

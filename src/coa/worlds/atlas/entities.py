@@ -110,8 +110,9 @@ class _Shelves:
         free = [letter for letter in ascii_lowercase if (letter, name) not in self.taken]
         shelf = self.rng.choice(free[1:] if free[0] == _FIRST_SHELF else free)
         # Where a search finds less than it shows, the rest are the first pages of the kind. With these of the training
-        # split, nothing that is trained on ever names another split's pages.
-        if self.split is Split.TRAIN and self.first[kind] < RESULTS and free[0] == _FIRST_SHELF:
+        # split, nothing that is trained on names another split's pages (in worlds large enough to have two of a kind).
+        wanted = self.split is Split.TRAIN and kind in INDEXED and self.first[kind] < RESULTS
+        if wanted and free[0] == _FIRST_SHELF:
             shelf = _FIRST_SHELF
             self.first[kind] += 1
         self.taken.add((shelf, name))

@@ -19,7 +19,7 @@ _LAST: Final[dict[str, str]] = {
 _BY_CODE: Final = "Compute by code"
 FIND_AGAIN: Final = ("Search {who} again.", "Again {who}.", "Try {who}.")
 READ_RIGHT: Final = ("Open the right one.", "Now the right page.", "Take {page}.")
-COMPUTE_AGAIN: Final = ("Compute again.", "Redo the sum.", "Mend the program.")
+COMPUTE_AGAIN: Final = ("Compute again.", "Do it again.", "Mend the program.")
 NOTHING_FOUND: Final = (
     "Nothing found. The name is {name}.", "The query was wrong: it is {name}.", "No result, {name} was misspelt.",
 )  # fmt: skip
@@ -33,7 +33,7 @@ FOLLOWED: Final = ("Links followed.",)
 COMPUTED: Final = ("Computed.",)
 CORRECTED: Final = ("Corrected.", "Now it fits.", "Right this time.")
 OLD: Final = ("The figure is outdated.", "That is an old figure.")
-WRONG_SUM: Final = ("The program is wrong.", "Wrong sum.", "That is not what was asked.")
+WRONG_SUM: Final = ("The program is wrong.", "Wrong result.", "That is not what was asked.")
 DOUBTED: Final = ("Probably right.", "It may be right.")
 
 
