@@ -71,11 +71,15 @@ _MIX: Final = (
 )  # fmt: skip
 """In this order, again and again: the first tasks of a file are a sample of all."""
 _FACTS: Final[Mapping[str, tuple[str, ...]]] = {
-    CITY: ("population", "founding", "mayor"),
-    FIRM: ("staff", "seat"),
-    PERSON: ("birth", "home", "employer"),
+    CITY: ("population", "founding"),
+    FIRM: ("staff",),
+    PERSON: ("birth",),
     REPORT: ("sales", "profit"),
 }
+"""What is asked for: numbers. With names among the answers, a short run of RL learns to give whichever of the two pays
+more often, whatever was asked (docs/lab-book.md)."""
+_LINKS: Final[Mapping[str, tuple[str, ...]]] = {CITY: ("mayor",), FIRM: ("seat",), PERSON: ("home", "employer")}
+"""What leads from a page to another."""
 _LEADS: Final = {"home": CITY, "seat": CITY, "employer": FIRM, "mayor": PERSON}
 _HOPPED: Final[Mapping[int, tuple[tuple[str, ...], ...]]] = {
     1: (("home",), ("employer",), ("seat",), ("mayor",)),
@@ -166,10 +170,9 @@ class _Writer:
     def hops(self, family: Family, count: int) -> tuple[str, str, Solution]:
         way = self.rng.choice(_HOPPED[count]) if count else ()
         last = _LEADS[way[-1]] if way else self.rng.choice((CITY, FIRM, PERSON))
-        begins = next(kind for kind, facts in _FACTS.items() if way[0] in facts) if way else last
+        begins = next(kind for kind, links in _LINKS.items() if way[0] in links) if way else last
         start = self.rng.choice(self.mine[begins])
-        # What the last hop leads back over says nothing new.
-        label = self.rng.choice([fact for fact in _FACTS[last] if fact not in way])
+        label = self.rng.choice(_FACTS[last])
         x = self.who(start)
         for hop in way:
             x = self.part(HOPS[hop]).format(x=x)

@@ -45,12 +45,8 @@ HOPS: Final[Mapping[str, Wordings]] = {
 NOUNS: Final[Mapping[str, Wordings]] = {
     "population": Wordings(("population",), ("head count",)),
     "founding": Wordings(("founding year",), ("year of origin",)),
-    "mayor": Wordings(("mayor",), ("mayor in office",)),
     "staff": Wordings(("staff",), ("workforce",)),
-    "seat": Wordings(("seat",), ("base",)),
     "birth": Wordings(("birth year",), ("natal year",)),
-    "home": Wordings(("home town",), ("native city",)),
-    "employer": Wordings(("employer",), ("place of work",)),
     "sales": Wordings(("sales",), ("turnover in sales",)),
     "profit": Wordings(("profit",), ("gain in profit",)),
 }
@@ -65,12 +61,8 @@ ASK: Final = Wordings(
 ASK_ALSO: Final[Mapping[str, tuple[str, ...]]] = {
     "population": ("How many people live in {x}?",),
     "founding": ("When was {x} founded?",),
-    "mayor": ("Who governs {x}?",),
     "staff": ("How many does {x} employ?",),
-    "seat": ("Where is {x} based?",),
     "birth": ("When was {x} born?",),
-    "home": ("Where does {x} hail from?",),
-    "employer": ("Where does {x} work?",),
     "sales": ("What did the sales of {x} come to?",),
     "profit": ("What did the profit of {x} come to?",),
 }
