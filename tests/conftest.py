@@ -5,6 +5,11 @@ Property tests draw the same examples each time, so that a change is judged by i
 """
 
 import os
+import signal
+
+# A shell lets its background jobs ignore Ctrl-C, and what they start would too; tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # no test asks the real hub for anything
 

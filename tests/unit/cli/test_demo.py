@@ -81,7 +81,7 @@ stages.run_stages([stages.Stage("slow", "saves", (), 1)], Path({str(tmp_path / "
         "signal.signal(signal.SIGINT, save)\n(at / 'ready').touch()\ntime.sleep(60)\n"
     )
     stage.chmod(0o755)
-    demo = subprocess.Popen([sys.executable, "-c", script], start_new_session=True, preexec_fn=_hears_interrupts)
+    demo = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
     try:
         while not (tmp_path / "ready").exists():
             assert demo.poll() is None
@@ -92,10 +92,6 @@ stages.run_stages([stages.Stage("slow", "saves", (), 1)], Path({str(tmp_path / "
         with suppress(ProcessLookupError):
             os.killpg(demo.pid, signal.SIGKILL)
     assert json.loads((tmp_path / "demo" / "demo.json").read_text()) == {"seed": 7, "seconds": {}, "begun": "slow"}
-
-
-def _hears_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores them
 
 
 def test_the_time_left_follows_the_pace_of_this_machine() -> None:
