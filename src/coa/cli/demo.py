@@ -36,7 +36,7 @@ class Recipe:
 
 
 RECIPES: Final = {
-    "quick": Recipe(teach=120, sft_steps=20, rl_steps=2, test=32, test_base=4),
+    "quick": Recipe(teach=120, sft_steps=20, rl_steps=1, test=32, test_base=4),
     "full": Recipe(teach=400, sft_steps=20, rl_steps=8, test=200, test_base=12),
     "long": Recipe(teach=400, sft_steps=80, rl_steps=4, test=200, test_base=4, adapter=True),
 }
@@ -79,7 +79,7 @@ def _conclude(out: Path, seconds: float) -> None:
         table.add_column(name, justify="right" if at else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    typer.echo("\nin short, with 95 % intervals; calls are of tools, repaired are runs whose format had to be mended")
+    typer.echo("\nin short, with 95 % intervals; calls are of tools, mended are runs whose format had to be")
     Console(highlight=False).print(table)
     for goal in goals(found):
         typer.echo(goal.line())
