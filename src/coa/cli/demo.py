@@ -43,7 +43,10 @@ RECIPES: Final = {
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The demo's folder. Run again with it to go on.")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The demo's folder; runs/demo, -quick or -long added. Run again with it to go on."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Ten minutes on two cores: every stage, small.")] = False,
     long: Annotated[bool, typer.Option("--long", help="Longer: an adapter to keep, such as nano.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the world, the teacher and the training.")] = 7,
@@ -53,6 +56,7 @@ def demo(
     if quick and long:
         raise typer.BadParameter("--quick or --long, not both")
     kind = "quick" if quick else "long" if long else "full"
+    out = out or Path("runs", "demo" if kind == "full" else f"demo-{kind}")
     stages = stages_of(RECIPES[kind], out, seed)
     if plan:
         for stage in stages:
@@ -84,8 +88,7 @@ def _conclude(out: Path, seconds: float) -> None:
     for goal in goals(found):
         typer.echo(goal.line())
     if (tasks := max(run["results"]["tasks"] for run in found["runs"])) < ENOUGH_TASKS:
-        full = shlex.quote(f"{out}-full")
-        typer.echo(f"{tasks} tasks show the way, not what it is worth; for that: {_program()} demo --out {full}")
+        typer.echo(f"{tasks} tasks show the way, not what it is worth; for that: {_program()} demo")
     typer.echo(f"\nall of it took {span(seconds)}; the pages: {out / 'report.html'}")
     typer.echo("ask it something new, and look into what all of them did:")
     question, answer = _new_question(out / "world")

@@ -33,6 +33,11 @@ def test_every_stage_is_a_command_that_there_is(recipe: str, tmp_path: Path) -> 
     assert shown.count("\n") == len(stages_of(RECIPES["full"], tmp_path, 7)) and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("option", "folder"), [((), "runs/demo"), (("--quick",), "runs/demo-quick")])
+def test_each_recipe_has_a_folder_of_its_own(option: tuple[str, ...], folder: str) -> None:
+    assert run(app, ["demo", "--plan", *option]).stdout.startswith(f"coa world build --seed 7 --out {folder}/world\n")
+
+
 def test_a_stage_that_fails_stops_the_demo_and_the_next_start_goes_on_with_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
