@@ -129,7 +129,11 @@ class _Page(NamedTuple):
 _SETTINGS: Final = (
     _Page("coa sft", "Recipes: `configs/sft/`. `--set key=value` changes one; unknown keys fail.", SftConfig),
     _Page("coa rl", "Recipes: `configs/rl/`. `--set key=value` changes one; unknown keys fail.", RlConfig),
-    _Page("coa distill", "`--config FILE.toml`, `--set table.key=value` changes one; each filter reads a table of its own.", DistillConfig),
+    _Page(
+        "coa distill",
+        "`--config FILE.toml`, `--set table.key=value` changes one; each filter reads a table of its own.",
+        DistillConfig,
+    ),
     _Page(
         "Limits",
         "What one run may spend: `[limits]` of a profile, or `--budget name=value` of a command.",
