@@ -102,6 +102,11 @@ class RlConfig(Frozen):
     temperature: float = Field(1.0, gt=0)
     """Of attempts, and of all probabilities that are compared. Below 1 a small model slips less often, so that what an
     attempt is worth says more about what it decided."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Attempts take only the likeliest tokens that make up this share; 1: all, as the gradient supposes. Below 1 rare
+    slips are neither made nor unlearnt, so that attempts differ by what they decided."""
+    top_k: int = Field(0, ge=0)
+    """Attempts take only so many of the likeliest tokens; 0: all. With `top_p` it is much quicker than that alone."""
     turn_tokens: int = Field(4096, ge=1)
     """Of one call of the model."""
     model_tokens: int | None = Field(None, ge=1)

@@ -1,7 +1,8 @@
 """Attempts at tasks, by the runtime and the engine that everything else uses; no second agent loop.
 
-Sampled from the policy's whole distribution (at `temperature`, no cut, no grammar), so that the logprobs kept in the
-trajectory are the policy's own. An attempt that broke is made again, then left out and counted; nothing is padded.
+Sampled from the policy at `temperature`, without grammar; `top_p` and `top_k` cut its tail where they are set. Logprobs
+kept in the trajectory are the policy's own, of the whole distribution. An attempt that broke is made again, then left
+out and counted; nothing is padded.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Rollouts:
 
     async def _attempts(self, task: Task, count: int, seed: int, leave: Leave) -> list[Trajectory]:
         profile = _profile(task.profile or self.config.profile)
+        cut = Sampling(1.0, self.config.top_p, self.config.top_k, self.config.turn_tokens, seed)
         judged = []
         async for trajectory in run_many(
             [task],
@@ -77,7 +79,7 @@ class Rollouts:
             profile,
             samples=count,
             concurrency=count,
-            sampling=Sampling(temperature=1.0, top_p=1.0, top_k=0, max_tokens=self.config.turn_tokens, seed=seed),
+            sampling=cut,
             limits=self.config.limits(profile),
             prompt=self.prompt,
             constrain=Constrain.NEVER,

@@ -106,6 +106,35 @@ def test_at_another_temperature_sampled_and_recomputed_logprobs_agree_too(folder
         asyncio.run(policy.sampler.close())
 
 
+def test_attempts_from_the_likeliest_tokens_keep_the_logprobs_of_the_whole_distribution(folder: str) -> None:
+    task = Task(id="t", question=WORDS[3], answer=WORDS[5], prompt=trajectory("t", WORDS[3], WORDS[5]).prompt)
+    ranks = {}
+    for cut in ({}, {"top_k": 3}, {"top_p": 0.2}):
+        setting = config(folder, own_prompts=True, turn_tokens=6, model_tokens=24, context_tokens=400, group=6, **cut)
+        policy = open_policy(setting, "cpu")
+        try:
+            rewards = Rewards(setting.reward, scorer_for("exact"))
+            rollouts = Rollouts(policy.sampler, policy.tokenizer, {}, rewards, setting, True)
+            (made,) = asyncio.run(rollouts([task], step=1, number=0))
+            sample = made.attempts[0].sample
+            mask = torch.tensor(sample.mask)[1:]
+            whole = recomputed(policy, sample)[mask]
+            assert torch.allclose(torch.tensor(sample.logprobs)[1:][mask], whole, atol=1e-5)
+            ranks[str(cut)] = worst_rank(policy, sample)
+        finally:
+            asyncio.run(policy.sampler.close())
+    assert ranks["{'top_k': 3}"] <= 3 < ranks["{}"]
+    assert ranks["{'top_p': 0.2}"] < ranks["{}"]
+
+
+def worst_rank(policy: Policy, sample: Sample) -> int:
+    """Of the tokens that the model wrote, by how likely each was where it stands."""
+    with torch.no_grad():
+        logits = policy.inner(input_ids=torch.tensor([sample.ids]), use_cache=False).logits[0]
+    ranks = [int((logits[at] > logits[at][token]).sum()) + 1 for at, token in enumerate(sample.ids[1:])]
+    return max(rank for rank, written in zip(ranks, sample.mask[1:], strict=True) if written)
+
+
 def test_what_the_baseline_weighs_is_what_the_loss_weighs(folder: str) -> None:
     with pytest.raises(ValidationError, match="baseline=token is for mean=token"):
         config(folder, baseline="token", mean="sequence")
