@@ -13,6 +13,7 @@ import typer
 
 from coa.cli.stages import Stage, run_stages, span
 
+SEED: Final = 7
 ERRORS: Final = "0.05"
 """How often the expert errs. What it does wrong is imitated too: at 0.25 a small model learns to open wrong pages."""
 _FILTERS: Final = {"reflection.kept_without": 1.0}
@@ -49,7 +50,7 @@ def demo(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Ten minutes on two cores: every stage, small.")] = False,
     long: Annotated[bool, typer.Option("--long", help="Longer: an adapter to keep, such as nano.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the world, the teacher and the training.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Of the world, the teacher and the training.")] = SEED,
     plan: Annotated[bool, typer.Option("--plan", help="Print the commands, and stop.")] = False,
 ) -> None:
     """Teach, distil, fine-tune, reinforce and evaluate on the embedded world: no GPU, no key, no network."""
@@ -63,10 +64,10 @@ def demo(
             typer.echo(stage.shown())
         return
     seconds = run_stages(stages, out, {"recipe": kind, "seed": seed})
-    _conclude(out, seconds)
+    _conclude(out, seconds, seed)
 
 
-def _conclude(out: Path, seconds: float) -> None:
+def _conclude(out: Path, seconds: float, seed: int) -> None:
     """The page, the table, and what to type next."""
     import orjson
     from rich.console import Console
@@ -88,7 +89,8 @@ def _conclude(out: Path, seconds: float) -> None:
     for goal in goals(found):
         typer.echo(goal.line())
     if (tasks := max(run["results"]["tasks"] for run in found["runs"])) < ENOUGH_TASKS:
-        typer.echo(f"{tasks} tasks show the way, not what it is worth; for that: {_program()} demo")
+        whole = "" if seed == SEED else f" --seed {seed} --out runs/demo-{seed}"
+        typer.echo(f"{tasks} tasks show the way, not what it is worth; for that: {_program()} demo{whole}")
     typer.echo(f"\nall of it took {span(seconds)}; the pages: {out / 'report.html'}")
     typer.echo("ask it something new, and look into what all of them did:")
     question, answer = _new_question(out / "world")
@@ -140,12 +142,12 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
     sft = {"max_steps": recipe.sft_steps, "batch_size": 4, "lr": 2e-4, "epochs": 8, "max_tokens": 1024, "seed": seed}
     sft |= {"freeze_embeddings": True, "held_out": 0}
     rl: dict[str, Any] = {"steps": recipe.rl_steps, "prompts": 12, "group": 6, "draw": 14, "rounds": 1, "seed": seed}
-    # Without three hops, which are hardly ever right after so little fine-tuning: nothing to learn from.
+    # Without three hops: long attempts, few of them right after so little fine-tuning.
     families = ["arithmetic", "code_only", "comparison", "one_hop", "page_only", "two_hop"]
     rl |= {"families": families, "draw_by": "family", "checkpoint_every": 1}
-    # Sampled as a run is: over the whole vocabulary a lightly taught model slips in half of the attempts, and RL would
-    # learn not to slip, which nobody does who takes the likeliest token (docs/lab-book.md).
-    rl |= {"top_p": 0.9, "top_k": 20}
+    # Sampled as a run is: from the whole vocabulary a lightly taught model loses a quarter of what it would get right
+    # to slips, and RL learns not to slip, which greedy decoding never does (docs/lab-book.md).
+    rl |= {"top_p": 0.9, "top_k": 20, "guards.entropy": 0.01}
     rl |= {"max_rows": 84, "kv_gb": 4, "turn_tokens": 80, "row_tokens": 2048}
     # A group's advantages sum to zero over its tokens: wrong attempts are the longer ones here, and otherwise what all
     # of them have in common is pushed down (docs/lab-book.md).
@@ -171,7 +173,7 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
         evaluated("sft", "the fine-tuned model on held-out tasks", str(out / "sft"), recipe.test),
         Stage("rl", "it learns by trying, with real tools and no teacher",
               ("rl", "--model", str(out / "sft"), "--tasks", rl_tasks, "--world", world, "--out", str(out / "rl"),
-               *_sets(rl)), 20 + 110 * recipe.rl_steps),
+               *_sets(rl)), 20 + 95 * recipe.rl_steps),
         evaluated("rl", "the reinforced model on the same held-out tasks", str(out / "rl"), recipe.test),
         taught("eval-team", "the team itself on the same held-out tasks", test, recipe.test, out / "eval" / "team"),
         Stage("compare", "all of them side by side",

@@ -43,7 +43,7 @@ class Guards(Frozen):
     logprob_gap: float = Field(0.05, ge=0)
     """Stop when sampled and recomputed logprobs differ by more than this on average; 0 never does."""
     entropy: float = Field(0.02, ge=0)
-    """Warn when the mean of -logprob of sampled tokens falls below this."""
+    """Warn when the mean of -logprob of sampled tokens falls below this. With `top_p` or `top_k` it is lower."""
     length: float = Field(0.25, ge=0)
     """Warn when attempts have less than this share of the tokens that the first ones had."""
     moved: float = Field(0.1, ge=0)
