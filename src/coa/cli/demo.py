@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,10 +94,10 @@ def _conclude(out: Path, seconds: float, seed: int) -> None:
         typer.echo(f"{tasks} tasks show the way, not what it is worth; for that: {_program()} demo{whole}")
     typer.echo(f"\nall of it took {span(seconds)}; the pages: {out / 'report.html'}")
     typer.echo("ask it something new, and look into what all of them did:")
-    question, answer = _new_question(out / "world")
+    question, expected = new_question(out)
     coa, model, world = _program(), shlex.quote(str(out / "rl")), shlex.quote(str(out / "world"))
     typer.echo(f"  {coa} run --model {model} --world {world} --temperature 0 {shlex.quote(question)}")
-    typer.echo(f"    (right would be {answer})")
+    typer.echo(f"    ({expected})")
     typer.echo(f"  {coa} inspect {shlex.quote(str(out))}")
 
 
@@ -181,13 +182,30 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
     ]  # fmt: skip
 
 
-def _new_question(world: Path) -> tuple[str, str]:
-    """One that nobody was asked, and its answer: of the held-out tasks the last that takes search, pages and code."""
+def new_question(out: Path) -> tuple[str, str]:
+    """One that nobody was asked, and what to expect: of the kind that takes search, pages and code, unless the model
+    gets fewer than half of these right; then of the kind that it is best at."""
     import orjson
 
-    tasks = [orjson.loads(line) for line in (world / "tasks" / "test.jsonl").read_bytes().splitlines()]
-    task = next(task for task in reversed(tasks) if task["meta"]["family"] == "arithmetic")
-    return str(task["question"]), str(task["answer"] if isinstance(task["answer"], str) else task["answer"][0])
+    from coa.trajectory import read
+
+    found: dict[str, list[bool]] = {}
+    asked = set()
+    for run in read(out / "eval" / "rl"):
+        asked.add(run.task.id)
+        right = any(score.value == 1 for score in run.scores.values())
+        found.setdefault(str(run.task.meta["family"]), []).append(right)
+
+    def worth(task: dict[str, Any]) -> tuple[bool, bool, float]:
+        family = task["meta"]["family"]
+        share = statistics.fmean(found.get(family, [False]))
+        return share >= 0.5, family == "arithmetic", share
+
+    tasks = (orjson.loads(line) for line in (out / "world" / "tasks" / "test.jsonl").read_bytes().splitlines())
+    task = max((task for task in tasks if task["id"] not in asked), key=worth)
+    rights = found.get(task["meta"]["family"], [])
+    answer = task["answer"] if isinstance(task["answer"], str) else task["answer"][0]
+    return task["question"], f"right would be {answer}; of such questions it got {sum(rights)} of {len(rights)} right"
 
 
 def _sets(settings: dict[str, Any]) -> list[str]:

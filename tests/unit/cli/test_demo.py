@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coa.cli import app
-from coa.cli.demo import RECIPES, stages_of
+from coa.cli.demo import RECIPES, new_question, stages_of
 from coa.cli.demo_page import demo_page
 from coa.cli.demo_result import goals, short_table
 from coa.cli.stages import Stage, run_stages, time_left
@@ -169,3 +169,19 @@ def test_the_page_tells_success_the_funnel_what_was_learnt_and_shows_runs(tmp_pa
     assert "100.0%" in page and "50.0%" in page and "quality" in page and page.count("<svg") >= 4
     assert "base: 3" in page and "rl: 4" in page, "the same question before and after"
     assert "2 + 2 &lt;b&gt;?" in page and "<b>" not in page
+
+
+@pytest.mark.parametrize(("sums", "asked"), [(1, "sum-new"), (0, "hop-new")])
+def test_the_question_to_try_is_new_and_of_a_kind_that_the_model_can_do(sums: int, asked: str, tmp_path: Path) -> None:
+    def task(name: str, family: str) -> Task:
+        return Task(id=name, question=name, answer="1", meta={"family": family})
+
+    tasks = [task(f"{kind}-{name}", family) for kind, family in (("sum", "arithmetic"), ("hop", "one_hop"))
+             for name in ("old", "new")]  # fmt: skip
+    runs = [Trajectory(task=one, profile="atlas").scored("auto", sums if one.id == "sum-old" else 1)
+            for one in tasks if one.id.endswith("old")]  # fmt: skip
+    (tmp_path / "eval" / "rl").mkdir(parents=True)
+    (tmp_path / "world" / "tasks").mkdir(parents=True)
+    write(tmp_path / "eval" / "rl" / "trajectories.jsonl", runs)
+    (tmp_path / "world" / "tasks" / "test.jsonl").write_text("".join(one.model_dump_json() + "\n" for one in tasks))
+    assert new_question(tmp_path) == (asked, "right would be 1; of such questions it got 1 of 1 right")
