@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +74,7 @@ def _conclude(out: Path, seconds: float, seed: int) -> None:
     from rich.table import Table
 
     from coa.cli.demo_page import demo_page
-    from coa.cli.demo_result import ENOUGH_TASKS, goals, short_table
+    from coa.cli.demo_result import ENOUGH_TASKS, goals, new_question, short_table
 
     (out / "report.html").write_text(demo_page(out), encoding="utf-8")
     found = orjson.loads((out / "comparison" / "report.json").read_bytes())
@@ -180,32 +179,6 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[Stage]:
         Stage("compare", "all of them side by side",
               ("compare", *compared, "--all", "--tokenizer", "smollm2", "--out", str(out / "comparison")), 10),
     ]  # fmt: skip
-
-
-def new_question(out: Path) -> tuple[str, str]:
-    """One that nobody was asked, and what to expect: of the kind that takes search, pages and code, unless the model
-    gets fewer than half of these right; then of the kind that it is best at."""
-    import orjson
-
-    from coa.trajectory import read
-
-    found: dict[str, list[bool]] = {}
-    asked = set()
-    for run in read(out / "eval" / "rl"):
-        asked.add(run.task.id)
-        right = any(score.value == 1 for score in run.scores.values())
-        found.setdefault(str(run.task.meta["family"]), []).append(right)
-
-    def worth(task: dict[str, Any]) -> tuple[bool, bool, float]:
-        family = task["meta"]["family"]
-        share = statistics.fmean(found.get(family, [False]))
-        return share >= 0.5, family == "arithmetic", share
-
-    tasks = (orjson.loads(line) for line in (out / "world" / "tasks" / "test.jsonl").read_bytes().splitlines())
-    task = max((task for task in tasks if task["id"] not in asked), key=worth)
-    rights = found.get(task["meta"]["family"], [])
-    answer = task["answer"] if isinstance(task["answer"], str) else task["answer"][0]
-    return task["question"], f"right would be {answer}; of such questions it got {sum(rights)} of {len(rights)} right"
 
 
 def _sets(settings: dict[str, Any]) -> list[str]:

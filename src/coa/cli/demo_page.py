@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from coa.cli.demo_result import NAMES, goals, short_table
+from coa.cli.demo_result import NAMES, goals, is_right, short_table
 from coa.cli.stages import STATE, span
 from coa.evaluate.comparison_page import differences, success, table_rows
 from coa.evaluate.report import percent
@@ -108,7 +108,7 @@ def _runs(folder: Path) -> list[Trajectory]:
 
 
 def _right(run: Trajectory | None) -> bool:
-    return run is not None and any(score.value == 1 for score in run.scores.values())
+    return run is not None and is_right(run)
 
 
 def _told(run: Trajectory) -> Sequence[str]:

@@ -1,12 +1,17 @@
-"""What the demo came to, for terminal and page: a few figures of each, and whether its goals were reached."""
+"""What the demo came to, for terminal and page: a few figures of each, whether its goals were reached, what to ask."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
+import orjson
+
 from coa.evaluate.comparison_page import success
+from coa.trajectory import Trajectory, read
 
 NAMES: Final = {"team": "team", "base": "SmolLM2", "sft": "fine-tuned", "rl": "reinforced"}
 """Evaluations by folder, as people call them."""
@@ -79,3 +84,28 @@ def _per(value: Mapping[str, Any] | None, digits: int) -> str:
         return "-"
     high = "no end" if value["high"] is None else f"{value['high']:,.{digits}f}"
     return f"{value['value']:,.{digits}f} [{value['low']:,.{digits}f}, {high}]"
+
+
+def is_right(run: Trajectory) -> bool:
+    return any(score.value == 1 for score in run.scores.values())
+
+
+def new_question(out: Path) -> tuple[str, str]:
+    """One that nobody was asked, and what to expect: of the kind that takes search, pages and code, unless the model
+    gets fewer than half of these right; then of the kind that it is best at."""
+    found: dict[str, list[bool]] = {}
+    asked = set()
+    for run in read(out / "eval" / "rl"):
+        asked.add(run.task.id)
+        found.setdefault(str(run.task.meta["family"]), []).append(is_right(run))
+
+    def worth(task: dict[str, Any]) -> tuple[bool, bool, float]:
+        family = task["meta"]["family"]
+        share = statistics.fmean(found.get(family, [False]))
+        return share >= 0.5, family == "arithmetic", share
+
+    tasks = (orjson.loads(line) for line in (out / "world" / "tasks" / "test.jsonl").read_bytes().splitlines())
+    task = max((task for task in tasks if task["id"] not in asked), key=worth)
+    rights = found.get(task["meta"]["family"], [])
+    answer = task["answer"] if isinstance(task["answer"], str) else task["answer"][0]
+    return task["question"], f"right would be {answer}; of such questions it got {sum(rights)} of {len(rights)} right"

@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from coa.cli import app
-from coa.cli.demo import RECIPES, new_question, stages_of
+from coa.cli.demo import RECIPES, stages_of
 from coa.cli.demo_page import demo_page
-from coa.cli.demo_result import goals, short_table
+from coa.cli.demo_result import goals, new_question, short_table
 from coa.cli.stages import Stage, run_stages, time_left
 from coa.errors import CoaError
 from coa.trajectory import Step, Task, Trajectory, observation, write
