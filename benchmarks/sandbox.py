@@ -14,8 +14,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from coa.sandbox import Sandbox, Verdict, open_sandbox
 from coa.scoring.code import Case, Problem, judge
-from coa.tools.sandbox import Sandbox, Verdict, open_sandbox
 
 PLAIN = "print(sum(range(10)))"
 IMPORT = "import sympy\nprint(sympy.__name__)"

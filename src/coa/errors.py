@@ -1,4 +1,4 @@
-"""Errors that reach a person. Each says what is wrong and, where one is known, the command that cures it.
+"""Errors that reach a person. Each says what is wrong and, where one is known, the command that fixes it.
 
 A failed attempt at a task is not an error: it is a trajectory with `stop=FAILED` and a `Failure`.
 """
@@ -7,16 +7,16 @@ A failed attempt at a task is not an error: it is a trajectory with `stop=FAILED
 class CoaError(Exception):
     """Something a user can act on; the command line prints it without a traceback and exits 1."""
 
-    def __init__(self, message: str, *, cure: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.cure = cure
+        self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message}\n  cure: {self.cure}" if self.cure else self.message
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.message, self.cure)
+        return _rebuild, (type(self), self.message, self.hint)
 
 
 class ProfileError(CoaError):
@@ -71,5 +71,5 @@ class WorldError(CoaError):
     """A world that cannot be built, found or served."""
 
 
-def _rebuild(kind: type[CoaError], message: str, cure: str | None) -> CoaError:
-    return kind(message, cure=cure)
+def _rebuild(kind: type[CoaError], message: str, hint: str | None) -> CoaError:
+    return kind(message, hint=hint)

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from coa.errors import ScoringError
+from coa.sandbox import Sandbox, Verdict, open_sandbox
+from coa.sandbox.remote import RemoteSandbox
 from coa.scoring import scorer_for
 from coa.scoring.code import Case, Judgement, Problem, judge
 from coa.scoring.code.scorer import CodeScorer, program_in
-from coa.tools.sandbox import Sandbox, Verdict, open_sandbox
-from coa.tools.sandbox.remote import RemoteSandbox
 from coa.trajectory import Task
 from coa.trajectory.types import CodeTests, TestCase
 

@@ -130,7 +130,7 @@ def test_an_unknown_hub_id_is_explained(hub: str, tmp_path: Path) -> None:
 
 def test_offline_the_cache_serves_and_what_is_not_in_it_is_explained(hub: str, tmp_path: Path) -> None:
     nothing = load(hub, "lab/tiny", tmp_path, offline=True)
-    assert nothing.returncode == 3 and "cannot get" in nothing.stdout and "cure:" in nothing.stdout
+    assert nothing.returncode == 3 and "cannot get" in nothing.stdout and "hint:" in nothing.stdout
     online = load(hub, "lab/tiny", tmp_path)
     cached = load(hub, "lab/tiny", tmp_path, offline=True)
     assert cached.returncode == 0 and cached.stdout == online.stdout, cached.stdout + cached.stderr

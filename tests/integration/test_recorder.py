@@ -232,7 +232,7 @@ def test_a_sub_agent_that_outlives_its_callers_step_is_refused() -> None:
     agent = ToolCallingAgent(tools=[FireAndForget()], model=model, managed_agents=[member], verbosity_level=-1)
     with pytest.raises(RecordingError, match="still at work") as caught:
         record(agent, TASK)
-    assert caught.value.cure is not None
+    assert caught.value.hint is not None
 
 
 def slow_team(limit: float) -> tuple[CodeAgent, ScriptedTeamModel]:

@@ -180,7 +180,7 @@ def test_a_judge_that_is_down_leaves_tasks_unscored_and_is_asked_again(server: F
     command = ("tasks.jsonl", "--out", "rl.jsonl", "--scorer", "judge", "--judge", "URL")
     first = sample(server, folder, *command)
     assert first.code == 1 and "no task was kept" in first.err and "24 of 24 attempts could not be scored" in first.out
-    assert "dropped 6 unscored" in first.out and "cure: give the tasks right answers" in first.err
+    assert "dropped 6 unscored" in first.out and "hint: give the tasks right answers" in first.err
     down = False
     again = sample(server, folder, *command)
     assert again.code == 0 and [task.id for task in read_tasks(folder / "rl.jsonl")] == ["t0", "t4", "t5"], again.err

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from coa.sandbox import Limits, Sandbox, SandboxError, Verdict, open_sandbox
+from coa.sandbox.warm import WarmSandbox
 from coa.tools import Observation, ToolContext
 from coa.tools import code as code_module
-from coa.tools.sandbox import Limits, Sandbox, SandboxError, Verdict, open_sandbox
-from coa.tools.sandbox.warm import WarmSandbox
 from coa.trajectory import Task
 
 LIMITS = Limits(wall_s=10, cpu_s=5, memory_mb=512)
@@ -566,7 +566,7 @@ def test_nothing_outlives_a_killed_supervisor(tmp_path: Path) -> None:
         textwrap.dedent(
             f"""
             import asyncio
-            from coa.tools.sandbox import Limits, open_sandbox
+            from coa.sandbox import Limits, open_sandbox
             async def main():
                 sandbox = await open_sandbox("zygote", workers=4, limits=Limits(wall_s=600, cpu_s=600))
                 code = "import os, time, subprocess\\nos.fork()\\nsubprocess.run(['sleep', '600', '{mark}'])"
@@ -599,7 +599,7 @@ def test_nothing_outlives_a_killed_supervisor(tmp_path: Path) -> None:
 
 
 def _descendants(root: int) -> list[int]:
-    from coa.tools.sandbox.inside.usage import usage
+    from coa.sandbox.inside.usage import usage
 
     return list(usage({root: 0})[0].resident)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from coa.tools.sandbox import Limits, Sandbox, SandboxError, Verdict, open_sandbox
-from coa.tools.sandbox.inside.usage import usage
+from coa.sandbox import Limits, Sandbox, SandboxError, Verdict, open_sandbox
+from coa.sandbox.inside.usage import usage
 
 LIMITS = Limits(wall_s=20, cpu_s=5, memory_mb=512)
 KINDS = [
@@ -102,7 +102,7 @@ def test_nothing_outlives_a_killed_supervisor(kind: str, tmp_path: Path) -> None
         textwrap.dedent(
             f"""
             import asyncio
-            from coa.tools.sandbox import Limits, open_sandbox
+            from coa.sandbox import Limits, open_sandbox
             async def main():
                 sandbox = await open_sandbox({kind!r}, limits=Limits(wall_s=600, cpu_s=600))
                 print("opened", flush=True)
@@ -163,12 +163,12 @@ def test_devices_and_set_user_id_programs_are_inert_in_gvisor() -> None:
     with_sandbox("runsc", body)
 
 
-def test_a_program_that_is_not_here_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_not_here_is_named_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.devnull)
-    for kind, cure in (("nsjail", "github.com/google/nsjail"), ("runsc", "gVisor"), ("bwrap", "bubblewrap")):
+    for kind, hint in (("nsjail", "github.com/google/nsjail"), ("runsc", "gVisor"), ("bwrap", "bubblewrap")):
         with pytest.raises(SandboxError, match=f"{kind} is not on PATH") as caught:
             asyncio.run(open_sandbox(kind))
-        assert caught.value.cure is not None and cure in caught.value.cure
+        assert caught.value.hint is not None and hint in caught.value.hint
 
 
 @pytest.mark.skipif(not shutil.which("true"), reason="there is no program that does nothing")

@@ -14,10 +14,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from coa.tools.sandbox import Limits, Verdict, open_sandbox
-from coa.tools.sandbox.caps import Caps
-from coa.tools.sandbox.remote import RemoteSandbox
-from coa.tools.sandbox.server import DEFAULT, make_app
+from coa.sandbox import Limits, Verdict, open_sandbox
+from coa.sandbox.caps import Caps
+from coa.sandbox.remote import RemoteSandbox
+from coa.sandbox.server import DEFAULT, make_app
 
 TOKEN = "test-token"
 

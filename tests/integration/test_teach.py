@@ -211,7 +211,7 @@ def test_a_factory_that_is_not_there_is_told_at_once(place: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "coa.cli", *words], cwd=place, capture_output=True, text=True, timeout=120
     )
-    assert done.returncode == 1 and "nothing" in done.stderr and "cure" in done.stderr
+    assert done.returncode == 1 and "nothing" in done.stderr and "hint" in done.stderr
     assert not (place / "out" / "config.json").exists()  # the right name is not refused afterwards
 
 

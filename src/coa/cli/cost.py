@@ -89,7 +89,7 @@ async def _rows(
     if not rows:
         raise StoreError(
             "there is no run to count" + (" that all paths hold" if shared else ""),
-            cure="give traces or trajectories; with --shared, paths that hold the same tasks",
+            hint="give traces or trajectories; with --shared, paths that hold the same tasks",
         )
     return rows
 

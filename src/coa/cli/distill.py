@@ -80,19 +80,19 @@ def distill(
     if not found.kept:
         from coa.errors import CoaError
 
-        raise CoaError("nothing was kept", cure=_cure(found, out))
+        raise CoaError("nothing was kept", hint=_hint(found, out))
 
 
 def _refuse_place(out: Path, traces: list[Path]) -> None:
     from coa.errors import StoreError
 
     if out.exists() and not out.is_dir():
-        raise StoreError(f"{out} is a file", cure="name a folder with --out")
+        raise StoreError(f"{out} is a file", hint="name a folder with --out")
     for path in traces:
         if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
             raise StoreError(
                 f"{out} lies in {path}: the next run would read its own output as traces",
-                cure="choose a folder outside the traces with --out",
+                hint="choose a folder outside the traces with --out",
             )
 
 
@@ -247,7 +247,7 @@ def _show(found: Funnel, out: Path) -> None:
     typer.echo(f"{found.kept:,} trajectories{copies} in {out}; the funnel with examples: {out / 'report.html'}")
 
 
-def _cure(found: Funnel, out: Path) -> str:
+def _hint(found: Funnel, out: Path) -> str:
     from coa.distill.report import hints
 
     if not found.entered:

@@ -18,7 +18,7 @@ class Check:
     what: str
     works: bool
     detail: str
-    cure: str | None = None
+    hint: str | None = None
     needed: bool = True
     """Whether coa is of no use without it."""
 
@@ -53,7 +53,7 @@ def _attempt(what: str, probe: Callable[[], str], *, needed: bool = True) -> Che
     try:
         return Check(what, True, probe(), needed=needed)
     except CoaError as error:
-        return Check(what, False, error.message, error.cure, needed)
+        return Check(what, False, error.message, error.hint, needed)
     except ImportError as error:
         return Check(what, False, str(error), f"{sys.executable} -m pip install chain-of-agents", needed)
 
@@ -75,7 +75,7 @@ def _write_here() -> str:
         folder = tempfile.TemporaryDirectory(prefix=".coa-doctor-", dir=".")
     except OSError as error:
         raise StoreError(
-            f"cannot write in the current folder: {error.strerror}", cure="cd to a folder that you may write to"
+            f"cannot write in the current folder: {error.strerror}", hint="cd to a folder that you may write to"
         ) from error
     with folder as name:
         path = Path(name) / "probe.jsonl"
@@ -85,10 +85,10 @@ def _write_here() -> str:
                 writer.write(probe)
         except OSError as error:
             raise StoreError(
-                f"files in the current folder cannot be locked: {error.strerror}", cure="work on a local disk"
+                f"files in the current folder cannot be locked: {error.strerror}", hint="work on a local disk"
             ) from error
         if list(read(path)) != [probe]:
-            raise StoreError("what was written in the current folder did not read back", cure="check the disk")
+            raise StoreError("what was written in the current folder did not read back", hint="check the disk")
     return str(Path.cwd())
 
 
@@ -114,7 +114,7 @@ def _local() -> str:
         found = [f"{name} {version(name)}" for name in ("torch", "transformers", "accelerate", "gguf")]
     except PackageNotFoundError as error:
         raise CoaError(
-            f"{error.name} is not installed", cure=f"{sys.executable} -m pip install 'chain-of-agents[local]'"
+            f"{error.name} is not installed", hint=f"{sys.executable} -m pip install 'chain-of-agents[local]'"
         ) from error
     return ", ".join(found)
 
@@ -124,7 +124,7 @@ def _isolation() -> str:
     import asyncio
     import shutil
 
-    from coa.tools.sandbox import open_sandbox
+    from coa.sandbox import open_sandbox
 
     async def go() -> str:
         opened = await open_sandbox()
@@ -149,8 +149,8 @@ def _tools() -> Iterator[Check]:
 
     for name, declared in declarations().items():
         missing = declared.missing()
-        detail, cure = (declared.about, None) if missing is None else (missing.message, missing.cure)
-        yield Check(f"tool {name}", missing is None, detail, cure, needed=False)
+        detail, hint = (declared.about, None) if missing is None else (missing.message, missing.hint)
+        yield Check(f"tool {name}", missing is None, detail, hint, needed=False)
 
 
 def _pager() -> str:
@@ -160,7 +160,7 @@ def _pager() -> str:
 
     command = shlex.split(os.environ.get("PAGER") or "less -R")
     if not command or not shutil.which(command[0]):
-        raise CoaError("no pager: long output runs through", cure="apt-get install less, or set PAGER")
+        raise CoaError("no pager: long output runs through", hint="apt-get install less, or set PAGER")
     return " ".join(command)
 
 
@@ -172,5 +172,5 @@ def _print(checks: list[Check]) -> None:
     for check in checks:
         mark, style = ("ok", "green") if check.works else ("no", "red" if check.needed else "yellow")
         console.print(Text.assemble((f"{mark:>4}  ", style), (check.what, "bold"), f": {check.detail}"), soft_wrap=True)
-        if check.cure and not check.works:
-            console.print(Text(f"      cure: {check.cure}"), soft_wrap=True)
+        if check.hint and not check.works:
+            console.print(Text(f"      hint: {check.hint}"), soft_wrap=True)

@@ -60,11 +60,11 @@ def folders_for(out: Path, loaded: Sequence[Loaded]) -> list[Folder]:
     if len(loaded) == 1:
         if not alone and any(Folder(part).is_evaluation for part in inside):
             raise EvaluationError(
-                f"{out} holds several evaluations, each in a folder of its own", cure=f"--out {out / names[0]}"
+                f"{out} holds several evaluations, each in a folder of its own", hint=f"--out {out / names[0]}"
             )
         return [Folder(out)]
     if alone:
-        raise EvaluationError(f"{out} holds the evaluation of one benchmark", cure="give another --out")
+        raise EvaluationError(f"{out} holds the evaluation of one benchmark", hint="give another --out")
     if len(set(names)) < len(names):
         raise typer.BadParameter("a benchmark is named twice; -n makes several attempts")
     return [Folder(out / name) for name in names]
@@ -92,16 +92,16 @@ def _check(loaded: Loaded, wishes: Wishes) -> None:
     benchmark = loaded.benchmark
     samples = wishes.samples or benchmark.protocol.samples
     if beyond := [k for k in wishes.ks if k > samples]:
-        raise EvaluationError(f"pass@{beyond[0]} needs {beyond[0]} attempts at each task", cure=f"add -n {beyond[0]}")
+        raise EvaluationError(f"pass@{beyond[0]} needs {beyond[0]} attempts at each task", hint=f"add -n {beyond[0]}")
     if (wishes.scorer or benchmark.scorer) == "judge" and wishes.judge[0] is None:
         raise ScoringError(
             f"the answers of {benchmark.name} are compared by a judge",
-            cure="add --judge URL, or --scorer auto for rules",
+            hint="add --judge URL, or --scorer auto for rules",
         )
     if wishes.select is Select.MAJORITY and any(task.tests is not None for task in loaded.tasks):
         raise EvaluationError(
             f"the answers of {benchmark.name} are programs, of which no two are alike: they cannot be voted on",
-            cure="add --select self-check or --select judge",
+            hint="add --select self-check or --select judge",
         )
 
 

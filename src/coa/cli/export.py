@@ -44,11 +44,11 @@ def export(
 
     show_warnings()
     if out is not None and out.exists() and not force:
-        raise StoreError(f"{out} exists already", cure="add --force to replace it, or choose another --out")
+        raise StoreError(f"{out} exists already", hint="add --force to replace it, or choose another --out")
     folder = out is not None and not out.suffix and to is Target.ATIF
     endings = [".jsonl", ".json"] if to is Target.ATIF else [".jsonl", ".json", ".parquet"]
     if out is not None and not folder and out.suffix not in endings:
-        raise StoreError(f"{to} is not written to {out.name!r}", cure=f"end --out in {' or '.join(endings)}")
+        raise StoreError(f"{to} is not written to {out.name!r}", hint=f"end --out in {' or '.join(endings)}")
     rows = _rows(data, to, profile)
     if out is None:
         for row in rows:

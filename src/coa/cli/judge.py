@@ -28,9 +28,9 @@ def judge(
 
     from coa.cli.terminal import printable
     from coa.errors import ScoringError
+    from coa.sandbox import Verdict, open_sandbox
     from coa.scoring.code import judge as judge_program
     from coa.scoring.code import read_problem
-    from coa.tools.sandbox import Verdict, open_sandbox
 
     known = read_problem(problem)
     try:

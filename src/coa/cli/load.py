@@ -22,7 +22,7 @@ def profile_finder(chosen: str | None) -> Callable[[Trajectory], Profile]:
             raise ProfileError(
                 f"the trajectory of task {trajectory.task.id!r} was made with the profile {trajectory.profile!r}, "
                 "which is not a shipped one",
-                cure="add --profile FILE.toml",
+                hint="add --profile FILE.toml",
             ) from error
 
     return find

@@ -32,7 +32,7 @@ async def open_model(
     except ImportError as error:
         raise ModelError(
             f"running weights in this process needs torch and transformers ({error})",
-            cure=f"{sys.executable} -m pip install 'chain-of-agents[local]', or give the URL of a model server",
+            hint=f"{sys.executable} -m pip install 'chain-of-agents[local]', or give the URL of a model server",
         ) from error
     return load_local(source, max_rows=rows)
 

@@ -48,9 +48,9 @@ def rl(
         steps=steps,
     )
     if chosen.tasks is None:
-        raise TrainingError("there are no tasks to learn from", cure="add --tasks FILE")
+        raise TrainingError("there are no tasks to learn from", hint="add --tasks FILE")
     if out is None:
-        raise TrainingError("the run needs a folder", cure="add --out runs/rl")
+        raise TrainingError("the run needs a folder", hint="add --out runs/rl")
     with loading_torch():
         from coa.rl.loop import train
     close(train(chosen, out, command=this_command(), tell=say, status=status), out, as_json=as_json)

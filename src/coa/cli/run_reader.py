@@ -98,7 +98,7 @@ class RunReader:
                 await work.add(add(place, item, scorer, before))
         attempts = [found[place] for place in sorted(found)]  # as they were written, whichever was scored first
         if not attempts:
-            raise EvaluationError(f"{path} holds no run", cure="give an evaluation, team traces, or trajectories")
+            raise EvaluationError(f"{path} holds no run", hint="give an evaluation, team traces, or trajectories")
         notes = [f"{skipped:,} places could not be read"] if skipped else []
         if again := len(attempts) - len({attempt.key for attempt in attempts}):
             notes.append(f"{again:,} runs of a task and sample that came before are left out")

@@ -207,7 +207,7 @@ def sample(
         where = f"{kept:,} tasks in {out}; " if kept else ""
         typer.echo(f"{where}attempts, reasons and report: {folder / 'report.html'}")
     if not kept:
-        raise CoaError("no task was kept", cure=_cure(data))
+        raise CoaError("no task was kept", hint=_hint(data))
 
 
 @asynccontextmanager
@@ -243,8 +243,8 @@ def _bars(counts: Sequence[int], samples: int, width: int = 40) -> None:
         typer.echo(f"  {solved:>3} of {samples}  {bar:<{width}} {count:>6,}".rstrip())
 
 
-def _cure(data: Mapping[str, Any]) -> str:
-    cures = {
+def _hint(data: Mapping[str, Any]) -> str:
+    hints = {
         "in_sft_data": "sample tasks that --exclude does not hold",
         "tools_not_needed": "raise --max-without-tools, or leave the question out with --no-tools-samples 0",
         "always_solved": "take harder tasks",
@@ -252,4 +252,4 @@ def _cure(data: Mapping[str, Any]) -> str:
         "unscored": "give the tasks right answers, or add --judge URL; --retry-failed makes attempts that broke again",
     }
     worst = max(data["dropped"], key=data["dropped"].__getitem__)
-    return cures[worst]
+    return hints[worst]

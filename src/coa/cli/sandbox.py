@@ -48,19 +48,19 @@ def serve(
     import asyncio
     import ipaddress
 
-    from coa.tools.sandbox import SandboxError, open_sandbox
-    from coa.tools.sandbox.base import MB
-    from coa.tools.sandbox.caps import Caps
-    from coa.tools.sandbox.server import serve as serve_until_cancelled
+    from coa.sandbox import SandboxError, open_sandbox
+    from coa.sandbox.base import MB
+    from coa.sandbox.caps import Caps
+    from coa.sandbox.server import serve as serve_until_cancelled
 
     token = os.environ.get(token_env) if token_env else None
     if token_env and not token:
-        raise SandboxError(f"{token_env} is not set", cure=f"export {token_env}=$(openssl rand -hex 16)")
+        raise SandboxError(f"{token_env} is not set", hint=f"export {token_env}=$(openssl rand -hex 16)")
     local = host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
     if token is None and not local:
         raise SandboxError(
             f"a sandbox on {host} without a token would run anybody's code",
-            cure="add --token-env NAME with the token in that environment variable, or listen on 127.0.0.1",
+            hint="add --token-env NAME with the token in that environment variable, or listen on 127.0.0.1",
         )
 
     caps = Caps(
@@ -93,7 +93,7 @@ def serve(
             pass
         except OSError as error:
             raise SandboxError(
-                f"cannot listen on {host}:{port}: {error.strerror}", cure="take another --port"
+                f"cannot listen on {host}:{port}: {error.strerror}", hint="take another --port"
             ) from error
 
     asyncio.run(go())
@@ -104,7 +104,7 @@ def show(kind: Kind = None, unsafe: Unsafe = False) -> None:
     """Say which isolation is in force here."""
     import asyncio
 
-    from coa.tools.sandbox import open_sandbox
+    from coa.sandbox import open_sandbox
 
     async def go() -> str:
         opened = await open_sandbox(kind, unsafe=unsafe)

@@ -88,9 +88,9 @@ def _check(folder: Folder, path: Path) -> None:
     from coa.errors import StoreError
 
     if not folder.trajectories.is_file():
-        raise StoreError(f"{path} holds no {folder.name}", cure="give an evaluation's folder or a .jsonl file")
+        raise StoreError(f"{path} holds no {folder.name}", hint="give an evaluation's folder or a .jsonl file")
     if folder.trajectories.suffix != ".jsonl":
         raise StoreError(
             f"{folder.trajectories}: scores are kept in .jsonl",
-            cure=f"coa export {path} --to trajectories --out {folder.trajectories.with_suffix('.jsonl')}",
+            hint=f"coa export {path} --to trajectories --out {folder.trajectories.with_suffix('.jsonl')}",
         )

@@ -153,7 +153,7 @@ def prompting(whose: str, file: Path | None, tasks: Sequence[Task], source: str 
         if without := [task.id for task in tasks if not task.prompt]:
             raise StoreError(
                 f"{source}: {len(without)} of {len(tasks)} tasks bring no prompt, the first is {without[0]!r}",
-                cure="use --prompt profile, or a --prompt-file",
+                hint="use --prompt profile, or a --prompt-file",
             )
         return lambda task: task.prompt
     if file is None:
@@ -162,5 +162,5 @@ def prompting(whose: str, file: Path | None, tasks: Sequence[Task], source: str 
         system = Message(role="system", content=file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise StoreError(f"cannot read the prompt {file}: {reason}", cure="check --prompt-file") from error
+        raise StoreError(f"cannot read the prompt {file}: {reason}", hint="check --prompt-file") from error
     return lambda task: [system, asking(task)]

@@ -55,9 +55,9 @@ def sft(
         world=world,
     )
     if not chosen.data:
-        raise TrainingError("there is no data to train on", cure="add --data FILE, a folder, or a hub id")
+        raise TrainingError("there is no data to train on", hint="add --data FILE, a folder, or a hub id")
     if out is None:
-        raise TrainingError("the run needs a folder", cure="add --out runs/sft")
+        raise TrainingError("the run needs a folder", hint="add --out runs/sft")
     with loading_torch():
         from coa.sft.train import train
     close(train(chosen, out, command=this_command(), tell=say), out, as_json=as_json)

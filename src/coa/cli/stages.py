@@ -86,7 +86,7 @@ class _Done:
         kept = orjson.loads(file.read_bytes())
         if {name: kept.get(name) for name in made_with} != made_with:
             was = ", ".join(f"{name} {kept.get(name)}" for name in made_with)
-            raise CoaError(f"{file.parent} holds a demo with {was}", cure="choose another folder with --out")
+            raise CoaError(f"{file.parent} holds a demo with {was}", hint="choose another folder with --out")
         return cls(file, made_with, kept["seconds"], kept.get("begun", ""))
 
     def begin(self, stage: Stage) -> bool:
@@ -118,7 +118,7 @@ def _run(stage: Stage, more: Sequence[str]) -> float:
         raise typer.Exit(1)
     if code:
         raise CoaError(
-            f"this stage failed: {stage.shown(more)}", cure="mend what it says above; the demo then goes on from here"
+            f"this stage failed: {stage.shown(more)}", hint="mend what it says above; the demo then goes on from here"
         )
     return time.monotonic() - began
 

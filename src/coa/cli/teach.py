@@ -67,7 +67,7 @@ def teach(
     show_warnings()
     if importlib.util.find_spec("smolagents") is None:
         raise RecordingError(
-            "running a team needs smolagents", cure=f"{sys.executable} -m pip install 'chain-of-agents[teacher]'"
+            "running a team needs smolagents", hint=f"{sys.executable} -m pip install 'chain-of-agents[teacher]'"
         )
     if model is not None:
         model_name = asyncio.run(_served(model, model_name, api_key_env))
@@ -124,7 +124,7 @@ async def _served(url: str, name: str | None, api_key_env: str) -> str:
     from coa.models.http import Transport
 
     if not url.startswith(("http://", "https://")):
-        raise ModelError(f"--model {url!r} is not a URL", cure="give the team an OpenAI-compatible server: http://...")
+        raise ModelError(f"--model {url!r} is not a URL", hint="give the team an OpenAI-compatible server: http://...")
     if name is not None:
         return name
     key = os.environ.get(api_key_env)
@@ -137,7 +137,7 @@ async def _served(url: str, name: str | None, api_key_env: str) -> str:
     rows = answer.get("data") if isinstance(answer, dict) else None
     names = [str(row.get("id")) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     if len(names) != 1:
-        raise ModelError(f"{url} serves {', '.join(names) or 'no model that it lists'}", cure="add --model-name NAME")
+        raise ModelError(f"{url} serves {', '.join(names) or 'no model that it lists'}", hint="add --model-name NAME")
     return names[0]
 
 

@@ -27,7 +27,7 @@ def list_tools(
     mcp: Annotated[list[str] | None, _MCP] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Every tool that can be opened by name, whether it works here, and if not, what would cure it."""
+    """Every tool that can be opened by name, whether it works here, and if not, how to fix it."""
     from coa.cli.terminal import printable, show_warnings
     from coa.tools.registry import declarations
 
@@ -43,17 +43,17 @@ def list_tools(
                 "about": declared.about,
                 "works": missing is None,
                 "detail": None if missing is None else missing.message,
-                "cure": None if missing is None else missing.cure,
+                "hint": None if missing is None else missing.hint,
             }
             for declared, missing in rows
         ]
-        listed += [{"name": name, "about": about, "works": True, "detail": None, "cure": None} for name, about in added]
+        listed += [{"name": name, "about": about, "works": True, "detail": None, "hint": None} for name, about in added]
         typer.echo(orjson.dumps(listed, option=orjson.OPT_INDENT_2))
         return
     for declared, missing in rows:
         typer.echo(f"{'ok' if missing is None else 'no':>4}  {declared.name:<18} {declared.about}")
         if missing is not None:
-            typer.echo(f"      {missing.message}" + (f"\n      cure: {missing.cure}" if missing.cure else ""))
+            typer.echo(f"      {missing.message}" + (f"\n      hint: {missing.hint}" if missing.hint else ""))
     for name, about in added:
         typer.echo(f"  ok  {name:<18} {printable(about)}")
 
@@ -93,7 +93,7 @@ def call(
     async def go() -> Observation:
         async with open_tools(given, mcp=mcp or []) as box:
             if name not in box.tools:
-                raise ToolError(f"there is no tool named {name!r}", cure=f"use one of {', '.join(box.tools)}")
+                raise ToolError(f"there is no tool named {name!r}", hint=f"use one of {', '.join(box.tools)}")
             chosen = box.tools[name]
             reading = read(chosen.shape, text)
             if not isinstance(reading, Reading):
@@ -144,11 +144,11 @@ def check_files(tasks: Sequence[Task], given: Sequence[str], *, named_by_hand: b
         raise lacking[0]
     if lacking:
         told = f"{len(lacking)} of {len(tasks)} tasks have a file that cannot be read; the first: {lacking[0].message}"
-        typer.echo(f"{told}; cure: {lacking[0].cure}", err=True)
+        typer.echo(f"{told}; hint: {lacking[0].hint}", err=True)
 
 
 def tell_absent(absent: Mapping[str, ToolError]) -> None:
     """A line on stderr for each tool that the profile calls and that is not to be had here."""
     for name, error in absent.items():
-        cure = f"; {error.cure}" if error.cure else ""
-        typer.echo(f"without {name}: {error.message}{cure}", err=True)
+        hint = f"; {error.hint}" if error.hint else ""
+        typer.echo(f"without {name}: {error.message}{hint}", err=True)

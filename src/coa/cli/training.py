@@ -30,7 +30,7 @@ def loading_torch() -> Iterator[None]:
     except ImportError as error:
         raise TrainingError(
             f"training needs torch, transformers and peft ({error})",
-            cure=f"{sys.executable} -m pip install 'chain-of-agents[train]'",
+            hint=f"{sys.executable} -m pip install 'chain-of-agents[train]'",
         ) from error
 
 

@@ -169,5 +169,5 @@ def serve(
         typer.echo(err=True)
     except OSError as error:
         raise WorldError(
-            f"cannot serve on port {port}: {error.strerror or error}", cure="give another --port"
+            f"cannot serve on port {port}: {error.strerror or error}", hint="give another --port"
         ) from error

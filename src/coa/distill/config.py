@@ -115,5 +115,5 @@ def load_config(path: str | Path | None, settings: Sequence[str] = ()) -> Distil
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigError(
             f"{path or 'the settings'}: {where}: {first['msg']}",
-            cure=f"the tables are {', '.join(DistillConfig.model_fields)}",
+            hint=f"the tables are {', '.join(DistillConfig.model_fields)}",
         ) from error

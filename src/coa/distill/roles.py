@@ -63,7 +63,7 @@ def load_roles(path: str | Path | None, profile: Profile) -> RoleMap:
         if tag not in (*profile.tools, Role.DROP):
             raise ConfigError(
                 f"{path}: tools.{tool}: {tag!r} is no tool agent of the profile {profile.name!r}",
-                cure=f"write one of {', '.join(profile.tools)} or drop",
+                hint=f"write one of {', '.join(profile.tools)} or drop",
             )
     return roles
 
@@ -80,7 +80,7 @@ def _read(path: str | Path) -> RoleMap:
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigError(
             f"{path}: {where}: {first['msg']}",
-            cure='a line under [agents] reads name = "act", "plan", "reflect", "verify" or "drop"',
+            hint='a line under [agents] reads name = "act", "plan", "reflect", "verify" or "drop"',
         ) from error
 
 

@@ -196,7 +196,7 @@ def benchmark_named(name: str) -> Benchmark:
     if found is None:
         raise EvaluationError(
             f"there is no benchmark or file {name!r}",
-            cure=f"use a file of tasks, or one of {', '.join(_REGISTRY)} (coa eval list)",
+            hint=f"use a file of tasks, or one of {', '.join(_REGISTRY)} (coa eval list)",
         )
     return found
 

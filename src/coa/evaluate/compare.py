@@ -36,7 +36,7 @@ def compare(runs: Sequence[Run], *, shared: bool = True, groups: Sequence[str] =
     if shared and not common:
         raise EvaluationError(
             f"no task is in all of {', '.join(run.name for run in runs)}",
-            cure="compare runs over the same tasks; --tasks FILE finds tasks of traces by their question; --all drops "
+            hint="compare runs over the same tasks; --tasks FILE finds tasks of traces by their question; --all drops "
             "the condition",
         )
     shown = [{task: found[task] for task in common} if shared else found for found in tasks]

@@ -86,17 +86,17 @@ def missing(benchmark: Benchmark, reason: str = "") -> EvaluationError:
     """What to download, and where to put it."""
     place = cache_folder()
     put = f"put {benchmark.name}.jsonl, .json, .parquet or .csv ({benchmark.columns}) into {place}, $COA_DATA or --data"
-    cures = [put]
+    hints = [put]
     if benchmark.hub is not None:
         terms = f"accept the terms at huggingface.co/datasets/{benchmark.hub.id}, hf auth login, and "
-        cures.append(
+        hints.append(
             f"or {terms if benchmark.hub.gated else ''}hf download {benchmark.hub.id} --repo-type dataset "
             f"--include '{benchmark.hub.files[0]}' --local-dir {place / benchmark.name}"
         )
     if benchmark.url is not None:
-        cures.append(f"or curl -L -o {place / benchmark.name}.csv {benchmark.url}")
+        hints.append(f"or curl -L -o {place / benchmark.name}.csv {benchmark.url}")
     told = f"the data of {benchmark.name} are not here" + (f": {reason}" if reason else "")
-    return EvaluationError(told, cure="\n        ".join(cures))
+    return EvaluationError(told, hint="\n        ".join(hints))
 
 
 def _folders(data: Path | None, environment: Mapping[str, str]) -> Iterator[Path]:

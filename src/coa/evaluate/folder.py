@@ -93,7 +93,7 @@ class Folder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise EvaluationError(
-                    f"another process evaluates or scores in {self.path}", cure="wait for it, or give another --out"
+                    f"another process evaluates or scores in {self.path}", hint="wait for it, or give another --out"
                 ) from error
             yield
         finally:
@@ -105,21 +105,21 @@ class Folder:
         if before:
             self._refuse_another(before, asked)
         elif self.trajectories.is_file() or self.config.is_file():
-            raise EvaluationError(f"{self.path} holds runs of something else", cure="give another --out")
+            raise EvaluationError(f"{self.path} holds runs of something else", hint="give another --out")
         write_whole(self.config, _json(dict(asked)))
 
     def _refuse_another(self, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         if before.get("stage") != "eval":
-            raise EvaluationError(f"{self.path} holds no evaluation", cure="give another --out")
+            raise EvaluationError(f"{self.path} holds no evaluation", hint="give another --out")
         told = orjson.loads(_json(dict(asked)))
         for name in [key for key in told if key not in _FREE]:
             there, here = _identity(before.get(name)), _identity(told[name])
             if there != here:
-                cure = "give another --out"
+                hint = "give another --out"
                 if name == "scorer":
-                    cure += f", or score what is there again: coa score {self.path} --scorer {told[name]}"
+                    hint += f", or score what is there again: coa score {self.path} --scorer {told[name]}"
                 raise EvaluationError(
-                    f"{self.path} was evaluated with {name} {_short(there)}, not {_short(here)}", cure=cure
+                    f"{self.path} was evaluated with {name} {_short(there)}, not {_short(here)}", hint=hint
                 )
 
 

@@ -192,7 +192,7 @@ async def _choice(candidates: Sequence[Attempt], how: Select, question: str, jud
     if len(answered) < 2:
         return answered[0] if answered else None
     if judge is None:
-        raise ModelError("selecting by a judge needs a judge", cure="add --judge URL")
+        raise ModelError("selecting by a judge needs a judge", hint="add --judge URL")
     try:
         return await judged(answered, question, judge)
     except ModelError:

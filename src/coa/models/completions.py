@@ -79,7 +79,7 @@ class CompletionsModel:
         if not grammar.admits(text, whole=finish is not Finish.LENGTH):
             raise ModelError(
                 f"{self._transport.url} does not keep to the grammar it was sent: {text[:80]!r}",
-                cure="upgrade the server, or use --constrain never",
+                hint="upgrade the server, or use --constrain never",
             )
 
     async def close(self) -> None:

@@ -56,7 +56,7 @@ async def _connect(transport: Transport, name: str | None, mode: Mode, tokenizer
     if name is None:
         if len(names) != 1:
             raise ModelError(
-                f"{transport.url} serves {', '.join(names) or 'no model that it lists'}", cure="add --model-name NAME"
+                f"{transport.url} serves {', '.join(names) or 'no model that it lists'}", hint="add --model-name NAME"
             )
         name = names[0]
     elif names and name not in names:
@@ -73,7 +73,7 @@ async def _connect(transport: Transport, name: str | None, mode: Mode, tokenizer
     if mode is Mode.TOKENS:
         raise ModelError(
             f"{transport.url} is not known to take and return token ids",
-            cure="serve the model with vLLM, SGLang or llama.cpp, or use --mode chat",
+            hint="serve the model with vLLM, SGLang or llama.cpp, or use --mode chat",
         )
     if dialect is None:
         log.warning(
@@ -112,5 +112,5 @@ def _tokenizer(
         except TokenizerError as error:
             log.debug("%s: %s", source, error)
     if required:
-        raise ModelError(f"token mode needs the tokenizer of {name!r}", cure="add --tokenizer FOLDER or HUB-ID")
+        raise ModelError(f"token mode needs the tokenizer of {name!r}", hint="add --tokenizer FOLDER or HUB-ID")
     return None

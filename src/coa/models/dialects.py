@@ -145,7 +145,7 @@ class Answer:
         if self._last.get("token_ids") is None:
             raise ModelError(
                 f"{self._url} does not return token ids",
-                cure="upgrade vLLM to 0.10.2 or later, or run in chat mode (--mode chat)",
+                hint="upgrade vLLM to 0.10.2 or later, or run in chat mode (--mode chat)",
             )
         self.ids += self._last["token_ids"]
         self._logprobs += logprobs.get("token_logprobs") or []

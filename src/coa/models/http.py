@@ -102,7 +102,7 @@ class Transport:
                 if number == self.patience.attempts:
                     raise ModelError(
                         f"{self.url} did not answer in {number} attempts; the last one: {error}",
-                        cure="check that the model server runs and that the address is right",
+                        hint="check that the model server runs and that the address is right",
                     ) from error
                 wait = min(self.patience.backoff_s * 2 ** (number - 1), 30.0) * random.uniform(0.5, 1.5)
                 log.info("%s: attempt %d failed (%s)", self.url, number, error)
@@ -159,8 +159,8 @@ def _refusal(response: aiohttp.ClientResponse, content: bytes) -> Exception:
     reason = f"{response.status} {response.reason}: {_message(content)}"
     if response.status in _TRANSIENT:
         return _Transient(reason, _seconds(response.headers.get("Retry-After")))
-    cure = "set the key that the server wants (--api-key-env NAME)" if response.status in (401, 403) else None
-    refused = Refused(f"{response.url} refuses: {reason}", cure=cure)
+    hint = "set the key that the server wants (--api-key-env NAME)" if response.status in (401, 403) else None
+    refused = Refused(f"{response.url} refuses: {reason}", hint=hint)
     refused.status = response.status
     return refused
 

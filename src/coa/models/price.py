@@ -51,7 +51,7 @@ def read_prices(path: str | Path) -> dict[str, Price]:
             field = ".".join(str(part) for part in reason["loc"])
             raise ModelError(
                 f"{path}: the price of {name!r} cannot be used: {field + ': ' if field else ''}{reason['msg']}",
-                cure=f"write {_SHAPE}",
+                hint=f"write {_SHAPE}",
             ) from error
     return prices
 
@@ -61,6 +61,6 @@ def price_of(name: str, path: str | Path) -> Price:
     prices = read_prices(path)
     if name not in prices:
         raise ModelError(
-            f"{path} has no price for the model {name!r}; it has {', '.join(prices) or 'none'}", cure=f"add {_SHAPE}"
+            f"{path} has no price for the model {name!r}; it has {', '.join(prices) or 'none'}", hint=f"add {_SHAPE}"
         )
     return prices[name]

@@ -253,7 +253,7 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
             return load_tokenizer(base)  # an adapter that brings none has that of its base
         raise TokenizerError(
             f"the folder {path} has no tokenizer.json",
-            cure="save the model with a fast tokenizer: AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
+            hint="save the model with a fast tokenizer: AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
         )
     if path.is_dir():
         return _from_files(path / "tokenizer.json", lambda name: _beside(path, name))
@@ -322,7 +322,7 @@ def _from_hub(name: str) -> TextTokenizer:
             raise TokenizerError(f"the hub repository {name!r} has no tokenizer.json") from error
         raise TokenizerError(
             f"cannot get the tokenizer of {name!r} from the hub: {type(error).__name__}: {error}",
-            cure="check the name and the connection, log in with `hf auth login`, or download it and give its folder",
+            hint="check the name and the connection, log in with `hf auth login`, or download it and give its folder",
         ) from error
 
 
@@ -339,7 +339,7 @@ def smollm2_file() -> Path:
     folders = spec.submodule_search_locations if spec else None
     files = [file for folder in folders or [] for file in Path(folder).glob("*.gguf")]
     if not files:
-        raise TokenizerError("the embedded SmolLM2 weights are not installed", cure=_SMOLLM2_CURE)
+        raise TokenizerError("the embedded SmolLM2 weights are not installed", hint=_SMOLLM2_CURE)
     return files[0]
 
 
@@ -370,7 +370,7 @@ def _read_gguf(path: Path) -> _Gguf:
     if get("ggml.model") != "gpt2" or not get("ggml.merges"):
         raise TokenizerError(
             f"{path}: only byte-level BPE vocabularies are read from GGUF, this one is {get('ggml.model')!r}",
-            cure="give the folder with the model's own tokenizer.json",
+            hint="give the folder with the model's own tokenizer.json",
         )
     return _Gguf(
         tokens=get("ggml.tokens"),
@@ -389,7 +389,7 @@ def _from_gguf(path: Path) -> TextTokenizer:
     if header.pre not in ("smollm", "gpt-2", "default"):
         raise TokenizerError(
             f"{path}: the pre-tokenizer {header.pre!r} is not known here",
-            cure="give the folder with the model's own tokenizer.json",
+            hint="give the folder with the model's own tokenizer.json",
         )
     vocabulary = {token: index for index, token in enumerate(header.tokens)}
     merges = [(left, right) for left, right in (merge.split(" ", 1) for merge in header.merges)]

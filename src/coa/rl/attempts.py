@@ -49,7 +49,7 @@ class Attempts:
             if task.question != trajectory.task.question:
                 raise StoreError(
                     f"{self.file} holds attempts at another task under the id {task.id!r}",
-                    cure="use another --out, or give the tasks ids that stay theirs",
+                    hint="use another --out, or give the tasks ids that stay theirs",
                 )
             same = (task.answer, task.tests) == (trajectory.task.answer, trajectory.task.tests)
             if same and self._judged(trajectory):

@@ -222,7 +222,7 @@ class RlConfig(Frozen):
             raise TrainingError(
                 f"limits of the profile {profile.name!r} and these settings do not go together: "
                 f"{error.errors()[0]['msg'].removeprefix('Value error, ')}",
-                cure="--set model_tokens=N --set context_tokens=M, where M is the whole with prompt and observations",
+                hint="--set model_tokens=N --set context_tokens=M, where M is the whole with prompt and observations",
             ) from error
 
     @model_validator(mode="after")

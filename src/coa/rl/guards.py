@@ -52,7 +52,7 @@ class Watch:
             raise TrainingError(
                 f"logprobs as sampled and as recomputed differ by {gap.mean:.3g} on average (turn by turn: "
                 f"{', '.join(f'{turn:.2g}' for turn in gap.turns)}); training on them would unlearn",
-                cure="the last checkpoint is as it was; look for a tool or tokenizer that changes contexts, "
+                hint="the last checkpoint is as it was; look for a tool or tokenizer that changes contexts, "
                 "or raise guards.logprob_gap if the model is a narrow one (bf16)",
             )
 
@@ -71,7 +71,7 @@ class Watch:
         if self.idle >= self.guards.idle_steps:
             raise TrainingError(
                 f"{said}, and so it was for {self.idle} steps" + (f"; {left_out}" if left_out else ""),
-                cure="take tasks that the model solves sometimes, larger groups, or more fine-tuning first",
+                hint="take tasks that the model solves sometimes, larger groups, or more fine-tuning first",
             )
 
     def attempts(self, *, entropy: float, length: float) -> None:
@@ -95,7 +95,7 @@ class Watch:
         if self.bad >= self.guards.bad_updates:
             raise TrainingError(
                 f"{self.bad} updates in a row had a gradient that is not a number",
-                cure="lower lr, or look at the last groups with `coa inspect`",
+                hint="lower lr, or look at the last groups with `coa inspect`",
             )
 
     def state(self) -> dict[str, Any]:

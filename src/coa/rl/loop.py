@@ -232,7 +232,7 @@ async def _opened(
             tell(f"no tool {name}: {error}")
         judge = None
         if setting.judge is None and setting.scorer == "judge":
-            raise TrainingError("rewards by a judge need a model that judges", cure="--set reward.judge=URL")
+            raise TrainingError("rewards by a judge need a model that judges", hint="--set reward.judge=URL")
         if setting.judge is not None:
             judge = await connect(setting.judge, setting.judge_name, api_key_env=setting.judge_key_env)
             stack.push_async_callback(judge.close)

@@ -177,7 +177,7 @@ def _freeze_layers(model: PreTrainedModel, count: int) -> None:
     if count and (layers is None or count >= len(layers)):
         raise TrainingError(
             f"{count} layers cannot be frozen: the model has {len(layers) if layers is not None else 'none by name'}",
-            cure="--set freeze_layers=0",
+            hint="--set freeze_layers=0",
         )
     for layer in layers[:count] if count and layers is not None else ():
         layer.requires_grad_(False)
@@ -189,7 +189,7 @@ def _refuse_unusable(config: RlConfig, tokenizer: TextTokenizer, model: PreTrain
         raise TrainingError(
             f"the tokenizer of {config.model} has {tokenizer.vocabulary_size} tokens, the model embeddings for "
             f"{policy.vocabulary_of(model)} only",
-            cure="give the tokenizer that belongs to the model (tokenizer.json in its folder)",
+            hint="give the tokenizer that belongs to the model (tokenizer.json in its folder)",
         )
 
 

@@ -71,10 +71,10 @@ def own_reward(path: str) -> Own:
         function: Own = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise TrainingError(
-            f"the reward {path!r} cannot be imported: {error}", cure="write it as module:function"
+            f"the reward {path!r} cannot be imported: {error}", hint="write it as module:function"
         ) from error
     if not callable(function):
-        raise TrainingError(f"the reward {path!r} is no function", cure="write it as module:function")
+        raise TrainingError(f"the reward {path!r} is no function", hint="write it as module:function")
     return function
 
 

@@ -42,12 +42,12 @@ def hold_settings(folder: Path, settings: Mapping[str, Any], rules: Rules) -> No
         try:
             held = json.loads(path.read_text(encoding="utf-8"))["settings"]
         except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{path} cannot be read", cure="delete it, or use another --out") from error
+            raise StoreError(f"{path} cannot be read", hint="delete it, or use another --out") from error
         if other := sorted(key for key in wanted if held.get(key) != wanted[key]):
             told = "; ".join(f"{key} was {held.get(key)!r} and is {wanted[key]!r}" for key in other)
             raise StoreError(
                 f"the attempts in {folder} were made with other settings: {told}",
-                cure="use another --out, or delete the folder to begin anew",
+                hint="use another --out, or delete the folder to begin anew",
             )
     folder.mkdir(parents=True, exist_ok=True)
     config = {"coa": __version__, "settings": wanted, "rules": rules.model_dump(mode="json")}

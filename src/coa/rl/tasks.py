@@ -85,21 +85,21 @@ class Sampler:
 def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
     """To learn from, to look at, and what identifies them."""
     if config.tasks is None:
-        raise TrainingError("there are no tasks to learn from", cure="add --tasks FILE")
+        raise TrainingError("there are no tasks to learn from", hint="add --tasks FILE")
     tasks = _of_families(_read(config.tasks), config)
     held_out = _read(config.eval_tasks)[: config.eval_count] if config.eval_tasks else []
     both = {task.question for task in held_out} & {task.question for task in tasks}
     if both:
         raise TrainingError(
             f"{len(both)} of the tasks to evaluate on are also learnt from, e.g. {min(both)!r}",
-            cure="give tasks of their own with --eval-tasks",
+            hint="give tasks of their own with --eval-tasks",
         )
     lost = [task.id for task in tasks if not task.answer and task.tests is None]
     ones_own = config.reward.function is not None or ":" in config.reward.scorer
     if len(lost) == len(tasks) and not ones_own:
         raise TrainingError(
             f"no task in {config.tasks} has an answer or tests, so no attempt could be scored",
-            cure="add the field `answer` or `tests` to the rows, or --set reward.function=module:function",
+            hint="add the field `answer` or `tests` to the rows, or --set reward.function=module:function",
         )
     digest = hashlib.sha256()
     for task in (*tasks, *held_out):
@@ -116,7 +116,7 @@ def _of_families(tasks: list[Task], config: RlConfig) -> list[Task]:
     if unknown := [name for name in config.families if name not in there]:
         raise TrainingError(
             f"{config.tasks} has no task of the family {unknown[0]!r}",
-            cure=f"name some of {', '.join(filter(None, there)) or 'nothing: its tasks name no family'}",
+            hint=f"name some of {', '.join(filter(None, there)) or 'nothing: its tasks name no family'}",
         )
     return [task for task in tasks if not config.families or _family(task, config) in config.families]
 
@@ -125,8 +125,8 @@ def _read(source: str) -> list[Task]:
     try:
         tasks = list(read_tasks(source))
     except StoreError as error:
-        cure = error.cure or "tasks are rows of JSONL, JSON or Parquet: a file, a folder, or a data set (owner/name)"
-        raise TrainingError(error.message, cure=cure) from error
+        hint = error.hint or "tasks are rows of JSONL, JSON or Parquet: a file, a folder, or a data set (owner/name)"
+        raise TrainingError(error.message, hint=hint) from error
     if not tasks:
-        raise TrainingError(f"{source} holds no task", cure="give a file with a row for each task")
+        raise TrainingError(f"{source} holds no task", hint="give a file with a row for each task")
     return tasks

@@ -103,7 +103,7 @@ class Trainer:
         self.policy, self._config = policy, config
         self._weights = list(policy.trained.values())
         if not self._weights:
-            raise TrainingError("no weight is left to train", cure="lower freeze_layers, or widen lora.targets")
+            raise TrainingError("no weight is left to train", hint="lower freeze_layers, or widen lora.targets")
         self.optimizer = torch.optim.AdamW(
             self._weights, lr=config.lr, betas=(0.9, config.beta2), weight_decay=config.weight_decay
         )

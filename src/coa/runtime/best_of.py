@@ -47,7 +47,7 @@ async def select(
             return self_checked(answered, profile)
         case Select.JUDGE:
             if judge is None:
-                raise ModelError("selecting by a judge needs a judge", cure="add --judge URL")
+                raise ModelError("selecting by a judge needs a judge", hint="add --judge URL")
             return await judged(answered, answered[0].task.question, judge)
 
 

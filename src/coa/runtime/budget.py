@@ -155,5 +155,5 @@ def refuse_unpriced(limits: Limits, price: Price | None) -> None:
     if limits.cost is not None and price is None:
         raise ModelError(
             f"the cost is limited to {limits.cost:g}, but nobody told what a token costs",
-            cure="add --price-in and --price-out, or --prices FILE; in Python, price=Price(input=..., output=...)",
+            hint="add --price-in and --price-out, or --prices FILE; in Python, price=Price(input=..., output=...)",
         )

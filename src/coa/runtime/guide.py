@@ -55,7 +55,7 @@ def constrained(model: Model, when: Constrain) -> Constrained | None:
         return None
     raise ModelError(
         f"this model cannot be held to the protocol: {reason}",
-        cure="use --constrain never, a local model, or vLLM, SGLang or llama.cpp in token mode",
+        hint="use --constrain never, a local model, or vLLM, SGLang or llama.cpp in token mode",
     )
 
 

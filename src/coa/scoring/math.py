@@ -123,7 +123,7 @@ class MathScorer:
             worker.stop()
             raise ScoringError(
                 f"comparing mathematics needs math-verify ({worker.greeting['missing']})",
-                cure=f"{sys.executable} -m pip install 'chain-of-agents[eval]'",
+                hint=f"{sys.executable} -m pip install 'chain-of-agents[eval]'",
             )
         with self._lock:
             if not self._closed:

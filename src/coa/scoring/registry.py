@@ -16,7 +16,6 @@ from coa.models.base import Model
 from coa.scoring.auto import AutoScorer
 from coa.scoring.base import PureScorer, Scorer, Verdict
 from coa.scoring.choice import choice
-from coa.scoring.code.scorer import CodeScorer
 from coa.scoring.exact import exact, f1
 from coa.scoring.judge import JudgeScorer
 from coa.scoring.math import MathScorer
@@ -36,9 +35,15 @@ class Means:
 Factory = Callable[[Means], Scorer]
 
 
+def _code(_: Means) -> Scorer:
+    from coa.scoring.code.scorer import CodeScorer  # brings the sandbox, which most scoring never needs
+
+    return CodeScorer()
+
+
 def _judge(means: Means) -> Scorer:
     if means.judge is None:
-        raise ScoringError("scoring by a judge needs a model that judges", cure="add --judge URL")
+        raise ScoringError("scoring by a judge needs a model that judges", hint="add --judge URL")
     return JudgeScorer(means.judge, verdicts=means.verdicts)
 
 
@@ -48,7 +53,7 @@ _FACTORIES: dict[str, Factory] = {
     "numeric": lambda _: PureScorer("numeric", numeric),
     "choice": lambda _: PureScorer("choice", choice),
     "math": lambda _: MathScorer(),
-    "code": lambda _: CodeScorer(),
+    "code": _code,
     "judge": _judge,
     "auto": lambda means: AutoScorer(lambda name: _found(name, means), judged=means.judge is not None),
 }
@@ -70,7 +75,7 @@ def scorer_for(name: str, *, judge: Model | None = None, verdicts: VerdictCache 
     factory = _FACTORIES.get(name)
     if factory is None:
         raise ScoringError(
-            f"there is no scorer {name!r}", cure=f"use one of {', '.join(scorer_names())}, or module:function"
+            f"there is no scorer {name!r}", hint=f"use one of {', '.join(scorer_names())}, or module:function"
         )
     return factory(Means(judge, verdicts))
 
@@ -94,7 +99,7 @@ class FunctionScorer:
             )
         except (ImportError, AttributeError, ValueError) as error:
             raise ScoringError(
-                f"the scorer {path!r} cannot be imported: {error}", cure="write it as module:function"
+                f"the scorer {path!r} cannot be imported: {error}", hint="write it as module:function"
             ) from error
 
     @property

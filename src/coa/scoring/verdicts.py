@@ -38,7 +38,7 @@ class VerdictCache:
             self._connection = self._open()
         except (sqlite3.Error, OSError) as error:
             raise ScoringError(
-                f"the verdict cache {self._path} cannot be used: {error}", cure="name another file, or delete this one"
+                f"the verdict cache {self._path} cannot be used: {error}", hint="name another file, or delete this one"
             ) from error
 
     def get(self, key: str) -> tuple[float, str] | None:

@@ -75,7 +75,7 @@ def _refuse_other_profiles(trajectories: Iterable[Trajectory], config: SftConfig
         name, count = others.most_common(1)[0]
         raise TrainingError(
             f"{count} trajectories were made for the profile {name!r}, not for {wanted!r}",
-            cure=f"--set profile={name}, or leave the profile out to train each as it was made",
+            hint=f"--set profile={name}, or leave the profile out to train each as it was made",
         )
 
 
@@ -89,7 +89,7 @@ def _refuse_unknown_agents(trajectories: Iterable[Trajectory], config: SftConfig
     if known and unknown:
         raise TrainingError(
             f"agent_weights names {unknown[0]!r}, but the data's profile has no such agent",
-            cure=f"its agents are {', '.join(sorted(known))}",
+            hint=f"its agents are {', '.join(sorted(known))}",
         )
 
 
@@ -107,7 +107,7 @@ def held_out_questions(trajectories: Sequence[Trajectory], count: int, seed: int
     if count and count >= len(questions):
         raise TrainingError(
             f"{count} tasks should be held out, but the data has only {len(questions)} different questions",
-            cure="lower held_out or init_eval, or give tasks of their own with --set tasks=FILE",
+            hint="lower held_out or init_eval, or give tasks of their own with --set tasks=FILE",
         )
     return frozenset(random.Random(f"held out {seed}").sample(questions, count))
 
@@ -137,7 +137,7 @@ def profile_of(trajectory: Trajectory, config: SftConfig) -> Profile:
         raise ProfileError(
             f"the trajectory of task {trajectory.task.id!r} was made with the profile {trajectory.profile!r}, "
             "which is not a shipped one",
-            cure="--set profile=FILE.toml",
+            hint="--set profile=FILE.toml",
         ) from error
 
 
@@ -166,17 +166,17 @@ def failed_calls(trajectory: Trajectory, profile: Profile) -> list[int]:
 
 
 def refuse_unusable(tokenizer: TextTokenizer, examples: Sequence[Example], tally: Tally, vocabulary: int) -> None:
-    """What no training can come of, with the cure."""
+    """What no training can come of, with a hint."""
     refuse_endless(tokenizer)
     if not examples:
         raise TrainingError(
             f"there is no token to train on: {tally}",
-            cure="`coa inspect DATA --mask --tokenizer M` shows what would be trained; raise max_tokens if all is too "
+            hint="`coa inspect DATA --mask --tokenizer M` shows what would be trained; raise max_tokens if all is too "
             "long, look at agent_weights if all weigh nothing",
         )
     highest = max(int(example.ids.max()) for example in examples)
     if highest >= vocabulary:
         raise TrainingError(
             f"the tokenizer gives id {highest}, but the model has embeddings for {vocabulary} tokens only",
-            cure="give the tokenizer that belongs to the model (tokenizer.json in its folder)",
+            hint="give the tokenizer that belongs to the model (tokenizer.json in its folder)",
         )

@@ -39,7 +39,7 @@ class Plan(Dataset[dict[str, Any]]):
         if batch % processes:
             raise TrainingError(
                 f"an update of {batch} samples cannot be shared by {processes} processes",
-                cure=f"--set batch_size={max(batch // processes, 1) * processes}",
+                hint=f"--set batch_size={max(batch // processes, 1) * processes}",
             )
         needed = max(self._needed(update, config) for update in self.updates) if config.packing else batch
         self.rows_per_update = -(-needed // processes) * processes

@@ -91,7 +91,7 @@ def train(
         raise TrainingError(
             f"none of the {len(loaded.held_out)} held-out trajectories can be looked at: they are too long, or nothing "
             "in them is trained",
-            cure="raise max_tokens, or hold out more tasks with --set held_out=N",
+            hint="raise max_tokens, or hold out more tasks with --set held_out=N",
         )
     looks = (config.eval_every or max(len(plan.updates) // 10, 1)) if len(held_out) or agent_eval else 0
     last = checkpoint.latest(out)
@@ -178,7 +178,7 @@ def _agent_eval(
     if everyone.num_processes > 1:
         raise TrainingError(
             "init_eval runs the agent in the training process, which only works with one",
-            cure="--set init_eval=0, and evaluate the checkpoints afterwards",
+            hint="--set init_eval=0, and evaluate the checkpoints afterwards",
         )
     profile = config.profile or Counter(t.profile for t in loaded.train).most_common(1)[0][0]
     prompts: Any = {}
@@ -188,7 +188,7 @@ def _agent_eval(
         if trained:
             raise TrainingError(
                 f"{len(trained)} of the tasks to evaluate on are also trained on, e.g. {min(trained)!r}",
-                cure="give tasks that the training data does not hold",
+                hint="give tasks that the training data does not hold",
             )
         if any(t.prompt for t in loaded.train):  # taught with prompts of the rows' own, so asked with them
             prompts = {task.id: task.prompt for task in tasks if task.prompt}

@@ -191,12 +191,12 @@ class Cache:
                     self._writer.execute("ROLLBACK")
                     raise
         except sqlite3.Error as error:
-            raise StoreError(f"cannot write {self.path}: {error}", cure="check the room on the disk") from error
+            raise StoreError(f"cannot write {self.path}: {error}", hint="check the room on the disk") from error
 
     def _open(self) -> None:
         if self._read_only and not self.path.exists():
             raise StoreError(
-                f"there is no recording {self.path}", cure=f"record one: --cache record --cache-file {self.path}"
+                f"there is no recording {self.path}", hint=f"record one: --cache record --cache-file {self.path}"
             )
         try:
             if not self._read_only:
@@ -206,9 +206,9 @@ class Cache:
             self._writer = self._reader if self._read_only else _connect(self.path)
             ((version,),) = self._reader.execute("PRAGMA user_version").fetchall()
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"{self.path} cannot be used as a cache: {error}", cure="choose another file") from error
+            raise StoreError(f"{self.path} cannot be used as a cache: {error}", hint="choose another file") from error
         if version != VERSION:
-            raise StoreError(f"{self.path} is not a cache of this version of coa", cure="choose another file")
+            raise StoreError(f"{self.path} is not a cache of this version of coa", hint="choose another file")
         self._owner = os.getpid()
 
 

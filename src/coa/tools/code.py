@@ -9,9 +9,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from coa.sandbox import Limits, Result, Sandbox, SandboxError, Verdict, open_sandbox
 from coa.tools.base import Observation, Part, ToolContext, cut
 from coa.tools.registry import Environment
-from coa.tools.sandbox import Limits, Result, Sandbox, SandboxError, Verdict, open_sandbox
 from coa.tools.task_files import TaskFiles
 from coa.trajectory import Form, Shape
 

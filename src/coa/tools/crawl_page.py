@@ -229,14 +229,14 @@ def open_crawl_page(setting: str | None, environment: Mapping[str, str]) -> Tool
         return open_site(last)
     backend = last.get("backend", environment.get("COA_CRAWL_BACKEND") or "own")
     if backend not in ("own", "jina"):
-        raise ToolError(f"crawl_page: there is no backend {backend!r}", cure="backend=own or backend=jina")
+        raise ToolError(f"crawl_page: there is no backend {backend!r}", hint="backend=own or backend=jina")
     if backend == "jina" and not environment.get("JINA_API_KEY"):
-        raise ToolError("crawl_page: the Jina reader needs a key", cure="set JINA_API_KEY, or use backend=own")
+        raise ToolError("crawl_page: the Jina reader needs a key", hint="set JINA_API_KEY, or use backend=own")
     robots = switch("crawl_page", "robots", last.get("robots", environment.get("COA_CRAWL_ROBOTS") or "on"))
     try:
         delay_s, characters = float(last.get("delay", 0.5)), int(last.get("characters", 16_000))
     except ValueError as error:
-        raise ToolError(f"crawl_page: {error}", cure="delay in seconds, characters as a whole number") from error
+        raise ToolError(f"crawl_page: {error}", hint="delay in seconds, characters as a whole number") from error
     return CrawlPage(
         Fetcher(FetchRules(allowed=allow_list(given.get("allow", []), environment))),
         robots=robots,

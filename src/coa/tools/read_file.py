@@ -71,5 +71,5 @@ def open_read_file(setting: str | None, environment: Mapping[str, str]) -> ReadF
     """The setting is the folder that the files of the tasks lie in."""
     files = TaskFiles(setting) if setting else TaskFiles.from_environment(environment)
     if not files.root.is_dir():
-        raise ToolError(f"read_file: there is no folder {files.root}", cure="--tool read_file=FOLDER")
+        raise ToolError(f"read_file: there is no folder {files.root}", hint="--tool read_file=FOLDER")
     return ReadFile(files)

@@ -31,7 +31,7 @@ GROUP: Final = "coa.tools"
 
 Environment = Mapping[str, str]
 Open = Callable[[str | None, Environment], Tool]
-"""Gets what the user wrote after `name=`, and the environment, for keys by name. Raises ToolError with a cure."""
+"""Gets what the user wrote after `name=`, and the environment, for keys by name. Raises ToolError with a hint."""
 Need = Callable[[Environment], ToolError | None]
 """What is missing here, found without importing anything heavy or touching the network."""
 
@@ -61,7 +61,7 @@ class Declaration:
             opening = _find(self.open) if isinstance(self.open, str) else self.open
             tool = opening(setting, environment)
         except ImportError as error:
-            raise ToolError(f"{self.name}: {error}", cure=pip_install("tools")) from error
+            raise ToolError(f"{self.name}: {error}", hint=pip_install("tools")) from error
         return _checked(tool, self.name)
 
 
@@ -75,7 +75,7 @@ def package(module: str, *, extra: str = "tools") -> Need:
     def need(environment: Environment) -> ToolError | None:
         if find_spec(module) is not None:
             return None
-        return ToolError(f"the package {module} is not installed", cure=pip_install(extra))
+        return ToolError(f"the package {module} is not installed", hint=pip_install(extra))
 
     return need
 
@@ -88,7 +88,7 @@ def any_variable(*names: str, or_else: str) -> Need:
             return None
         listed = ", ".join(names[:-1]) + (" or " if len(names) > 1 else "") + names[-1]
         return ToolError(
-            f"no {listed} in the environment", cure=f"set {'one' if len(names) > 1 else 'it'}, or {or_else}"
+            f"no {listed} in the environment", hint=f"set {'one' if len(names) > 1 else 'it'}, or {or_else}"
         )
 
     return need
@@ -159,7 +159,7 @@ def open_tool(name: str, setting: str | None = None, environment: Environment | 
     if name not in known:
         raise ToolError(
             f"there is no tool named {name!r}",
-            cure=f"use one of {', '.join(known) or 'your own'}, or {name}=module:factory for one of your own",
+            hint=f"use one of {', '.join(known) or 'your own'}, or {name}=module:factory for one of your own",
         )
     return known[name].opened(setting, environment)
 
@@ -206,10 +206,10 @@ async def open_tools(
                     box.tools[name] = open_tool(name, None, environment)
                 except CoaError as error:
                     if name in known:
-                        box.absent[name] = ToolError(error.message, cure=error.cure)
+                        box.absent[name] = ToolError(error.message, hint=error.hint)
                     else:
                         box.absent[name] = ToolError(
-                            "coa has no tool of that name", cure=f"--tool {name}=module:factory"
+                            "coa has no tool of that name", hint=f"--tool {name}=module:factory"
                         )
         if mcp:
             taken = {*tags, *known, *box.tools, OBSERVATION}
@@ -233,7 +233,7 @@ def _mcp_tools(
     try:
         from coa.tools.mcp import open_mcp
     except ImportError as error:
-        raise ToolError(f"--mcp: {error}", cure=pip_install("tools")) from error
+        raise ToolError(f"--mcp: {error}", hint=pip_install("tools")) from error
     return open_mcp(places, taken=taken, environment=os.environ if environment is None else environment)
 
 
@@ -265,7 +265,7 @@ def _of_entry_point(point: EntryPoint) -> Open:
         if isinstance(found, Declaration):
             return found.opened(setting, environment)
         if setting is not None:
-            raise ToolError(f"the tool {point.name} takes no setting", cure=f"--tool {point.name}")
+            raise ToolError(f"the tool {point.name} takes no setting", hint=f"--tool {point.name}")
         return _checked(found(), point.name)
 
     return opening

@@ -72,7 +72,7 @@ def parse_setting(tool: str, setting: str, known: Mapping[str, str]) -> tuple[st
     for name in options:
         if name not in known:
             listed = ", ".join(f"{key} ({about})" for key, about in known.items())
-            raise ToolError(f"--tool {tool}: there is no option {name!r}", cure=f"the options are {listed}")
+            raise ToolError(f"--tool {tool}: there is no option {name!r}", hint=f"the options are {listed}")
     return target, options
 
 

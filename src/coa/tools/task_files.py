@@ -42,7 +42,7 @@ class TaskFiles:
                 self._path(listed)
             except NoSuchFile as error:
                 raise ToolError(
-                    str(error), cure=f"copy it to {self.root}, or set {ROOT} or --tool read_file= to its folder"
+                    str(error), hint=f"copy it to {self.root}, or set {ROOT} or --tool read_file= to its folder"
                 ) from error
 
     def read(self, task: Task, name: str) -> tuple[str, bytes]:

@@ -94,7 +94,7 @@ def open_visual_inspector(setting: str | None, environment: Mapping[str, str]) -
     named = {key: values[-1] for key, values in given.items()}
     url = named.get("url") or environment.get("COA_VISION_URL", "")
     if not url:
-        raise ToolError("visual_inspector has no model to look with", cure="set COA_VISION_URL (and _MODEL, _KEY)")
+        raise ToolError("visual_inspector has no model to look with", hint="set COA_VISION_URL (and _MODEL, _KEY)")
     model = named.get("model") or environment.get("COA_VISION_MODEL", "")
     return VisualInspector(
         ChatEndpoint(url, model, environment.get("COA_VISION_KEY", "")),

@@ -92,7 +92,7 @@ def _engine(target: str, environment: Mapping[str, str]) -> Engine:
     value = environment.get(ENGINES[name]) if name else None
     if not value:
         missing = ENGINES[name] if name else f"{', '.join(ENGINES.values())}"
-        raise ToolError(f"no {missing} in the environment", cure=f"set it, or {OFFLINE}")
+        raise ToolError(f"no {missing} in the environment", hint=f"set it, or {OFFLINE}")
     if name == "serpapi":
         return SerpApi(value, environment.get("SERPAPI_URL") or "https://serpapi.com", price=price)
     if name == "serper":
@@ -105,5 +105,5 @@ def _price(text: str | None) -> float | None:
         return float(text) if text else None
     except ValueError:
         raise ToolError(
-            f"COA_SEARCH_PRICE={text} is not a number", cure="give the dollars of one search, e.g. 0.001"
+            f"COA_SEARCH_PRICE={text} is not a number", hint="give the dollars of one search, e.g. 0.001"
         ) from None

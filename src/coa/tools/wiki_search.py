@@ -223,14 +223,14 @@ def open_wiki_search(setting: str | None, environment: Mapping[str, str]) -> Wik
     target, options = parse_setting("wiki_search", setting or "", _OPTIONS)
     target = target or environment.get(VARIABLE, "")
     if not target:
-        raise ToolError("wiki_search has nothing to search", cure=OFFLINE)
+        raise ToolError("wiki_search has nothing to search", hint=OFFLINE)
     k = whole_number("wiki_search", options, "k", PASSAGES)
     retriever: Retriever = (
         RetrieveServer(target) if target.startswith(("http://", "https://")) else LocalRetriever(target)
     )
     if "rerank" in options:
         if "model" not in options:
-            raise ToolError("--tool wiki_search: rerank needs a model", cure="add ,model=NAME")
+            raise ToolError("--tool wiki_search: rerank needs a model", hint="add ,model=NAME")
         retriever = Reranked(
             retriever,
             options["rerank"],

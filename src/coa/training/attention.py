@@ -58,7 +58,7 @@ def attend(
     if unknown:
         raise ModelError(
             f"this model's attention uses {unknown[0]}, which attention per sample does not know",
-            cure="--set attention=eager --set packing=false",
+            hint="--set attention=eager --set packing=false",
         )
     if coa_kept is not None:
         coa_kept[module.layer_idx] = key, value

@@ -122,7 +122,7 @@ def check(model: PreTrainedModel) -> None:
         raise ModelError(
             f"{type(model).__name__} does not give the same for samples in one row as for each alone "
             f"(log-probabilities differ by up to {(ours - theirs).abs().max():.2g})",
-            cure="its head or its layers are of a kind that this trainer does not know; train it with another one: "
+            hint="its head or its layers are of a kind that this trainer does not know; train it with another one: "
             "`coa export DATA --to messages`",
         )
 

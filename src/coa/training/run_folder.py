@@ -66,7 +66,7 @@ def claim(
         return
     if not path.is_file() and out.is_dir() and any(out.iterdir()):
         raise TrainingError(
-            f"{out} is not empty and holds no {CONFIG} of a training run", cure="choose another folder with --out"
+            f"{out} is not empty and holds no {CONFIG} of a training run", hint="choose another folder with --out"
         )
     if write:
         out.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def _refuse_other_run(
     out: Path, before: dict[str, Any], now: dict[str, Any], free: Collection[str], defaults: dict[str, Any]
 ) -> None:
     if before.get("stage") != now["stage"] or not isinstance(before.get("config"), dict):
-        raise TrainingError(f"{out} is the folder of another kind of run", cure="choose another folder with --out")
+        raise TrainingError(f"{out} is the folder of another kind of run", hint="choose another folder with --out")
     # A setting that is newer than the run: what it was not told, it did by default.
     old, new = defaults | before["config"], now["config"]
     different = sorted(key for key in {*old, *new} if old.get(key) != new.get(key) and key not in free)
@@ -101,9 +101,9 @@ def _refuse_other_run(
         raise TrainingError(
             f"{out} is a run with other settings: {key} was {old.get(key)!r} and is now {new.get(key)!r}"
             + (f" (also: {', '.join(different[1:])})" if different[1:] else ""),
-            cure="give the settings it was started with, or another folder with --out",
+            hint="give the settings it was started with, or another folder with --out",
         )
     if before.get("data_fingerprint") != now["data_fingerprint"]:
         raise TrainingError(
-            f"the data has changed since the run in {out} was started", cure="choose another folder with --out"
+            f"the data has changed since the run in {out} was started", hint="choose another folder with --out"
         )

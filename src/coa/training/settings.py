@@ -50,7 +50,7 @@ def load_settings(
     except ValidationError as error:
         raise TrainingError(
             f"{path or 'the settings'}: {_first_problem(error)}",
-            cure=f"`coa {command} --settings` lists every key with its meaning and default",
+            hint=f"`coa {command} --settings` lists every key with its meaning and default",
         ) from error
 
 
@@ -72,7 +72,7 @@ def _read_toml(path: Path, command: str) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise TrainingError(
-            f"cannot read {path}: {error.strerror}", cure=f"recipes are in configs/{command}/"
+            f"cannot read {path}: {error.strerror}", hint=f"recipes are in configs/{command}/"
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise TrainingError(f"{path} is not valid TOML: {error}") from error

@@ -14,8 +14,8 @@ TRACKERS: Final = ("tensorboard", "wandb", "swanlab", "trackio")
 def refuse_absent(report_to: Sequence[str]) -> None:
     for name in report_to:
         if name not in TRACKERS:
-            raise TrainingError(f"report_to: {name!r} is not known", cure=f"use some of {', '.join(TRACKERS)}")
+            raise TrainingError(f"report_to: {name!r} is not known", hint=f"use some of {', '.join(TRACKERS)}")
         if importlib.util.find_spec(name) is None:
             raise TrainingError(
-                f"report_to: {name} is not installed", cure=f"pip install {name}, or --set 'report_to=[]'"
+                f"report_to: {name} is not installed", hint=f"pip install {name}, or --set 'report_to=[]'"
             )

@@ -45,7 +45,7 @@ def refuse_endless(tokenizer: TextTokenizer) -> None:
     if tokenizer.end_of_turn is None:
         raise TrainingError(
             "the model's tokenizer names no token that ends a turn (eos_token), so it could not learn when to stop",
-            cure='add "eos_token" to tokenizer_config.json in the model folder',
+            hint='add "eos_token" to tokenizer_config.json in the model folder',
         )
 
 
@@ -71,7 +71,7 @@ def _add_lora(model: PreTrainedModel, base: str, lora: Lora) -> PeftModel:
     try:
         return get_peft_model(model, settings)
     except ValueError as error:
-        raise ModelError(f"no adapter fits this model: {error}", cure="--set lora.targets=all-linear") from error
+        raise ModelError(f"no adapter fits this model: {error}", hint="--set lora.targets=all-linear") from error
 
 
 def base_of(model: torch.nn.Module) -> PreTrainedModel:

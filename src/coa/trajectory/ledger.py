@@ -162,7 +162,7 @@ class Ledger:
             elif mask[at]:
                 raise LedgerError(
                     f"the model ended its turn before step {end.before} and yet wrote on by itself",
-                    cure="the record was changed: drop `ends`, or sample the run again",
+                    hint="the record was changed: drop `ends`, or sample the run again",
                 )
             else:
                 mask[at], logprobs[at], labels[at] = True, end.logprob, end.id
@@ -279,5 +279,5 @@ def _refuse_mixtures(trajectory: Trajectory, spans: Sequence[_Planned]) -> None:
             raise LedgerError(
                 f"task {trajectory.task.id!r}: step {span.step} (<{trajectory.steps[span.step].agent}>) has no sampled "
                 f"tokens although other steps have",
-                cure="drop the tokens of all steps (their text is then tokenised), or sample the run again",
+                hint="drop the tokens of all steps (their text is then tokenised), or sample the run again",
             )

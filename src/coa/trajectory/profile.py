@@ -291,7 +291,7 @@ def load_profile(source: str | Path) -> Profile:
     if path.suffix != ".toml" and not path.is_file():
         raise ProfileError(
             f"there is no profile {name!r}; shipped are {', '.join(SHIPPED)}",
-            cure="give the path of a .toml file for a profile of your own (coa profile show web --toml is a start)",
+            hint="give the path of a .toml file for a profile of your own (coa profile show web --toml is a start)",
         )
     data = _read_toml(path)
     data.setdefault("name", path.stem)

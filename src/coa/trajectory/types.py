@@ -317,7 +317,7 @@ class Trajectory(Frozen):
         if isinstance(data, dict) and (version := data.get("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
             raise SchemaVersionError(
                 f"this trajectory has schema version {version!r}; this coa reads version {SCHEMA_VERSION}",
-                cure="pip install --upgrade chain-of-agents" if isinstance(version, int) else None,
+                hint="pip install --upgrade chain-of-agents" if isinstance(version, int) else None,
             )
         return data
 

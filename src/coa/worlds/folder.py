@@ -48,11 +48,11 @@ def build(atlas: Atlas, out: str | Path, *, force: bool = False) -> Built:
     out = Path(out)
     if out.exists():
         if not (out / NAME).is_file() and any(out.iterdir()):
-            raise WorldError(f"{out} exists and is not a world", cure="choose another --out")
+            raise WorldError(f"{out} exists and is not a world", hint="choose another --out")
         if not force:
             if _same(out, atlas):
                 return read(out)
-            raise WorldError(f"{out} holds another world", cure="add --force to replace it, or choose another --out")
+            raise WorldError(f"{out} holds another world", hint="add --force to replace it, or choose another --out")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         growing = Path(tempfile.mkdtemp(prefix=f".{out.name}.growing-", dir=out.parent))
@@ -107,9 +107,9 @@ def read(folder: str | Path) -> Built:
         data: Any = orjson.loads(path.read_bytes())
         return TypeAdapter(Built).validate_python(data)
     except OSError as error:
-        raise WorldError(f"there is no world in {folder}", cure=f"coa world build --out {folder}") from error
+        raise WorldError(f"there is no world in {folder}", hint=f"coa world build --out {folder}") from error
     except (orjson.JSONDecodeError, ValidationError) as error:
-        raise WorldError(f"{path} does not describe a world", cure="build it again with --force") from error
+        raise WorldError(f"{path} does not describe a world", hint="build it again with --force") from error
 
 
 def _same(out: Path, atlas: Atlas) -> bool:
@@ -123,12 +123,12 @@ def locate(name_or_folder: str | Path) -> Path:
     if name != Atlas.name or (not colon and Path(text).is_dir()):
         if not Path(text).is_dir():
             raise WorldError(
-                f"there is no world {text!r}", cure="use atlas, atlas:SEED, or a folder of coa world build"
+                f"there is no world {text!r}", hint="use atlas, atlas:SEED, or a folder of coa world build"
             )
         read(text)
         return Path(text)
     if colon and not seed.isdecimal():
-        raise WorldError(f"{text!r} has no seed", cure="write for instance atlas:7")
+        raise WorldError(f"{text!r} has no seed", hint="write for instance atlas:7")
     atlas = Atlas(int(seed)) if colon else Atlas()
     folder = cache_folder() / "worlds" / f"{name}-{atlas.seed}-{atlas.hash[:12]}"
     if not (folder / NAME).is_file():

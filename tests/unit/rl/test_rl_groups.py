@@ -292,7 +292,7 @@ def test_only_the_families_that_were_named_are_learnt_from(tmp_path: Path) -> No
     assert [task.id for task in found] == ["1", "3", "5"]
     with pytest.raises(TrainingError, match="no task of the family 'c'") as refused:
         load_tasks(RlConfig(tasks=str(tmp_path / "t.jsonl"), families=("a", "c")))
-    assert refused.value.cure == "name some of a, b"
+    assert refused.value.hint == "name some of a, b"
     (tmp_path / "n.jsonl").write_text(Task(id="1", question="q", answer="1", meta={"level": 2}).model_dump_json())
     assert load_tasks(RlConfig(tasks=str(tmp_path / "n.jsonl"), family="level", families=("2",)))[0]
 
@@ -376,7 +376,7 @@ def test_defaults_are_the_papers() -> None:
     assert (config.mean, config.ratio, config.kl, config.scale) == ("token", "token", 0.0, "group")
 
 
-def test_a_wrong_key_names_the_cure() -> None:
+def test_a_wrong_key_names_the_fix() -> None:
     with pytest.raises(TrainingError, match="coa rl --settings"):
         load_config(None, ["reward.scorrer=exact"])
     assert load_config(None, ["reward.scorer=exact", "lora.rank=4"]).reward.scorer == "exact"
@@ -394,4 +394,4 @@ def test_limits_that_contradict_the_profile_are_refused_before_anything_is_loade
     config = RlConfig(tasks=str(tmp_path / "a.jsonl"), model="none/at-all", model_tokens=100_000)
     with pytest.raises(TrainingError, match=r"model_tokens \(100000\) exceed context_tokens") as refused:
         train(config, tmp_path / "run")
-    assert "context_tokens=" in (refused.value.cure or "") and not (tmp_path / "run").exists()
+    assert "context_tokens=" in (refused.value.hint or "") and not (tmp_path / "run").exists()

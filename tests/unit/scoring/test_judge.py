@@ -215,7 +215,7 @@ def test_many_processes_share_one_cache(tmp_path: Path) -> None:
     cache.close()
 
 
-def test_a_cache_that_cannot_be_used_is_named_with_a_cure(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_used_is_named_with_a_hint(tmp_path: Path) -> None:
     path = tmp_path / "verdicts.sqlite"
     path.write_bytes(b"this is no database, whatever it is called" * 100)
     with pytest.raises(ScoringError, match="name another file"):

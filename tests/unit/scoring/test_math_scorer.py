@@ -213,7 +213,7 @@ def test_one_scorer_serves_several_event_loops_in_turn(scorer: MathScorer) -> No
     assert [ask(scorer, "1/2", r"\frac{2}{4}").value for _ in range(3)] == [1.0] * 3
 
 
-def test_a_missing_math_verify_is_named_with_its_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_math_verify_is_named_with_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "math_verify.py").write_text("raise ModuleNotFoundError('No module named math_verify')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 

@@ -203,14 +203,14 @@ def test_rows_without_a_trajectory_are_left_out_and_counted_by_kind(tmp_path: Pa
     assert load(config(data=[afm(tmp_path / "good.jsonl", good)])).defects == ""
 
 
-def test_a_file_of_afm_rows_that_are_all_malformed_is_refused_with_a_cure(tmp_path: Path) -> None:
+def test_a_file_of_afm_rows_that_are_all_malformed_is_refused_with_a_hint(tmp_path: Path) -> None:
     silent = {"instruction": "i", "input": "q", "output": ""}
     with pytest.raises(CoaError, match="no usable row: no output 2") as caught:
         load(config(data=[afm(tmp_path / "silent.jsonl", silent, silent)]))
-    assert caught.value.cure is not None and "`output`" in caught.value.cure
+    assert caught.value.hint is not None and "`output`" in caught.value.hint
     with pytest.raises(CoaError, match=r"its first row has the fields \['input', 'instruction'\]") as caught:
         load(config(data=[afm(tmp_path / "short.jsonl", {"instruction": "i", "input": "q"})]))
-    assert caught.value.cure is not None and "`output`" in caught.value.cure
+    assert caught.value.hint is not None and "`output`" in caught.value.hint
     with pytest.raises(CoaError, match="its rows are not JSON"):
         load(config(data=[afm(tmp_path / "text.jsonl", "Dear reader,\n", "\n")]))
 
@@ -256,20 +256,20 @@ def shown(question: str) -> tuple[Message, ...]:
     return (Message(role="user", content=question),)
 
 
-def test_what_cannot_be_trained_is_refused_with_a_cure(tmp_path: Path) -> None:
+def test_what_cannot_be_trained_is_refused_with_a_hint(tmp_path: Path) -> None:
     write(tmp_path / "data.jsonl", runs())
     with pytest.raises(TrainingError, match="made for the profile 'web', not for 'nano'"):
         load(config(data=[str(tmp_path / "data.jsonl")], profile="nano"))
     with pytest.raises(TrainingError, match="names 'reflect'") as misspelled:
         load(config(data=[str(tmp_path / "data.jsonl")], agent_weights={"reflect": 2.0, "think": 1.0}))
-    assert misspelled.value.cure is not None and "reflection" in misspelled.value.cure
+    assert misspelled.value.hint is not None and "reflection" in misspelled.value.hint
     with pytest.raises(TrainingError, match="only 10"):
         load(config(data=[str(tmp_path / "data.jsonl")], held_out=10))
     tok, tally = tokenizer("byte_bpe"), Tally()
     none = to_examples([make_trajectory(("observation", "x"))], tok, config(), 4096, tally)
     with pytest.raises(TrainingError, match="1 nothing_to_train") as caught:
         refuse_unusable(tok, none, tally, 600)
-    assert caught.value.cure is not None and "coa inspect" in caught.value.cure
+    assert caught.value.hint is not None and "coa inspect" in caught.value.hint
     examples = to_examples(runs(), tok, config(), 4096, tally)
     with pytest.raises(TrainingError, match="embeddings for 10 tokens"):
         refuse_unusable(tok, examples, tally, 10)
@@ -277,13 +277,13 @@ def test_what_cannot_be_trained_is_refused_with_a_cure(tmp_path: Path) -> None:
         Plan([examples], config(), processes=3)
 
 
-def test_a_tokenizer_without_a_token_that_ends_a_turn_is_refused_with_a_cure() -> None:
+def test_a_tokenizer_without_a_token_that_ends_a_turn_is_refused_with_a_hint() -> None:
     whole, tally = tokenizer("byte_bpe"), Tally()
     endless = TextTokenizer(whole._whole, ChatTemplate(TEMPLATE, {}), end_of_turn=None)
     examples = to_examples(runs(), endless, config(), 4096, tally)
     with pytest.raises(TrainingError, match="could not learn when to stop") as caught:
         refuse_unusable(endless, examples, tally, 600)
-    assert caught.value.cure is not None and "eos_token" in caught.value.cure
+    assert caught.value.hint is not None and "eos_token" in caught.value.hint
     refuse_unusable(whole, examples, tally, 600)  # all else is as it should be
 
 

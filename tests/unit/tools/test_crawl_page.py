@@ -295,7 +295,7 @@ def test_settings_are_read_and_wrong_ones_are_told() -> None:
     ):
         with pytest.raises(ToolError) as error:
             open_crawl_page(setting, {})
-        assert error.value.cure, setting
+        assert error.value.hint, setting
 
 
 def test_the_question_decides_the_answer_only_where_a_summary_is_made() -> None:

@@ -92,14 +92,14 @@ def test_a_setting_is_handed_to_the_tool_and_an_absent_one_asks_for_what_is_need
     assert asked == ["http://host:80/x", None]
     with pytest.raises(ToolError, match="no A_KEY or B_KEY") as refused:
         open_tool("lookup", None, {"A_KEY": ""})
-    assert refused.value.cure == "set one, or --tool lookup=FILE"
+    assert refused.value.hint == "set one, or --tool lookup=FILE"
     with pytest.raises(ToolError, match="no tool named 'other'"):
         open_tool("other", "x/", {})
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
     error = package("no_such_package_here")({})
-    assert error is not None and "chain-of-agents[tools]" in str(error.cure)
+    assert error is not None and "chain-of-agents[tools]" in str(error.hint)
     assert package("json")({}) is None
 
 
@@ -118,7 +118,7 @@ def test_what_a_profile_wants_is_opened_where_it_can_be(monkeypatch: pytest.Monk
     opened, absent = gather([], wanted=["here", "not_here", "unheard_of"], environment={})
     assert opened == {"here": tool} and tool.closed
     assert absent["not_here"].message == "no A_KEY in the environment"
-    assert absent["unheard_of"].cure == "--tool unheard_of=module:factory"
+    assert absent["unheard_of"].hint == "--tool unheard_of=module:factory"
 
 
 def test_an_index_that_is_not_there_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ def test_tools_are_listed_with_the_cure_for_those_that_do_not_work(monkeypatch: 
     need = any_variable("SOME_KEY_THAT_IS_NOT_SET", or_else="do without")
     declare(monkeypatch, Declaration("yes", "works.", "m:f"), Declaration("no", "does not.", "m:f", (need,)))
     shown = invoke(app, ["tools", "list"]).stdout
-    assert "ok  yes" in shown and "cure: set it, or do without" in shown
+    assert "ok  yes" in shown and "hint: set it, or do without" in shown
     listed = {row["name"]: row for row in json.loads(invoke(app, ["tools", "list", "--json"]).stdout)}
-    assert listed["yes"]["works"] and not listed["no"]["works"] and listed["no"]["cure"]
+    assert listed["yes"]["works"] and not listed["no"]["works"] and listed["no"]["hint"]
     assert "tool no" in invoke(app, ["doctor"]).stdout
 
 

@@ -86,7 +86,7 @@ def test_a_file_that_could_never_be_read_is_told_to_the_person_who_names_it(root
     for listed in ("gone.txt", "../secret.txt", "sub"):
         with pytest.raises(ToolError) as error:
             TaskFiles(root).check(asking("sub/a.txt", listed).task)
-        assert "COA_FILES_ROOT" in str(error.value.cure)
+        assert "COA_FILES_ROOT" in str(error.value.hint)
 
 
 def read_file(root: Path, name: str, **arguments: Any) -> Observation:
@@ -226,7 +226,7 @@ def test_the_inspector_takes_what_the_profile_asks_for_and_needs_a_model() -> No
     assert isinstance(reading, Reading) and set(reading.arguments) == set(VisualInspector.shape.fields)
     with pytest.raises(ToolError) as error:
         open_visual_inspector(None, {})
-    assert "COA_VISION_URL" in str(error.value.cure)
+    assert "COA_VISION_URL" in str(error.value.hint)
     assert open_visual_inspector("url=http://127.0.0.1:1,model=m", {}).timeout_s > 60
 
 

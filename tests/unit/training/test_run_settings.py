@@ -47,4 +47,4 @@ def test_a_tracker_that_is_not_there_is_named_before_anything_is_loaded() -> Non
         refuse_absent(("tensorbord",))
     with pytest.raises(TrainingError, match="swanlab is not installed") as refused:
         refuse_absent(("tensorboard", "swanlab"))
-    assert refused.value.cure and "pip install swanlab" in refused.value.cure
+    assert refused.value.hint and "pip install swanlab" in refused.value.hint

@@ -42,7 +42,7 @@ def test_unknown_schema_versions_are_refused(version: object) -> None:
         Trajectory.model_validate(data)
 
 
-def test_a_newer_version_names_the_cure() -> None:
+def test_a_newer_version_names_the_fix() -> None:
     line = web_run().to_json().replace('"schema_version":1', '"schema_version":2')
     with pytest.raises(SchemaVersionError, match="pip install --upgrade"):
         Trajectory.from_json(line)

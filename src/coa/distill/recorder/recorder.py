@@ -46,7 +46,7 @@ class Recorder:
         if not isinstance(agent, MultiStepAgent):
             raise RecordingError(
                 f"the team is a {type(agent).__name__}, not a smolagents agent",
-                cure="let the factory return a CodeAgent or a ToolCallingAgent",
+                hint="let the factory return a CodeAgent or a ToolCallingAgent",
             )
         self.task = task
         self.lock = threading.RLock()
@@ -93,7 +93,7 @@ class Recorder:
                 raise self._refusal
             root = self._root_run
             if root is None:
-                raise RecordingError("the team has not begun", cure="the factory must return an agent that can run")
+                raise RecordingError("the team has not begun", hint="the factory must return an agent that can run")
             done = root.finish()
             if stop is Stop.ANSWERED:
                 stop = Stop.STEPS if root.limited else stop if done.answer is not None else Stop.UNANSWERED
@@ -142,7 +142,7 @@ class Recorder:
         if getattr(agent, _MARK, None) is not None:
             raise RecordingError(
                 f"the agent {_name(agent)!r} is being recorded already, so it belongs to two running teams",
-                cure="let the factory build new agents at each call; models and tools may be shared",
+                hint="let the factory build new agents at each call; models and tools may be shared",
             )
         self._set(agent, _MARK, self)
         self._set(agent, "run", self._recorded_run(agent))
@@ -207,7 +207,7 @@ class Recorder:
 
         def run(task: str, stream: bool = False, reset: bool = True, **kwargs: Any) -> Any:
             if stream:
-                raise RecordingError("a streamed run is not recorded", cure="call run without stream=True")
+                raise RecordingError("a streamed run is not recorded", hint="call run without stream=True")
             opened = self._open(agent, task)
             if kwargs.get("images"):
                 self._left_out.append(LeftOut(what="images of the task", reason="text only", place=opened.id))
@@ -319,10 +319,10 @@ class Recorder:
                     'executor_kwargs={"timeout_seconds": None}',
                 )
 
-    def _refuse(self, reason: str, cure: str) -> RecordingError:
+    def _refuse(self, reason: str, hint: str) -> RecordingError:
         with self.lock:
             self._refusal = self._refusal or RecordingError(
-                f"this run cannot be recorded faithfully: {reason}", cure=cure
+                f"this run cannot be recorded faithfully: {reason}", hint=hint
             )
             return self._refusal
 
@@ -333,7 +333,7 @@ def _tree(root: Any) -> list[Any]:
 
     def visit(agent: Any, above: tuple[Any, ...]) -> None:
         if any(agent is other for other in above):
-            raise RecordingError(f"the agent {_name(agent)!r} manages itself", cure="break the circle in the factory")
+            raise RecordingError(f"the agent {_name(agent)!r} manages itself", hint="break the circle in the factory")
         if not any(agent is other for other in found):
             found.append(agent)
         for member in agent.managed_agents.values():
@@ -345,7 +345,7 @@ def _tree(root: Any) -> list[Any]:
     names = [_name(agent) for agent in found]
     for name in names:
         if names.count(name) > 1:
-            raise RecordingError(f"two agents are named {name!r}", cure="give each agent a name of its own")
+            raise RecordingError(f"two agents are named {name!r}", hint="give each agent a name of its own")
     return found
 
 

@@ -194,7 +194,7 @@ class _Pool:
         self._end(worker)
         if not self._ever_ready:
             raise RecordingError(
-                f"the team's process ended with code {code} before it began", cure=f"see {self._out / '.log'}"
+                f"the team's process ended with code {code} before it began", hint=f"see {self._out / '.log'}"
             )
 
     def _lost(self, worker: _Worker, progress: Progress, stop: Stop, failure: Failure | None) -> None:
@@ -256,6 +256,6 @@ def _prepare(folder: Path, team: Team) -> Callable[[], None]:
             if isinstance(before, dict) and before.get(name, config[name]) != config[name]:
                 raise StoreError(
                     f"{folder} holds runs of the {name} {before[name]!r}, not {config[name]!r}",
-                    cure="give another --out",
+                    hint="give another --out",
                 )
     return lambda: write_atomic(path, orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

@@ -49,7 +49,7 @@ def load_factory(target: str) -> Callable[..., Any]:
     except (ImportError, AttributeError, OSError, SyntaxError) as error:
         raise RecordingError(
             f"the team {target!r} cannot be loaded: {error}",
-            cure="name a function that can be imported from here, or give its file: path/to/team.py:build",
+            hint="name a function that can be imported from here, or give its file: path/to/team.py:build",
         ) from error
     if not callable(factory):
         raise RecordingError(f"{target!r} is a {type(factory).__name__}, not a function")
@@ -79,7 +79,7 @@ def build(factory: Callable[..., Any], model: Any, task: Task) -> Any:
     needed = [p for p in taken if p.default is inspect.Parameter.empty]
     if len(needed) > 2:
         names = ", ".join(parameter.name for parameter in needed)
-        raise RecordingError(f"the factory wants {names}", cure="let it take the model, or the model and the task")
+        raise RecordingError(f"the factory wants {names}", hint="let it take the model, or the model and the task")
     if not taken:
         return factory()
     return factory(model, task) if len(needed) == 2 or _wants_task(taken) else factory(model)

@@ -217,7 +217,7 @@ def load_weights(
     except (OSError, ValueError) as error:
         raise ModelError(
             f"cannot load a model from {base}: {error}",
-            cure="give a model folder, a hub id, nano, smollm2, or the URL of a model server",
+            hint="give a model folder, a hub id, nano, smollm2, or the URL of a model server",
         ) from error
     model.to(device or ("cuda" if gpu else "cpu"))  # type: ignore[arg-type]
     whole = model if adapter is None else with_adapter(model, adapter).merge_and_unload()
@@ -242,14 +242,14 @@ def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = Fal
     except ImportError as error:
         raise ModelError(
             f"{adapter} is an adapter, and loading one needs peft",
-            cure=f"{sys.executable} -m pip install 'chain-of-agents[local]'",
+            hint=f"{sys.executable} -m pip install 'chain-of-agents[local]'",
         ) from error
     try:
         return PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"the adapter {adapter} cannot be put over its base {base_of_adapter(adapter)}: {error}",
-            cure="check base_model_name_or_path in its adapter_config.json",
+            hint="check base_model_name_or_path in its adapter_config.json",
         ) from error
 
 

@@ -16,9 +16,9 @@ from typing import Final
 from pydantic import JsonValue
 
 from coa.errors import ScoringError
+from coa.sandbox import Limits, Program, Result, Sandbox, Verdict
 from coa.scoring.code.compare import Comparison, same_output, same_value
 from coa.scoring.code.problem import Case, Problem
-from coa.tools.sandbox import Limits, Program, Result, Sandbox, Verdict
 
 PRELUDE: Final = """
 from string import *

@@ -19,7 +19,7 @@ from typing import Any, Final
 from pydantic import Field, JsonValue, ValidationError
 
 from coa.errors import ScoringError
-from coa.tools.sandbox import Limits
+from coa.sandbox import Limits
 from coa.trajectory import Task
 from coa.trajectory.types import Frozen
 
@@ -67,7 +67,7 @@ def read_problem(path: str | Path) -> Problem:
         raise ScoringError(f"{path} cannot be read as a problem: {error}") from error
     if not isinstance(row, dict):
         raise ScoringError(
-            f"{path} holds {type(row).__name__}, not one problem", cure="give a file with one JSON object"
+            f"{path} holds {type(row).__name__}, not one problem", hint="give a file with one JSON object"
         )
     return problem_from(row, source=str(path))
 
@@ -93,7 +93,7 @@ def problem_from(row: Mapping[str, Any], *, source: str = "row") -> Problem:
     if not problem.cases and problem.assertions is None:
         raise ScoringError(
             f"{source} has no tests; its fields are {', '.join(sorted(row))}",
-            cure="give `cases` with stdin and expected, LiveCodeBench's test fields, or inputs and outputs",
+            hint="give `cases` with stdin and expected, LiveCodeBench's test fields, or inputs and outputs",
         )
     return problem
 

@@ -8,11 +8,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from coa.sandbox import Sandbox, open_sandbox
+from coa.sandbox import Verdict as CodeVerdict
 from coa.scoring.base import Verdict
 from coa.scoring.code.judge import judge
 from coa.scoring.code.problem import problem_of
-from coa.tools.sandbox import Sandbox, open_sandbox
-from coa.tools.sandbox import Verdict as CodeVerdict
 from coa.trajectory import Form, Reading, Shape, Task
 from coa.trajectory.shapes import read
 

@@ -45,7 +45,7 @@ def build(
     """Index documents into the folder `out`. `tell` hears now and then how many passages there are so far."""
     out = Path(out)
     if language != "none" and language not in LANGUAGES:
-        raise StoreError(f"no stemmer for {language!r}", cure=f"use none, or one of {', '.join(LANGUAGES)}")
+        raise StoreError(f"no stemmer for {language!r}", hint=f"use none, or one of {', '.join(LANGUAGES)}")
     _refuse(out, replace)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def build(
     except BaseException as error:
         shutil.rmtree(growing, ignore_errors=True)
         if isinstance(error, OSError):
-            raise StoreError(f"cannot write {out}: {error.strerror}", cure="check the room on the disk") from error
+            raise StoreError(f"cannot write {out}: {error.strerror}", hint="check the room on the disk") from error
         raise
     return manifest
 
@@ -105,7 +105,7 @@ def _fill(
         with suppress(ValueError):
             writer.wait_merging_threads()  # its threads would go on writing into a folder that is being removed
         if isinstance(error, ValueError):  # how tantivy tells of a full disk and the like
-            raise StoreError(f"the index cannot be written: {error}", cure="check the room on the disk") from error
+            raise StoreError(f"the index cannot be written: {error}", hint="check the room on the disk") from error
         raise
     left_out = dict(sources.bad) if isinstance(sources, Sources) else {}
     if not passages:
@@ -138,9 +138,9 @@ def _refuse(out: Path, replace: bool) -> None:
     if not out.exists():
         return
     if not (out / NAME).exists():
-        raise StoreError(f"{out} exists and is not a search index", cure="choose another --out")
+        raise StoreError(f"{out} exists and is not a search index", hint="choose another --out")
     if not replace:
-        raise StoreError(f"{out} exists already", cure="add --force to replace it, or choose another --out")
+        raise StoreError(f"{out} exists already", hint="add --force to replace it, or choose another --out")
 
 
 def _prefix(out: Path) -> str:

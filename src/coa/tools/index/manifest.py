@@ -42,14 +42,14 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = Manifest.model_validate_json(path.read_bytes())
     except OSError as error:
         raise StoreError(
-            f"{folder} is not a search index: it has no {NAME}", cure=f"coa index build CORPUS --out {folder}"
+            f"{folder} is not a search index: it has no {NAME}", hint=f"coa index build CORPUS --out {folder}"
         ) from error
     except ValidationError as error:
-        raise StoreError(f"{path} cannot be read: {error.errors()[0]['msg']}", cure="build the index again") from error
+        raise StoreError(f"{path} cannot be read: {error.errors()[0]['msg']}", hint="build the index again") from error
     if manifest.format != FORMAT:
         raise StoreError(
             f"{folder} has the format {manifest.format}; this coa knows {FORMAT}",
-            cure="build the index again, or install the coa that built it",
+            hint="build the index again, or install the coa that built it",
         )
     return manifest
 
@@ -60,7 +60,7 @@ def engine() -> Any:
         import tantivy
     except ImportError as error:
         raise ToolError(
-            "a local search index needs tantivy", cure=f"{sys.executable} -m pip install 'chain-of-agents[tools]'"
+            "a local search index needs tantivy", hint=f"{sys.executable} -m pip install 'chain-of-agents[tools]'"
         ) from error
     return tantivy
 

@@ -43,11 +43,11 @@ class Index:
             index.reload()
             self._searcher = index.searcher()
         except ValueError as error:
-            raise StoreError(f"the index {self.folder} is damaged: {error}", cure="build it again") from error
+            raise StoreError(f"the index {self.folder} is damaged: {error}", hint="build it again") from error
         if self._searcher.num_docs != self.manifest.passages:
             raise StoreError(
                 f"the index {self.folder} is damaged: {self._searcher.num_docs} of {self.manifest.passages} passages",
-                cure="build it again",
+                hint="build it again",
             )
         self._tantivy, self._schema = tantivy, index.schema
         self._content = analyzer(self.manifest.language, stop_words=True)

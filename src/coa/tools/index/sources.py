@@ -53,7 +53,7 @@ class Sources:
         if not self.files:
             raise StoreError(
                 f"nothing to index in {', '.join(map(str, self.paths))}",
-                cure=f"give files ending in {', '.join(TABLES)}, or a folder with {', '.join(PAGES)} files",
+                hint=f"give files ending in {', '.join(TABLES)}, or a folder with {', '.join(PAGES)} files",
             )
         self.total_bytes = sum(file.stat().st_size for _, file in self.files)
 
@@ -146,7 +146,7 @@ def _files(path: Path) -> Iterator[tuple[Path, Path]]:
         yield path, path
     else:
         raise StoreError(
-            f"{path} is of no known kind", cure=f"use one of {', '.join(TABLES)}, {', '.join(PAGES)}, or a folder"
+            f"{path} is of no known kind", hint=f"use one of {', '.join(TABLES)}, {', '.join(PAGES)}, or a folder"
         )
 
 
@@ -180,7 +180,7 @@ def _html(raw: bytes) -> _Page:
         import trafilatura
     except ImportError as error:
         raise StoreError(
-            "reading HTML needs trafilatura", cure="pip install 'chain-of-agents[tools]', or give JSONL"
+            "reading HTML needs trafilatura", hint="pip install 'chain-of-agents[tools]', or give JSONL"
         ) from error
     found: Any = trafilatura.bare_extraction(raw, with_metadata=True, include_comments=False)
     everything = _AllText()

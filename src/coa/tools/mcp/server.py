@@ -79,7 +79,7 @@ class McpServer:
             return (await self._open()).tools
         except McpFailed as error:
             raise ToolError(
-                f"--mcp {self.where!r}: {error}", cure="try the command by hand, or check that the server runs"
+                f"--mcp {self.where!r}: {error}", hint="try the command by hand, or check that the server runs"
             ) from error
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:

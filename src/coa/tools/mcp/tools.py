@@ -79,15 +79,15 @@ def _settings(places: Sequence[str], environment: Mapping[str, str]) -> McpSetti
         try:
             empty = not shlex.split(place)
         except ValueError as error:
-            raise ToolError(f"--mcp {place!r}: {error}", cure="quote the command as a shell would need it") from error
+            raise ToolError(f"--mcp {place!r}: {error}", hint="quote the command as a shell would need it") from error
         if empty:
-            raise ToolError("--mcp is empty", cure='--mcp "command arguments", or --mcp URL')
+            raise ToolError("--mcp is empty", hint='--mcp "command arguments", or --mcp URL')
     token = environment.get(TOKEN, "")
     if token and sum(place.startswith(("http://", "https://")) for place in places) > 1:
-        raise ToolError(f"{TOKEN} is for one server, and several are given by URL", cure=f"unset {TOKEN}")
+        raise ToolError(f"{TOKEN} is for one server, and several are given by URL", hint=f"unset {TOKEN}")
     names = [name.strip() for name in environment.get(PASSED_ON, "").split(",") if name.strip()]
     if absent := [name for name in names if name not in environment]:
-        raise ToolError(f"{PASSED_ON} names {absent[0]}, which is not set", cure=f"set {absent[0]}")
+        raise ToolError(f"{PASSED_ON} names {absent[0]}, which is not set", hint=f"set {absent[0]}")
     return McpSettings(environment={name: environment[name] for name in names}, token=token)
 
 

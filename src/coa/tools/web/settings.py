@@ -21,7 +21,7 @@ def parse_setting(tool: str, setting: str | None, known: Collection[str]) -> dic
         if not equals or key not in known:
             raise ToolError(
                 f"{tool}: {item.strip()!r} is not a setting",
-                cure=f"--tool {tool}=KEY=VALUE,... with the keys {', '.join(sorted(known))}",
+                hint=f"--tool {tool}=KEY=VALUE,... with the keys {', '.join(sorted(known))}",
             )
         found.setdefault(key, []).append(value)
     return found
@@ -31,7 +31,7 @@ def allow_list(given: Collection[str], environment: Mapping[str, str]) -> AllowL
     try:
         return AllowList.parse([*given, *environment.get(ALLOW, "").split(",")])
     except ValueError as error:
-        raise ToolError(f"the allow-list is wrong: {error}", cure="write for instance 127.0.0.1:8080") from error
+        raise ToolError(f"the allow-list is wrong: {error}", hint="write for instance 127.0.0.1:8080") from error
 
 
 def switch(tool: str, key: str, value: str) -> bool:
@@ -39,4 +39,4 @@ def switch(tool: str, key: str, value: str) -> bool:
         return True
     if value.lower() in ("off", "no", "false", "0"):
         return False
-    raise ToolError(f"{tool}: {key} is {value!r}", cure=f"{key}=on or {key}=off")
+    raise ToolError(f"{tool}: {key} is {value!r}", hint=f"{key}=on or {key}=off")

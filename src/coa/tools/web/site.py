@@ -83,13 +83,13 @@ def open_site(options: Mapping[str, str]) -> SitePages:
     """`site=NAME@HOST:PORT`, with `edition` for what keeps one state of the site from another in a cache."""
     found = _SITE.fullmatch(options["site"])
     if others := sorted(set(options) - {"site", "edition"}):
-        raise ToolError(f"crawl_page: {others[0]} has no meaning with site", cure="leave it out")
+        raise ToolError(f"crawl_page: {others[0]} has no meaning with site", hint="leave it out")
     if found is None:
         raise ToolError(f"crawl_page: site={options['site']} is not of the form NAME@HOST:PORT")
     try:
         return SitePages(found["name"], found["origin"], edition=options.get("edition", ""))
     except ValueError as error:
-        raise ToolError(f"crawl_page: {error}", cure="write for instance site=atlas@127.0.0.1:8080") from error
+        raise ToolError(f"crawl_page: {error}", hint="write for instance site=atlas@127.0.0.1:8080") from error
 
 
 def facts(html: str) -> str:

@@ -43,7 +43,7 @@ def canonical(step: Step, profile: Profile, *, ends_line: bool) -> str:
     if step.agent not in profile.tags:
         raise ProfileError(
             f"the profile {profile.name!r} has no agent <{step.agent}>",
-            cure="name the profile the trajectory was made with (--profile NAME or FILE.toml)",
+            hint="name the profile the trajectory was made with (--profile NAME or FILE.toml)",
         )
     return element(step.agent, step.author, step.text, profile, ends_line=ends_line)
 

@@ -45,7 +45,7 @@ def detect(path: str | Path) -> Content:
         raise StoreError(f"{path} holds no row: it is empty, or its only line is not valid JSON")
     told = f"its first row has the fields {sorted(first)}" if first else f"its rows are {' or '.join(sorted(defects))}"
     raise StoreError(
-        f"{path} holds neither trajectories, nor instruction/input/output rows, nor tasks; {told}", cure=_CURE
+        f"{path} holds neither trajectories, nor instruction/input/output rows, nor tasks; {told}", hint=_CURE
     )
 
 
@@ -102,7 +102,7 @@ def _alpaca(path: Path, profile: Profile | None, defects: Counter[str] | None) -
         usable += 1
         yield from_alpaca(row, profile)
     if not usable:
-        raise StoreError(f"{path} holds no usable row: {by_kind(found)}", cure=_CURE)
+        raise StoreError(f"{path} holds no usable row: {by_kind(found)}", hint=_CURE)
     if defects is not None:
         defects.update(found)
     elif found:

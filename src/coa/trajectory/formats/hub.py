@@ -22,7 +22,7 @@ def hub_files(name: str, wanted: Choice) -> list[Path]:
             return found
         raise StoreError(
             f"cannot get the data set {name!r} from the hub: {type(error).__name__}: {error}",
-            cure="check the name and the connection, log in with `hf auth login`, or download it and give its folder",
+            hint="check the name and the connection, log in with `hf auth login`, or download it and give its folder",
         ) from error
 
 

@@ -114,7 +114,7 @@ def _write_parquet(path: Path, rows: Iterable[bytes]) -> int:
                 while batch := list(islice(spool, _BATCH)):
                     writer.write_table(pa.Table.from_pylist([orjson.loads(row) for row in batch], schema=schema))
         except pa.ArrowException as error:
-            raise StoreError(f"these rows do not fit one table: {error}", cure="write them to .jsonl") from error
+            raise StoreError(f"these rows do not fit one table: {error}", hint="write them to .jsonl") from error
     return count
 
 

@@ -45,9 +45,9 @@ def _from_hub(name: str, part: str) -> list[Path]:
     try:
         found = hub_files(name, wanted)
     except StoreError as error:  # a path that is misspelled looks like a name on the hub
-        raise StoreError(f"there is no file or folder {name}, and {error.message}", cure=error.cure) from error
+        raise StoreError(f"there is no file or folder {name}, and {error.message}", hint=error.hint) from error
     if listed and not found:
-        raise StoreError(f"the data set {name!r} has no {part!r}", cure=f"its data files are {', '.join(listed[:20])}")
+        raise StoreError(f"the data set {name!r} has no {part!r}", hint=f"its data files are {', '.join(listed[:20])}")
     if not found:
         raise StoreError(f"the data set {name!r} holds no .jsonl, .json or .parquet file")
     return found

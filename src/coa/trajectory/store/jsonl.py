@@ -151,7 +151,7 @@ def parsed(line: bytes, where: str) -> Trajectory:
     try:
         return Trajectory.from_json(line)
     except SchemaVersionError as error:
-        raise SchemaVersionError(f"{where}: {error.message}", cure=error.cure) from error
+        raise SchemaVersionError(f"{where}: {error.message}", hint=error.hint) from error
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])

@@ -168,7 +168,7 @@ def _to_row(trajectory: Trajectory) -> dict[str, Any]:
 def from_row(row: dict[str, Any]) -> Trajectory:
     """A row of the file as `SCHEMA` has it. It is used up."""
     if row["schema_version"] != SCHEMA_VERSION:
-        return Trajectory.model_validate({"schema_version": row["schema_version"]})  # refuses, and says how to cure it
+        return Trajectory.model_validate({"schema_version": row["schema_version"]})  # refuses, with a hint
     for step in row["steps"]:
         ids, logprobs = step.pop("ids"), step.pop("logprobs")
         step["tokens"] = None if ids is None else {"ids": ids, "logprobs": logprobs}

@@ -28,7 +28,7 @@ def names(count: int, rng: random.Random) -> list[str]:
     long = ["".join(parts) for parts in product(FIRST, LAST, LAST) if parts[1] != parts[2]]
     if count > len(short) + len(long):
         raise WorldError(
-            f"the world needs {count} names and there are {len(short) + len(long)}", cure="make it smaller"
+            f"the world needs {count} names and there are {len(short) + len(long)}", hint="make it smaller"
         )
     rng.shuffle(short)
     rng.shuffle(long)

@@ -94,7 +94,7 @@ def _expert(task: Task, world: str, seed: int, errors: float, missed: float) -> 
     if question is None or question.task.question != task.question:
         raise WorldError(
             f"the expert does not know the task {task.id!r}",
-            cure="it plays the tasks of its own world only (tasks/*.jsonl of --world); for others give --model URL",
+            hint="it plays the tasks of its own world only (tasks/*.jsonl of --world); for others give --model URL",
         )
     brain = Brain(question, atlas.pages, seed, errors, missed)
     return lambda name: ExpertModel(brain, name)

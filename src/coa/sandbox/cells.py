@@ -15,10 +15,9 @@ from typing import Any, Final
 
 import orjson
 
-from coa.tools.sandbox.base import MB, Limits, Result, SandboxError, Verdict
-from coa.tools.sandbox.streams import Capture, memory_file
-from coa.tools.sandbox.zygote import Zygote
-from coa.trajectory.types import clean_text
+from coa.sandbox.base import MB, Limits, Result, SandboxError, Verdict, writable
+from coa.sandbox.streams import Capture, memory_file
+from coa.sandbox.zygote import Zygote
 
 GRACE_S: Final = 5.0
 """How much later than the limit an end may be told before the warm interpreter is taken for stuck."""
@@ -126,12 +125,12 @@ def job_of(
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or not path.parts:
             raise SandboxError(f"the file name {name!r} does not stay in the working folder")
-        placed[str(path)] = {"text": clean_text(content)} if isinstance(content, str) else {"hex": content.hex()}
+        placed[str(path)] = {"text": writable(content)} if isinstance(content, str) else {"hex": content.hex()}
     return orjson.dumps(
         {
             "kind": kind,
-            "code": clean_text(code),
-            "arguments": [clean_text(argument) for argument in arguments],
+            "code": writable(code),
+            "arguments": [writable(argument) for argument in arguments],
             "files": placed,
             "collect": collect,
             "lines": lines,

@@ -21,8 +21,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from coa.tools.sandbox.base import MB, Limits, Result, SandboxError, Verdict
-from coa.tools.sandbox.cells import (
+from coa.sandbox.base import MB, Limits, Result, SandboxError, Verdict
+from coa.sandbox.cells import (
     GRACE_S,
     collect_files,
     files_in,
@@ -34,10 +34,10 @@ from coa.tools.sandbox.cells import (
     with_value,
     written_arguments,
 )
-from coa.tools.sandbox.inside.usage import memory_of, usage
-from coa.tools.sandbox.interpreter import Interpreter, find_interpreter
-from coa.tools.sandbox.streams import Capture, memory_file, to_bytes
-from coa.tools.sandbox.walls import COMMANDS, CURES, KEEP_FOLDERS, Start, Toll, Walls
+from coa.sandbox.inside.usage import memory_of, usage
+from coa.sandbox.interpreter import Interpreter, find_interpreter
+from coa.sandbox.streams import Capture, memory_file, to_bytes
+from coa.sandbox.walls import COMMANDS, HINTS, KEEP_FOLDERS, Start, Toll, Walls
 
 LOOK_S: Final = 0.05
 _DEADLY: Final = frozenset(
@@ -68,11 +68,11 @@ class ColdSandbox:
     async def start(self) -> None:
         """Try it once."""
         if self.kind != "unsafe" and shutil.which(self.kind) is None:
-            raise SandboxError(f"{self.kind} is not on PATH", cure=CURES[self.kind])
+            raise SandboxError(f"{self.kind} is not on PATH", hint=HINTS[self.kind])
         result = await self.run("print(6 * 7)")
         if result.text != "42\n":
             why = result.note or result.error_text
-            raise SandboxError(why, cure=CURES.get(self.kind) if "too old" in why else None)
+            raise SandboxError(why, hint=HINTS.get(self.kind) if "too old" in why else None)
 
     async def run(
         self,

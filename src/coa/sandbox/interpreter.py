@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from coa.tools.sandbox.base import SandboxError
+from coa.sandbox.base import SandboxError
 
 HOME: Final = "/.coa"
 """Where this package's `inside` folder stands in the sandbox."""
@@ -132,7 +132,7 @@ def _ask(python: str) -> dict[str, Any]:
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise SandboxError(
             f"the interpreter for the sandbox, {python}, does not work: {error}",
-            cure="set COA_SANDBOX_PYTHON to a Python 3.11 or newer, or unset it",
+            hint="set COA_SANDBOX_PYTHON to a Python 3.11 or newer, or unset it",
         ) from error
     if tuple(facts["version"]) < (3, 11):
         raise SandboxError(f"the interpreter for the sandbox, {python}, is older than Python 3.11")

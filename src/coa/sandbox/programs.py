@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import orjson
 
-from coa.tools.sandbox.base import Limits, Result, SandboxError, Verdict
-from coa.tools.sandbox.cells import GRACE_S, Cell, last_line, result_of, with_value, written_arguments
-from coa.tools.sandbox.streams import Capture, memory_file, to_bytes
-from coa.tools.sandbox.zygote import Zygote
+from coa.sandbox.base import Limits, Result, SandboxError, Verdict
+from coa.sandbox.cells import GRACE_S, Cell, last_line, result_of, with_value, written_arguments
+from coa.sandbox.streams import Capture, memory_file, to_bytes
+from coa.sandbox.zygote import Zygote
 
 MOST_LANES: Final = 4
 """Cells of one program: each holds a process for as long as the program is kept."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from coa.tools.sandbox.base import MB, Limits, SandboxError
+from coa.sandbox.base import MB, Limits, SandboxError
 
 
 class AboveCap(SandboxError):

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from coa.tools.sandbox.base import MB, Limits
-from coa.tools.sandbox.interpreter import HOME, WORK, Interpreter
+from coa.sandbox.base import MB, Limits
+from coa.sandbox.interpreter import HOME, WORK, Interpreter
 
 _DEVICES: Final = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 _MOST_FILES: Final = 16 << 10
@@ -194,7 +194,7 @@ COMMANDS: Final[Mapping[str, Callable[[Start], Walls]]] = {
 }
 KEEP_FOLDERS: Final = ("runsc",)
 """Those out of which no descriptor of the run's folder can be sent. Files come out through a pipe."""
-CURES: Final = {
+HINTS: Final = {
     "nsjail": "build it from github.com/google/nsjail and put it on PATH",
     "bwrap": "sudo apt-get install bubblewrap",
     "runsc": "install gVisor from 2024 or later (gvisor.dev/docs/user_guide/install), and put runsc on PATH",

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from coa.tools.sandbox.base import Limits, Sandbox, SandboxError
-from coa.tools.sandbox.cold import ColdSandbox
-from coa.tools.sandbox.interpreter import find_interpreter
-from coa.tools.sandbox.remote import RemoteSandbox
-from coa.tools.sandbox.walls import COMMANDS, found_commands
-from coa.tools.sandbox.warm import WarmSandbox
+from coa.sandbox.base import Limits, Sandbox, SandboxError
+from coa.sandbox.cold import ColdSandbox
+from coa.sandbox.interpreter import find_interpreter
+from coa.sandbox.remote import RemoteSandbox
+from coa.sandbox.walls import COMMANDS, found_commands
+from coa.sandbox.warm import WarmSandbox
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +40,14 @@ async def open_sandbox(
         token = token if token is not None else os.environ.get("COA_SANDBOX_TOKEN")
         return RemoteSandbox([part.strip() for part in kind.split(",")], token=token, limits=limits)
     if kind not in KINDS:
-        raise SandboxError(f"there is no sandbox {kind!r}", cure=f"take one of {', '.join(KINDS)}, or a server's URL")
+        raise SandboxError(f"there is no sandbox {kind!r}", hint=f"take one of {', '.join(KINDS)}, or a server's URL")
     if kind == "unsafe" and not unsafe:
         raise SandboxError(
-            "running code without isolation has to be asked for twice", cure="add --unsafe if that is what you want"
+            "running code without isolation has to be asked for twice", hint="add --unsafe if that is what you want"
         )
     interpreter = find_interpreter(python)
     reasons: list[str] = []
-    cure = None
+    hint = None
     candidates: Sequence[str] = ("zygote", *found_commands()) if kind == "auto" else (kind,)
     for candidate in candidates:
         sandbox: WarmSandbox | ColdSandbox
@@ -61,15 +61,15 @@ async def open_sandbox(
         except SandboxError as error:
             await sandbox.close()
             reasons.append(f"{candidate}: {error.message}")
-            cure = error.cure if kind == candidate else None  # of one that was asked for by name
+            hint = error.hint if kind == candidate else None  # of one that was asked for by name
             log.debug("no sandbox of kind %s: %s", candidate, error)
     if unsafe and kind == "auto":
         log.warning("running code WITHOUT isolation, because --unsafe was given (%s)", "; ".join(reasons))
         return ColdSandbox("unsafe", interpreter, workers=workers, limits=limits)
-    raise SandboxError(f"no isolation for code works here ({'; '.join(reasons)})", cure=cure or _cure())
+    raise SandboxError(f"no isolation for code works here ({'; '.join(reasons)})", hint=hint or _hint())
 
 
-def _cure() -> str:
+def _hint() -> str:
     """What usually stands in the way."""
     try:
         with open("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") as file:

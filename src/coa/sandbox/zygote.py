@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from coa.tools.sandbox.base import SandboxError
-from coa.tools.sandbox.interpreter import INIT, Interpreter
+from coa.sandbox.base import SandboxError
+from coa.sandbox.interpreter import INIT, Interpreter
 
 START_TIMEOUT_S: Final = 120.0
 _HERE: Final = str(Path(__file__).parent)
@@ -42,7 +42,7 @@ class Zygote:
         if self._closed:
             raise SandboxError("the sandbox was closed")
         if self._channel is not None and self._loop is not asyncio.get_running_loop():
-            raise SandboxError("the sandbox was opened in another event loop", cure="open one in each loop")
+            raise SandboxError("the sandbox was opened in another event loop", hint="open one in each loop")
         async with self._starting:
             if self._channel is None:
                 await self._launch()

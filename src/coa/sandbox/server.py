@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from coa.tools.sandbox.base import Program, Result, Sandbox, SandboxError
-from coa.tools.sandbox.caps import AboveCap, Caps
-from coa.tools.sandbox.inside.cell import read_arguments
-from coa.tools.sandbox.wire import FusionAnswer, FusionRequest, RunAnswer, RunRequest
+from coa.sandbox.base import Program, Result, Sandbox, SandboxError
+from coa.sandbox.caps import AboveCap, Caps
+from coa.sandbox.inside.cell import read_arguments
+from coa.sandbox.wire import FusionAnswer, FusionRequest, RunAnswer, RunRequest
 
 DEFAULT = Caps()
 

@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from coa.tools.sandbox.base import MB, Limits, Result, SandboxError, Verdict
-from coa.tools.sandbox.cells import GRACE_S, Cell, collect_files, first_words, job_of, last_line, result_of
-from coa.tools.sandbox.interpreter import Interpreter, find_interpreter
-from coa.tools.sandbox.programs import WarmProgram
-from coa.tools.sandbox.streams import to_bytes
-from coa.tools.sandbox.zygote import Zygote
+from coa.sandbox.base import MB, Limits, Result, SandboxError, Verdict
+from coa.sandbox.cells import GRACE_S, Cell, collect_files, first_words, job_of, last_line, result_of
+from coa.sandbox.interpreter import Interpreter, find_interpreter
+from coa.sandbox.programs import WarmProgram
+from coa.sandbox.streams import to_bytes
+from coa.sandbox.zygote import Zygote
 
 COMMON: Final = ("datetime", "decimal", "fractions", "heapq", "json", "random", "statistics", "string", "typing")
 """What programs import most, and each of which takes longer to import than a run to start."""

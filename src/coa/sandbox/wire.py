@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PlainSerializer, PlainValidator
 
-from coa.tools.sandbox.base import Result, Verdict
+from coa.sandbox.base import Result, Verdict
 
 
 def _decode(value: object) -> bytes:

@@ -40,6 +40,11 @@ class Verdict(StrEnum):
 MB: Final = 1 << 20
 
 
+def writable(text: str) -> str:
+    """Text that can be encoded as UTF-8: lone surrogates become question marks."""
+    return text.encode("utf-8", "replace").decode()
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """For all processes of a run together, except `open_files`."""

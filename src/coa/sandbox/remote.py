@@ -12,11 +12,10 @@ import aiohttp
 import orjson
 from pydantic import ValidationError
 
-from coa.tools.sandbox.base import Limits, Result, SandboxError, Verdict
-from coa.tools.sandbox.cells import written_arguments
-from coa.tools.sandbox.streams import to_bytes
-from coa.tools.sandbox.wire import RunAnswer, RunRequest, WireLimits
-from coa.trajectory.types import clean_text
+from coa.sandbox.base import Limits, Result, SandboxError, Verdict, writable
+from coa.sandbox.cells import written_arguments
+from coa.sandbox.streams import to_bytes
+from coa.sandbox.wire import RunAnswer, RunRequest, WireLimits
 
 REST_S: Final = 10.0
 """How long a server that failed is left alone."""
@@ -54,9 +53,9 @@ class RemoteSandbox:
     ) -> Result:
         return await self.ask(
             RunRequest(
-                code=clean_text(code),
+                code=writable(code),
                 stdin=to_bytes(stdin),
-                arguments=tuple(map(clean_text, arguments)),
+                arguments=tuple(map(writable, arguments)),
                 files={name: to_bytes(content) for name, content in (files or {}).items()},
                 collect=tuple(collect),
                 limits=_on_the_wire(limits or self.limits),
@@ -65,7 +64,7 @@ class RemoteSandbox:
 
     async def program(self, code: str, *, prelude: str = "", limits: Limits | None = None) -> RemoteProgram:
         wire = _on_the_wire(limits or self.limits)
-        return RemoteProgram(self, RunRequest(code=clean_text(code), prelude=prelude, limits=wire, test=True))
+        return RemoteProgram(self, RunRequest(code=writable(code), prelude=prelude, limits=wire, test=True))
 
     async def close(self) -> None:
         if self._session is not None:
@@ -129,7 +128,7 @@ class RemoteProgram:
         return await self._test(self._request.model_copy(update={"stdin": stdin, "function": function}))
 
     async def holds(self, assertions: str) -> Result:
-        return await self._test(self._request.model_copy(update={"assertions": clean_text(assertions)}))
+        return await self._test(self._request.model_copy(update={"assertions": writable(assertions)}))
 
     async def _test(self, request: RunRequest) -> Result:
         if self._broken is None:

@@ -1,6 +1,6 @@
 """Runs model-written code: `open_sandbox` finds the strongest isolation that this machine allows."""
 
-from coa.tools.sandbox.base import Limits, Program, Result, Sandbox, SandboxError, Verdict
-from coa.tools.sandbox.opening import open_sandbox
+from coa.sandbox.base import Limits, Program, Result, Sandbox, SandboxError, Verdict
+from coa.sandbox.opening import open_sandbox
 
 __all__ = ["Limits", "Program", "Result", "Sandbox", "SandboxError", "Verdict", "open_sandbox"]
