@@ -1,0 +1,133 @@
+"""How a stage gets its settings: a config class, filled from a TOML file, `--set key=value`, and named options.
+
+    config = load_config(RlConfig, "configs/rl/nano.toml", ["lr=1e-5", "lora.rank=8"], given={"model": "runs/sft"})
+
+Later sources win. A config class is a frozen pydantic model that forbids unknown keys; the string below each field is
+its help text, in `coa ... --settings` and in the reference pages alike. A class may list keys that it used to have in
+`RENAMED`: they are still accepted, with a warning that names the new key.
+"""
+
+from __future__ import annotations
+
+import logging
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from coa.errors import CoaError
+
+log = logging.getLogger(__name__)
+Config = TypeVar("Config", bound=BaseModel)
+
+
+class ConfigError(CoaError):
+    """A setting that does not exist or has a wrong value, or a file of settings that cannot be read."""
+
+
+def load_config(
+    kind: type[Config],
+    path: str | Path | None = None,
+    settings: Sequence[str] = (),
+    *,
+    hint: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> Config:
+    """A config from `defaults`, then the TOML file, then `settings` (`key=value`), then `given`; None is not given.
+
+    `given` may name tables by their path, such as `{"run.model": "nano"}`.
+    """
+    data = _merged(dict(defaults or {}), _read_toml(Path(path)) if path is not None else {})
+    for setting in settings:
+        _apply(data, setting)
+    for key, value in (given or {}).items():
+        if value is not None:
+            _put(data, key, value)
+    try:
+        return kind.model_validate(_renamed(kind, data, ""))
+    except ValidationError as error:
+        raise ConfigError(f"{path or 'settings'}: {_first_problem(error)}", hint=hint) from error
+
+
+def describe_config(kind: type[BaseModel], prefix: str = "") -> str:
+    """Every key of a config with its default and its help text, one line each; tables by prefix."""
+    lines, tables = [], []
+    for name, field in kind.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        about = " ".join((field.description or "").split())
+        table = _table_of(field.annotation)
+        if table is not None:
+            tables.append(describe_config(table, f"{prefix}{name}."))
+        else:
+            lines.append(f"{prefix + name:<26} {default!s:<16} {about}".rstrip())
+    return "\n".join([*lines, *tables])
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="recipes are in configs/") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def _merged(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` wins; tables are merged key by key."""
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(below.get(key), Mapping)
+        below[key] = _merged(dict(below[key]), value) if both else value
+    return below
+
+
+def _apply(data: dict[str, Any], setting: str) -> None:
+    """`lr=1e-5`, `lora.rank=8`, `data=["a", "b"]`: the value is TOML, or else plain text."""
+    key, found, text = setting.partition("=")
+    if not found:
+        raise ConfigError(f"--set {setting!r} is not of the form key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    _put(data, key.strip(), value)
+
+
+def _put(data: dict[str, Any], key: str, value: object) -> None:
+    *tables, name = key.split(".")
+    for table in tables:
+        inner = data.setdefault(table, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{key}: {table} is not a table")
+        data = inner
+    data[name] = value
+
+
+def _renamed(kind: type[BaseModel], data: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The data under the names of today, in tables too."""
+    names: Mapping[str, str] = getattr(kind, "RENAMED", {})
+    found = {}
+    for key, value in data.items():
+        new = names.get(key, key)
+        if new != key:
+            log.warning("%s%s is now called %s; the old name will stop working in the next release", prefix, key, new)
+        field = kind.model_fields.get(new)
+        table = _table_of(field.annotation) if field is not None and isinstance(value, Mapping) else None
+        found[new] = _renamed(table, value, f"{prefix}{new}.") if table is not None else value
+    return found
+
+
+def _table_of(annotation: Any) -> type[BaseModel] | None:
+    """The config class of a field that is a table, `Table` or `Table | None`; None for any other field."""
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem: Mapping[str, Any] = error.errors()[0]
+    where = ".".join(map(str, problem["loc"]))
+    return f"{where}: {problem['msg']}" if where else str(problem["msg"])
