@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from benchmarks.instant_server import TURNS, say
 from coa.models.connect import Mode, connect
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
-from coa.runtime import run_many
+from coa.runtime import Setting, run_many
 from coa.tools import Observation, ToolContext
 from coa.trajectory import Form, Shape, Stop, Task, load_profile
 
@@ -43,7 +43,8 @@ async def ours(url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer)
     model = await connect(url, mode=mode, tokenizer=tokenizer if mode is Mode.TOKENS else None)
     start = time.process_time()
     tasks = (Task(id=str(n), question=f"Which light is older, asked for time {n}?") for n in range(RUNS))
-    done = [t.stop async for t in run_many(tasks, model, {"web_search": Instant()}, NANO, concurrency=concurrency)]
+    setting = Setting(model, {"web_search": Instant()}, NANO, concurrency=concurrency)
+    done = [t.stop async for t in run_many(tasks, setting)]
     spent = time.process_time() - start
     await model.close()
     assert done == [Stop.ANSWERED] * RUNS

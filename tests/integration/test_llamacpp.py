@@ -13,9 +13,9 @@ import pytest
 from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.connect import Mode, connect
 from coa.models.tokenizer import smollm2_file
-from coa.runtime import run
 from coa.scoring import JudgeScorer, Verdict
 from coa.trajectory import Limits, Message, Stop, Task, Trajectory, check, ledger_of, load_profile
+from support.runs import run
 from support.tokenizers import tokenizer
 from support.tools import searching
 

@@ -13,10 +13,10 @@ from coa.errors import ModelError
 from coa.models.base import Finish, Model
 from coa.models.connect import Mode, connect
 from coa.models.http import Patience
-from coa.runtime import run, run_many
 from coa.trajectory import FailureSite, Stop, Task, Trajectory, ledger_of
 from support import servers
 from support.builders import WEB
+from support.runs import run, run_many
 from support.servers import FakeServer
 from support.tokenizers import tokenizer
 from support.tools import searching

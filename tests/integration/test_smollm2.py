@@ -6,8 +6,8 @@ import asyncio
 
 from coa.models.base import Sampling
 from coa.models.local import load_local
-from coa.runtime import run
 from coa.trajectory import Limits, Trajectory, check, load_profile
+from support.runs import run
 
 
 def test_the_untrained_model_answers_legally_within_its_budget() -> None:

@@ -12,9 +12,9 @@ from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Model, Sampling
 from coa.models.connect import Mode, connect
 from coa.models.http import Patience
-from coa.runtime import run, run_many
 from coa.trajectory import Message, Stop, Task, Trajectory
 from support import servers
+from support.runs import run, run_many
 from support.servers import FakeServer
 from support.tokenizers import tokenizer
 from support.tools import searching

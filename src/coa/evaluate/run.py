@@ -17,7 +17,7 @@ from coa.evaluate.data import Loaded
 from coa.evaluate.folder import Folder, Journal, settle
 from coa.evaluate.summary import chosen
 from coa.models.base import Model
-from coa.runtime import Progress, Select, Setting
+from coa.runtime import BatchProgress, Select, Setting, run_many
 from coa.runtime.best_of import judged
 from coa.runtime.many import Outcome
 from coa.scoring import Scorer, score_trajectory
@@ -37,7 +37,6 @@ class Plan:
     """How one of the samples is chosen, where one is."""
     judge: Model | None = None
     """Who chooses, if a judge does."""
-    concurrency: int = 64
     retry_failed: bool = False
     scoring_at_once: int = 32
 
@@ -47,7 +46,7 @@ class Plan:
 
 
 @dataclass
-class Standing(Progress):
+class Standing(BatchProgress):
     """Progress with real verdicts instead of a comparison of texts."""
 
     unscored: int = 0
@@ -130,12 +129,8 @@ async def evaluate(plan: Plan, setting: Setting, folder: Folder, standing: Stand
                         add(trajectory)
                     else:
                         await work.add(score(trajectory))
-            runs = setting.many(
-                plan.loaded.tasks,
-                samples=plan.samples,
-                concurrency=plan.concurrency,
-                progress=standing,
-                out=folder.trajectories,
+            runs = run_many(
+                plan.loaded.tasks, setting, samples=plan.samples, progress=standing, out=folder.trajectories
             )
             try:
                 async for trajectory in runs:

@@ -22,6 +22,7 @@ from transformers.utils import logging
 
 from coa import __version__
 from coa.errors import TrainingError
+from coa.models.base import Sampling
 from coa.models.connect import connect
 from coa.rl import report, state
 from coa.rl.config import RlConfig
@@ -32,7 +33,7 @@ from coa.rl.reward import Rewards, own_reward
 from coa.rl.rollout import Rollouts
 from coa.rl.tasks import Sampler, load_tasks
 from coa.rl.update import Told, Trainer
-from coa.runtime import success
+from coa.runtime import Setting, success
 from coa.scoring import scorer_for
 from coa.tools import Tool
 from coa.tools.registry import open_tools
@@ -251,16 +252,17 @@ async def _look(
     policy.renew()
     done = []
     for name in _profiles(config, held_out):  # each has its limits
-        done += await success.look(
-            [task for task in held_out if (task.profile or config.profile) == name],
+        profile = load_profile(name)
+        setting = Setting(
             rollouts.model,
             rollouts.tools,
-            name,
-            rollouts.rewards.scorer,
+            profile,
+            sampling=Sampling(max_tokens=config.turn_tokens),
+            limits=config.limits(profile),
             prompt=rollouts.prompt,
-            limits=config.limits(load_profile(name)),
-            max_tokens=config.turn_tokens,
         )
+        tasks = [task for task in held_out if (task.profile or config.profile) == name]
+        done += await success.look(tasks, setting, rollouts.rewards.scorer)
     success.keep(done, out / "agent" / f"step-{step}")
     log.write(step, {f"held_out_{name}": value for name, value in success.figures(done).items()})
     tell(f"step {step}: {success.sentence(done)}")

@@ -21,8 +21,7 @@ from coa.rl.config import RlConfig
 from coa.rl.groups import Attempt, Group
 from coa.rl.overlong import overlong_penalty
 from coa.rl.reward import REWARD, Rewards
-from coa.runtime import run_many
-from coa.runtime.guide import Constrain
+from coa.runtime import Constrain, Setting, run_many
 from coa.tools import Tool
 from coa.trajectory import Message, Profile, Stop, Task, Tokenizer, Trajectory, load_profile, to_sample
 from coa.trajectory.profile import with_added
@@ -72,18 +71,17 @@ class Rollouts:
         profile = _profile(task.profile or self.config.profile)
         cut = Sampling(1.0, self.config.top_p, self.config.top_k, self.config.turn_tokens, seed)
         judged = []
-        async for trajectory in run_many(
-            [task],
+        setting = Setting(
             self.model,
             self.tools,
             profile,
-            samples=count,
-            concurrency=count,
             sampling=cut,
             limits=self.config.limits(profile),
             prompt=self.prompt,
             constrain=Constrain.NEVER,
-        ):
+            concurrency=count,
+        )
+        async for trajectory in run_many([task], setting, samples=count):
             leave(seed + trajectory.sample)
             self.made()
             judged.append(asyncio.create_task(self.rewards.of(trajectory, with_added(profile, trajectory.meta))))

@@ -16,7 +16,7 @@ from coa.errors import ProfileError
 from coa.rl.attempts import Attempts
 from coa.rl.difficulty import Fate, Rate, Rules, fate, fate_with, fate_without
 from coa.rl.without_tools import without_tools
-from coa.runtime import Progress, Setting, run_many
+from coa.runtime import BatchProgress, Setting, run_many
 from coa.scoring import normalise
 from coa.trajectory import Profile, Task, Trajectory, load_profile
 from coa.trajectory.types import FrozenDict
@@ -61,50 +61,35 @@ class Runs(Protocol):
     """Attempts at tasks, as `run_many` makes them."""
 
     def __call__(
-        self, tasks: Sequence[Task], numbers: Sequence[int], attempts: Attempts, progress: Progress
+        self, tasks: Sequence[Task], numbers: Sequence[int], attempts: Attempts, progress: BatchProgress
     ) -> AsyncGenerator[Trajectory, None]: ...
 
 
-Watch = Callable[[str, Progress], AbstractAsyncContextManager[None]]
+Watch = Callable[[str, BatchProgress], AbstractAsyncContextManager[None]]
 """Shows where a stage stands while it goes on."""
 
 
-def acting(setting: Setting, concurrency: int) -> Runs:
+def acting(setting: Setting) -> Runs:
     """Runs as `coa run` makes them."""
 
     def runs(
-        tasks: Sequence[Task], numbers: Sequence[int], attempts: Attempts, progress: Progress
+        tasks: Sequence[Task], numbers: Sequence[int], attempts: Attempts, progress: BatchProgress
     ) -> AsyncGenerator[Trajectory, None]:
-        return run_many(
-            tasks,
-            setting.model,
-            setting.tools,
-            setting.profile,
-            samples=numbers,
-            concurrency=concurrency,
-            out=attempts.file,
-            sampling=setting.sampling,
-            limits=setting.limits,
-            price=setting.price,
-            prompt=setting.prompt,
-            constrain=setting.constrain,
-            progress=progress,
-            score=attempts.score,
-        )
+        return run_many(tasks, setting, samples=numbers, out=attempts.file, progress=progress, score=attempts.score)
 
     return runs
 
 
-def knowing(setting: Setting, concurrency: int) -> Runs:
+def knowing(setting: Setting) -> Runs:
     """Answers from what the model knows, in the form that each task's profile asks for; tools and prompts are left."""
 
     async def runs(
-        tasks: Sequence[Task], numbers: Sequence[int], attempts: Attempts, progress: Progress
+        tasks: Sequence[Task], numbers: Sequence[int], attempts: Attempts, progress: BatchProgress
     ) -> AsyncGenerator[Trajectory, None]:
         for name in dict.fromkeys(task.profile for task in tasks):
             group = [task.model_copy(update={"profile": None}) for task in tasks if task.profile == name]
             bare = without_tools(_profile(name, setting.profile))
-            asked = acting(replace(setting, tools={}, profile=bare, prompt=lambda task: None), concurrency)
+            asked = acting(replace(setting, tools={}, profile=bare, prompt=lambda task: None))
             async with aclosing(asked(group, numbers, attempts, progress)) as made:
                 async for trajectory in made:
                     yield trajectory
@@ -170,7 +155,7 @@ async def _try(
         waiting = [task for task in tasks if decided(task) is None] if enough else tasks
         if not waiting or not numbers:
             continue
-        progress = Progress(total=len(waiting) * len(numbers))
+        progress = BatchProgress(total=len(waiting) * len(numbers))
         title = f"{name}, attempt {numbers[0] + 1} of {samples}" if enough else name
         async with watch(title, progress), aclosing(runs(waiting, numbers, attempts, progress)) as made:
             async for trajectory in made:

@@ -3,16 +3,16 @@
 from coa.runtime.best_of import Select, select
 from coa.runtime.chain import Called, Chain, ChainEvent, Observed, run
 from coa.runtime.guide import Constrain
-from coa.runtime.many import Progress, run_many
+from coa.runtime.many import BatchProgress, run_many
 from coa.runtime.setting import Prompt, Setting
 
 __all__ = [
+    "BatchProgress",
     "Called",
     "Chain",
     "ChainEvent",
     "Constrain",
     "Observed",
-    "Progress",
     "Prompt",
     "Select",
     "Setting",

@@ -16,11 +16,11 @@ from typing import Final
 from pydantic import JsonValue, ValidationError
 
 from coa.errors import CoaError, ModelError
-from coa.models.base import Context, Finish, Generation, Model, Sampling, first_stop
-from coa.models.price import Price
+from coa.models.base import Context, Finish, Generation, Sampling, first_stop
 from coa.runtime import wording
 from coa.runtime.budget import Budget
-from coa.runtime.guide import Constrain, Course, Guide, constrained, mark
+from coa.runtime.guide import Course, Guide, constrained, mark
+from coa.runtime.setting import Setting
 from coa.tools import Observation, Tool, ToolContext, call_tool
 from coa.trajectory import (
     OBSERVATION,
@@ -30,8 +30,6 @@ from coa.trajectory import (
     FailureSite,
     Kind,
     Ledger,
-    Limits,
-    Message,
     Opened,
     Parser,
     Profile,
@@ -46,7 +44,6 @@ from coa.trajectory import (
     TurnEnd,
     Usage,
     attribute,
-    load_profile,
     observation,
 )
 from coa.trajectory.codec import canonical
@@ -100,34 +97,10 @@ ChainEvent = Opened | Delta | Called | Observed | Step
 
 
 async def run(
-    task: Task | str,
-    model: Model,
-    tools: Mapping[str, Tool] | None = None,
-    profile: Profile | str = "web",
-    *,
-    sampling: Sampling | None = None,
-    limits: Limits | None = None,
-    prompt: Sequence[Message] | None = None,
-    price: Price | None = None,
-    sample: int = 0,
-    listen: Callable[[ChainEvent], None] | None = None,
-    constrain: Constrain | str = Constrain.AUTO,
+    task: Task | str, setting: Setting, *, sample: int = 0, listen: Callable[[ChainEvent], None] | None = None
 ) -> Trajectory:
-    """One attempt at one task."""
-    chain = Chain(
-        task,
-        model,
-        tools,
-        profile,
-        sampling=sampling,
-        limits=limits,
-        prompt=prompt,
-        price=price,
-        sample=sample,
-        listen=listen,
-        constrain=constrain,
-    )
-    return await chain.run()
+    """One attempt at one task. `sample` numbers the attempts at the same task; `listen` hears the run as it happens."""
+    return await Chain(task, setting, sample=sample, listen=listen).run()
 
 
 class Chain:
@@ -136,32 +109,25 @@ class Chain:
     def __init__(
         self,
         task: Task | str,
-        model: Model,
-        tools: Mapping[str, Tool] | None = None,
-        profile: Profile | str = "web",
+        setting: Setting,
         *,
-        sampling: Sampling | None = None,
-        limits: Limits | None = None,
-        prompt: Sequence[Message] | None = None,
-        price: Price | None = None,
         sample: int = 0,
         listen: Callable[[ChainEvent], None] | None = None,
-        constrain: Constrain | str = Constrain.AUTO,
     ) -> None:
         self._task = Task(id="question", question=task) if isinstance(task, str) else task
-        self._model = model
-        self._tools = tools or {}
-        known = load_profile(profile) if isinstance(profile, str) else profile
+        self._model = model = setting.model
+        self._tools = setting.tools
+        known = setting.profile_of(self._task)
         self._profile = _knowing(known, self._tools)
         self._added = describe_added(known, self._profile)
-        self._sampling = sampling or Sampling()
-        self._messages = tuple(prompt or self._profile.messages(self._task))
+        self._sampling = setting.sampling
+        self._messages = tuple(setting.prompt(self._task) or self._profile.messages(self._task))
         self._sample = sample
         self._listen = listen
         self._stops = _stops(self._profile)
-        self._constrained = constrained(model, Constrain(constrain))
+        self._constrained = constrained(model, setting.constrain)
         self._guide = Guide(self._profile, self._tools) if self._constrained is not None else None
-        self._budget = Budget(limits or self._profile.limits, price, self._guide)
+        self._budget = Budget(setting.limits or self._profile.limits, setting.price, self._guide)
         self._course: Course | None = None
         self._ledger = Ledger(model.tokenizer) if model.tokenizer is not None else None
         self._steps: list[Step] = []

@@ -6,29 +6,26 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from coa.models.base import Model, Sampling
-from coa.models.price import Price
+from coa.models.base import Sampling
 from coa.runtime.best_of import agrees
 from coa.runtime.budget import refuse_unpriced
 from coa.runtime.chain import Chain
-from coa.runtime.guide import Constrain, constrained
-from coa.tools import Tool, being_cancelled
+from coa.runtime.guide import constrained
+from coa.runtime.setting import Setting
+from coa.tools import being_cancelled
 from coa.trajectory import (
     Failure,
     FailureSite,
     JsonlWriter,
-    Limits,
-    Message,
     Profile,
     Stop,
     Task,
     Trajectory,
     Usage,
-    load_profile,
     read,
 )
 from coa.trajectory.store import set_aside
@@ -49,7 +46,7 @@ class Outcome(NamedTuple):
 
 
 @dataclass
-class Progress:
+class BatchProgress:
     """Where a batch of runs stands."""
 
     finished: int = 0
@@ -113,21 +110,13 @@ class Progress:
 
 async def run_many(
     tasks: Iterable[Task],
-    model: Model,
-    tools: Mapping[str, Tool] | None = None,
-    profile: Profile | str = "web",
+    setting: Setting,
     *,
     samples: int | Sequence[int] = 1,
-    concurrency: int = 64,
     out: str | Path | None = None,
-    sampling: Sampling | None = None,
-    limits: Limits | None = None,
-    prompt: Callable[[Task], Sequence[Message] | None] | None = None,
-    price: Price | None = None,
-    progress: Progress | None = None,
+    progress: BatchProgress | None = None,
     retry_failed: bool = False,
     watch_s: float = 300.0,
-    constrain: Constrain | str = Constrain.AUTO,
     score: Callable[[Trajectory], Awaitable[Trajectory]] | None = None,
 ) -> AsyncGenerator[Trajectory, None]:
     """Trajectories as they finish, `samples` for each task, or those of these numbers.
@@ -136,9 +125,10 @@ async def run_many(
     moves the failed and interrupted runs of the file to `<out>.aside`, so that they are. `score` is asked before a run
     is kept; one that is stopped while it is asked is kept as it was.
     """
-    refuse_unpriced(limits or (load_profile(profile) if isinstance(profile, str) else profile).limits, price)
-    progress = progress or Progress()
-    constrained(model, Constrain(constrain))  # a model that cannot is told once, not in every run
+    refuse_unpriced(setting.limits or setting.profile.limits, setting.price)
+    progress = progress or BatchProgress()
+    constrained(setting.model, setting.constrain)  # a model that cannot be is refused once, not in every run
+    concurrency = setting.concurrency
     numbers = range(samples) if isinstance(samples, int) else samples
     if out is not None and retry_failed:
         asked = {(task.id, number) for task in tasks for number in numbers} if isinstance(tasks, Sequence) else None
@@ -152,18 +142,7 @@ async def run_many(
     unscored: list[Trajectory] = []
 
     async def attempt(task: Task, number: int) -> Trajectory:
-        chain = Chain(
-            task,
-            model,
-            tools,
-            task.profile or profile,
-            sampling=_seeded(sampling, number),
-            limits=limits,
-            prompt=prompt(task) if prompt else None,
-            price=price,
-            sample=number,
-            constrain=constrain,
-        )
+        chain = Chain(task, replace(setting, sampling=_seeded(setting.sampling, number)), sample=number)
         progress.running[task.id, number] = (time.monotonic(), chain)
         return await chain.run()
 
@@ -178,7 +157,7 @@ async def run_many(
                     raise
                 # A row that cannot be run, or a defect of ours, must not take its siblings down: it is kept as data.
                 log.warning("task %s: %s: %s", task.id, type(error).__name__, error)
-                result = _broken(task, number, profile, error)
+                result = _broken(task, number, setting.profile, error)
             finally:
                 progress.running.pop((task.id, number), None)
             if score is not None:
@@ -224,7 +203,7 @@ async def run_many(
 
 
 def _jobs(
-    tasks: Iterable[Task], numbers: Sequence[int], done: Mapping[tuple[str, int], Outcome], progress: Progress
+    tasks: Iterable[Task], numbers: Sequence[int], done: Mapping[tuple[str, int], Outcome], progress: BatchProgress
 ) -> Iterator[tuple[Task, int]]:
     for task in tasks:
         for number in numbers:
@@ -235,20 +214,18 @@ def _jobs(
                 progress.found(outcome)
 
 
-def _broken(task: Task, number: int, profile: Profile | str, error: BaseException) -> Trajectory:
-    name = task.profile or (profile if isinstance(profile, str) else profile.name)
+def _broken(task: Task, number: int, profile: Profile, error: BaseException) -> Trajectory:
+    name = task.profile or profile.name
     failure = Failure(site=FailureSite.RUNTIME, message=f"{type(error).__name__}: {error}")
     return Trajectory(task=task, profile=name, stop=Stop.FAILED, failure=failure, sample=number)
 
 
-def _seeded(sampling: Sampling | None, number: int) -> Sampling | None:
+def _seeded(sampling: Sampling, number: int) -> Sampling:
     """Another seed for each sample; the same one would give the same run again."""
-    if sampling is None or sampling.seed is None:
-        return sampling
-    return Sampling(sampling.temperature, sampling.top_p, sampling.top_k, sampling.max_tokens, sampling.seed + number)
+    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + number)
 
 
-async def _watch(progress: Progress, seconds: float) -> None:
+async def _watch(progress: BatchProgress, seconds: float) -> None:
     told: set[tuple[str, int]] = set()
     while True:
         await asyncio.sleep(seconds / 10)

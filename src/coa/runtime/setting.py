@@ -1,72 +1,41 @@
-"""Everything that a run needs besides its task."""
+"""What a run needs besides its task: the model, the tools, the profile, and how to sample, stop and pay."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from coa.models.base import Model, Sampling
 from coa.models.price import Price
-from coa.runtime.chain import Chain, ChainEvent
 from coa.runtime.guide import Constrain
-from coa.runtime.many import Progress, run_many
 from coa.tools import Tool
-from coa.trajectory import Limits, Message, Profile, Task, Trajectory
+from coa.trajectory import Limits, Message, Profile, Task, load_profile
 
 Prompt = Callable[[Task], Sequence[Message] | None]
+"""The messages in front of a task's run; None for the profile's own prompt."""
+
+
+def _profile_prompt(task: Task) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
+    """Everything that the runs of one experiment share. `open_setting` makes one from a `RunConfig`; a caller who has
+    a model and tools at hand may make one directly: `Setting(model, {"lookup": tool})`."""
+
     model: Model
-    tools: Mapping[str, Tool]
-    profile: Profile
-    sampling: Sampling
-    limits: Limits | None
-    price: Price | None
-    prompt: Prompt
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    profile: Profile = field(default_factory=lambda: load_profile("web"))
+    """For tasks that name no profile themselves."""
+    sampling: Sampling = field(default_factory=Sampling)
+    limits: Limits | None = None
+    """None: the limits of the profile."""
+    price: Price | None = None
+    prompt: Prompt = _profile_prompt
     constrain: Constrain = Constrain.AUTO
+    concurrency: int = 64
+    """Number of runs at a time in `run_many`."""
 
-    def chain(self, task: Task, listen: Callable[[ChainEvent], None]) -> Chain:
-        """One run, told as it goes."""
-        return Chain(
-            task,
-            self.model,
-            self.tools,
-            self.profile,
-            sampling=self.sampling,
-            limits=self.limits,
-            price=self.price,
-            prompt=self.prompt(task),
-            constrain=self.constrain,
-            listen=listen,
-        )
-
-    def many(
-        self,
-        tasks: Iterable[Task],
-        *,
-        samples: int,
-        concurrency: int,
-        progress: Progress,
-        out: Path | None = None,
-        retry_failed: bool = False,
-    ) -> AsyncGenerator[Trajectory, None]:
-        """`run_many` with this setting."""
-        return run_many(
-            tasks,
-            self.model,
-            self.tools,
-            self.profile,
-            samples=samples,
-            concurrency=concurrency,
-            out=out,
-            retry_failed=retry_failed,
-            sampling=self.sampling,
-            limits=self.limits,
-            price=self.price,
-            prompt=self.prompt,
-            constrain=self.constrain,
-            progress=progress,
-        )
+    def profile_of(self, task: Task) -> Profile:
+        return load_profile(task.profile) if task.profile else self.profile

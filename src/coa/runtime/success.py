@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from coa.models.base import Model, Sampling
+from coa.models.base import Sampling
 from coa.runtime.guide import Constrain
 from coa.runtime.many import run_many
+from coa.runtime.setting import Setting
 from coa.scoring import Scorer, score_trajectory
-from coa.tools import Tool
-from coa.trajectory import Limits, Message, Profile, Stop, Task, Trajectory, writer
+from coa.trajectory import Stop, Task, Trajectory, writer
 
 SUCCESS: Final = "success"
 """Name of the score."""
-Prompt = Callable[[Task], Sequence[Message] | None]
 
 
-async def look(
-    tasks: Sequence[Task],
-    model: Model,
-    tools: Mapping[str, Tool],
-    profile: Profile | str,
-    scorer: Scorer,
-    *,
-    prompt: Prompt | None = None,
-    limits: Limits | None = None,
-    max_tokens: int = 4096,
-) -> list[Trajectory]:
-    """One attempt at each task, scored, in the order of their ids."""
-    runs = run_many(
-        tasks,
-        model,
-        tools,
-        profile,
-        concurrency=32,
-        sampling=Sampling(temperature=0.0, max_tokens=max_tokens, seed=0),
-        limits=limits,
-        prompt=prompt,
-        # What the model has learnt is the question, so no grammar holds it.
-        constrain=Constrain.NEVER,
-    )
+async def look(tasks: Sequence[Task], setting: Setting, scorer: Scorer) -> list[Trajectory]:
+    """One greedy attempt at each task, scored, in the order of their ids."""
+    greedy = Sampling(temperature=0.0, max_tokens=setting.sampling.max_tokens, seed=0)
+    # What the model has learnt is the question, so no grammar holds it.
+    runs = run_many(tasks, replace(setting, sampling=greedy, constrain=Constrain.NEVER, concurrency=32))
     done = [await score_trajectory(run, scorer, name=SUCCESS) async for run in runs]
     return sorted(done, key=lambda trajectory: trajectory.task.id)
 

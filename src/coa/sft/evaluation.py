@@ -11,6 +11,7 @@ import torch
 
 from coa.models.local import LocalModel
 from coa.models.tokenizer import TextTokenizer
+from coa.runtime import Setting
 from coa.runtime.success import figures, keep, look, sentence
 from coa.scoring import scorer_for
 from coa.sft.data import asked
@@ -18,7 +19,7 @@ from coa.tools import Tool
 from coa.tools.registry import open_tools
 from coa.training.policy import give_back
 from coa.training.weights import base_of
-from coa.trajectory import Message, Profile, Task, Trajectory
+from coa.trajectory import Message, Profile, Task, Trajectory, load_profile
 from coa.trajectory.formats.tasks import free_id
 from coa.worlds import world_tools
 
@@ -68,14 +69,10 @@ class AgentEval:
             async with world_tools(self._world, self._given) as given, open_tools(given, wanted=wanted) as box:
                 for name, error in box.absent.items():
                     self._tell(f"no tool {name} for the evaluation: {error}")
-                return await look(
-                    self._tasks,
-                    model,
-                    {**box.tools, **self._own},
-                    self._profile,
-                    scorer,
-                    prompt=lambda task: self._prompts.get(task.id),
-                )
+                tools = {**box.tools, **self._own}
+                profile = load_profile(self._profile) if isinstance(self._profile, str) else self._profile
+                setting = Setting(model, tools, profile, prompt=lambda task: self._prompts.get(task.id))
+                return await look(self._tasks, setting, scorer)
         finally:
             await scorer.close()
             await model.close()

@@ -15,8 +15,8 @@ from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.local import LocalModel
 from coa.models.local.sampling import choose
-from coa.runtime import run_many
 from coa.trajectory import Limits, Task, Trajectory, ledger_of, load_profile
+from support.runs import run_many
 from support.tiny import tiny_model
 from support.tools import searching
 

@@ -9,7 +9,7 @@ import pytest
 from coa.errors import ModelError
 from coa.models.base import Context, Sampling
 from coa.models.scripted import ScriptedModel
-from coa.runtime import Called, Chain, Observed, run
+from coa.runtime import Called, Observed
 from coa.trajectory import (
     OBSERVATION,
     ArgumentField,
@@ -28,6 +28,8 @@ from coa.trajectory import (
     to_sample,
 )
 from support.builders import WEB
+from support.runs import chain as chain_of
+from support.runs import run
 from support.tokenizers import KINDS, tokenizer
 from support.tools import FakeTool, failing, hanging, searching
 
@@ -261,7 +263,7 @@ def test_whoever_hangs_there_is_time_left_for_an_answer(what: str) -> None:
 
 
 def test_an_interrupted_chain_leaves_what_there_is() -> None:
-    chain = Chain("Who?", ScriptedModel([PLAN, DONE]), {"web_search": hanging(timeout_s=60)})
+    chain = chain_of("Who?", ScriptedModel([PLAN, DONE]), {"web_search": hanging(timeout_s=60)})
 
     async def interrupt() -> None:
         task = asyncio.create_task(chain.run())

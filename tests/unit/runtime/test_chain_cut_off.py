@@ -9,9 +9,10 @@ import pytest
 
 from coa.models.base import Context, Generation
 from coa.models.scripted import ScriptedModel
-from coa.runtime import Chain, run
 from coa.trajectory import Limits, Stop, Trajectory, to_sample
 from support.builders import WEB
+from support.runs import chain as chain_of
+from support.runs import run
 from support.tokenizers import tokenizer
 
 WRITTEN = "<think>t</think>\n<plan>p</plan>\n<think>half a thou"
@@ -61,7 +62,7 @@ def test_what_was_heard_before_the_time_ran_out_is_kept_and_concluded(kind: str 
 
 def test_what_was_heard_before_ctrl_c_is_kept() -> None:
     model = Streaming([])
-    chain = Chain("Who?", model, listen=lambda event: None)
+    chain = chain_of("Who?", model, listen=lambda event: None)
 
     async def interrupt() -> None:
         task = asyncio.create_task(chain.run())

@@ -8,10 +8,10 @@ import pytest
 
 from coa.models.base import Context, Sampling
 from coa.models.scripted import ScriptedModel
-from coa.runtime import run, run_many
 from coa.tools import Observation
 from coa.trajectory import Limits, Stop, Task, Trajectory, ledger_of, load_profile
 from coa.trajectory.profile import with_added
+from support.runs import run, run_many
 from support.tokenizers import tokenizer
 from support.tools import FakeTool, searching
 

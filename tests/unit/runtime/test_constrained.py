@@ -12,11 +12,12 @@ from coa.models.base import Sampling
 from coa.models.local import LocalModel
 from coa.models.price import Price
 from coa.models.scripted import ScriptedModel
-from coa.runtime import Constrain, run
+from coa.runtime import Constrain
 from coa.tools import Tool
 from coa.trajectory import Form, Limits, Shape, Stop, Trajectory, check, ledger_of, load_profile
 from coa.trajectory.profile import SHIPPED, with_added
 from coa.trajectory.shapes import ArgumentField, FieldType
+from support.runs import run
 from support.tiny import tiny_model
 from support.tools import FakeTool, searching
 

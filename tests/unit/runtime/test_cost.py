@@ -13,10 +13,10 @@ from coa.errors import ModelError
 from coa.models.base import Context
 from coa.models.price import Price, price_of, read_prices
 from coa.models.scripted import ScriptedModel
-from coa.runtime import run, run_many
 from coa.trajectory import Limits, Stop, Task, Trajectory, Usage, read, write
 from coa.trajectory.store.parquet import SCHEMA
 from support.builders import make_trajectory
+from support.runs import run, run_many
 from support.tokenizers import tokenizer
 from support.tools import searching
 

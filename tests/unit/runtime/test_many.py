@@ -16,9 +16,10 @@ import pytest
 from coa.errors import ModelError
 from coa.models.base import Context, Sampling
 from coa.models.scripted import ScriptedModel
-from coa.runtime import Progress, run_many
+from coa.runtime import BatchProgress
 from coa.tools import Observation
 from coa.trajectory import Stop, Task, Trajectory, read
+from support.runs import run_many
 from support.tools import FakeTool, hanging, searching
 
 SEARCH = "<think>t</think>\n<web_search>{}</web_search>"
@@ -86,7 +87,7 @@ def test_a_stream_of_tasks_is_taken_as_needed() -> None:
 def test_what_the_file_holds_is_not_run_again(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
     asyncio.run(collect(tasks(3), ScriptedModel(lambda context: ANSWER), out=out))
-    progress = Progress()
+    progress = BatchProgress()
     again = asyncio.run(collect(tasks(5), ScriptedModel(lambda context: ANSWER), out=out, progress=progress))
     assert sorted(t.task.id for t in again) == ["3", "4"] and progress.resumed == 3
     assert sorted(t.task.id for t in read(out)) == ["0", "1", "2", "3", "4"]
@@ -104,7 +105,7 @@ def test_failed_runs_are_tried_again_on_request_and_the_file_holds_each_once(tmp
     out = tmp_path / "t.jsonl"
     asyncio.run(collect(tasks(5), failing_on("1", "3"), out=out))
     assert asyncio.run(collect(tasks(5), failing_on(), out=out)) == [], "not unless asked"
-    progress = Progress()
+    progress = BatchProgress()
     again = asyncio.run(collect(tasks(5), failing_on("3"), out=out, retry_failed=True, progress=progress))
     assert sorted(t.task.id for t in again) == ["1", "3"]
     assert (progress.resumed, progress.finished, progress.answered, progress.failed) == (3, 2, 4, 1)
@@ -127,7 +128,7 @@ def test_progress_counts_success_over_the_file_and_what_is_to_come(tmp_path: Pat
     out = tmp_path / "t.jsonl"
     given = [Task(id=str(n), question="?", answer=answer) for n, answer in enumerate([" ada. ", "Bob", None, "ADA"])]
     asyncio.run(collect(given[:2], ScriptedModel(lambda context: ANSWER), out=out))
-    progress = Progress(total=4)
+    progress = BatchProgress(total=4)
     assert progress.seconds_left is None
     asyncio.run(collect(given, ScriptedModel(lambda context: ANSWER), out=out, progress=progress))
     assert (progress.done, progress.right, progress.graded) == (4, 2, 3)
@@ -157,7 +158,7 @@ def test_finished_runs_are_kept_when_nobody_waits_for_them_any_more(tmp_path: Pa
 
 
 def test_progress_counts_and_names_what_is_slow(caplog: pytest.LogCaptureFixture) -> None:
-    progress = Progress()
+    progress = BatchProgress()
     model = ScriptedModel(two_turns)
     asyncio.run(collect(tasks(1), model, {"web_search": hanging(timeout_s=0.5)}, progress=progress, watch_s=0.1))
     assert (progress.finished, progress.answered, progress.failed, progress.running) == (1, 1, 0, {})
@@ -255,7 +256,7 @@ def _resident_kilobytes() -> int:
 KILLED = """
 import asyncio, random, sys
 from coa.models.scripted import ScriptedModel
-from coa.runtime import run_many
+from support.runs import run_many
 from unit.runtime.test_many import chaotic_script, chaotic_tool, tasks
 async def go():
     rng = random.Random()

@@ -11,7 +11,6 @@ from aiohttp import web
 
 from coa.errors import ToolError
 from coa.models.scripted import ScriptedModel
-from coa.runtime import run
 from coa.tools import Observation, ToolContext, call_tool
 from coa.tools.base import settings_of, uses_of
 from coa.tools.crawl_page import CrawlPage, _shares, open_crawl_page
@@ -19,6 +18,7 @@ from coa.tools.endpoint import ChatEndpoint
 from coa.tools.web.jina import JinaReader
 from coa.trajectory import OBSERVATION, Task, load_profile, parse, render
 from support import papers
+from support.runs import run
 from support.site import ARTICLE, Names, Recorder, Site, answer, bombs, endless, moved, silent, trickle
 
 CONTEXT = ToolContext(Task(id="t", question="How high is the lighthouse of Vell?"), "I need the height.")

@@ -19,7 +19,6 @@ import pytest
 import coa.tools.mcp.tools as mcp_tools
 from coa.errors import ToolError
 from coa.models.scripted import ScriptedModel
-from coa.runtime import run
 from coa.tools import Observation, Tool, ToolContext
 from coa.tools.cache import CacheMode
 from coa.tools.mcp import open_mcp
@@ -29,6 +28,7 @@ from coa.tools.recorded import open_cached_tools
 from coa.tools.registry import open_tools
 from coa.trajectory import OBSERVATION, Task, Trajectory, load_profile
 from coa.trajectory.shapes import FieldType
+from support.runs import run
 
 SERVER = Path(__file__).parents[2] / "support" / "mcp_server.py"
 STDIO = shlex.join([sys.executable, str(SERVER), "stdio"])
