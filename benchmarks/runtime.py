@@ -15,7 +15,8 @@ import orjson
 from pydantic import JsonValue
 
 from benchmarks.instant_server import TURNS, say
-from coa.models.connect import Mode, connect
+from coa.choices import Mode
+from coa.models.connect import connect
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 from coa.runtime import Setting, run_many
 from coa.tools import Observation, ToolContext

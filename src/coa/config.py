@@ -17,14 +17,10 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from coa.errors import CoaError
+from coa.errors import ConfigError
 
 log = logging.getLogger(__name__)
 Config = TypeVar("Config", bound=BaseModel)
-
-
-class ConfigError(CoaError):
-    """A setting that does not exist or has a wrong value, or a file of settings that cannot be read."""
 
 
 def load_config(
@@ -49,7 +45,7 @@ def load_config(
     try:
         return kind.model_validate(_renamed(kind, data, ""))
     except ValidationError as error:
-        raise ConfigError(f"{path or 'settings'}: {_first_problem(error)}", hint=hint) from error
+        raise ConfigError(f"{path or 'settings'}: {first_problem(error)}", hint=hint) from error
 
 
 def describe_config(kind: type[BaseModel], prefix: str = "") -> str:
@@ -127,7 +123,9 @@ def _table_of(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
-def _first_problem(error: ValidationError) -> str:
+def first_problem(error: ValidationError) -> str:
+    """Where in a config the first mistake is, and what is wrong with it."""
     problem: Mapping[str, Any] = error.errors()[0]
     where = ".".join(map(str, problem["loc"]))
-    return f"{where}: {problem['msg']}" if where else str(problem["msg"])
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message

@@ -5,7 +5,10 @@ A failed attempt at a task is not an error: it is a trajectory with `stop=FAILED
 
 
 class CoaError(Exception):
-    """Something a user can act on; the command line prints it without a traceback and exits 1."""
+    """Something a user can act on; the command line prints it without a traceback."""
+
+    exit_code = 1
+    """Of the command line: 1 for what failed, 2 for a command that was misused."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -17,6 +20,12 @@ class CoaError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.message, self.hint)
+
+
+class ConfigError(CoaError):
+    """A setting that does not exist or has a wrong value, or a file of settings that cannot be read."""
+
+    exit_code = 2
 
 
 class ProfileError(CoaError):

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from coa.models.connect import Mode, connect
+from coa.choices import Mode
+from coa.models.connect import connect
 from coa.models.http import Patience
 from coa.scoring import JudgeScorer, Verdict
 from coa.trajectory import Task

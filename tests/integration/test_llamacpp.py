@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from coa.choices import Mode
 from coa.models.base import Context, Finish, Generation, Sampling
-from coa.models.connect import Mode, connect
+from coa.models.connect import connect
 from coa.models.tokenizer import smollm2_file
 from coa.scoring import JudgeScorer, Verdict
 from coa.trajectory import Limits, Message, Stop, Task, Trajectory, check, ledger_of, load_profile

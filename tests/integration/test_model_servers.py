@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from coa.choices import Mode
 from coa.errors import ModelError
 from coa.models.base import Finish, Model
-from coa.models.connect import Mode, connect
+from coa.models.connect import connect
 from coa.models.http import Patience
 from coa.trajectory import FailureSite, Stop, Task, Trajectory, ledger_of
 from support import servers

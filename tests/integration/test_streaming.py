@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from coa.choices import Mode
 from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Model, Sampling
-from coa.models.connect import Mode, connect
+from coa.models.connect import connect
 from coa.models.http import Patience
 from coa.trajectory import Message, Stop, Task, Trajectory
 from support import servers

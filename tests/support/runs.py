@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any
 
 from coa import runtime
+from coa.choices import Constrain
 from coa.models.base import Model
-from coa.runtime import Chain, Constrain, Setting
+from coa.runtime import Chain, Setting
 from coa.tools import Tool
 from coa.trajectory import Profile, Task, Trajectory, load_profile
 

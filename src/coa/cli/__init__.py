@@ -7,20 +7,20 @@ from typing import Annotated
 import typer
 
 from coa import __version__
+from coa.cli import evaluate as evaluating
+from coa.cli import run as running
+from coa.cli import sample as sampling
 from coa.cli.compare import compare
 from coa.cli.cost import cost
 from coa.cli.demo import demo
 from coa.cli.distill import distill
 from coa.cli.doctor import doctor
-from coa.cli.evaluate import evaluate
 from coa.cli.export import export
 from coa.cli.index import index
 from coa.cli.inspect import inspect
 from coa.cli.judge import judge
 from coa.cli.profile import profile
 from coa.cli.rl import rl
-from coa.cli.run import run
-from coa.cli.sample import sample
 from coa.cli.sandbox import sandbox
 from coa.cli.score import score
 from coa.cli.sft import sft
@@ -34,19 +34,19 @@ app = typer.Typer(
     help="Train one language model to act like many agents, and run it.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-app.command()(run)
+app.command(cls=running.Command)(running.run)
 app.command()(teach)
 app.command()(distill)
 app.command()(cost)
 app.command()(inspect)
 app.command()(export)
 app.command()(sft)
-app.command()(sample)
+app.command(cls=sampling.Command)(sampling.sample)
 app.command()(rl)
-app.command("eval")(evaluate)
+app.command("eval", cls=evaluating.Command)(evaluating.evaluate)
 app.command()(score)
 app.command()(compare)
 app.add_typer(profile, name="profile")
@@ -79,7 +79,7 @@ def main() -> None:
         app()
     except CoaError as error:
         typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader of our output has seen enough (`coa inspect FILE | head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

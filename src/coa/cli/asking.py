@@ -1,92 +1,73 @@
-"""One question: watched while it is answered, or tried several times to pick one. Ctrl-C keeps what there is."""
+"""`coa run QUESTION`: one question, watched while it is answered or tried several times. Ctrl-C keeps what there is."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import signal
-from collections.abc import Callable, Coroutine
+from pathlib import Path
 
 import typer
 
-from coa.cli.display import display
-from coa.errors import ModelError
-from coa.models.base import Model
-from coa.runtime import ChainEvent, Progress, Select, Setting, select
-from coa.trajectory import Task, Trajectory
-from coa.trajectory.types import FrozenDict
-
-log = logging.getLogger(__name__)
+from coa.cli.display import close, display
+from coa.runtime import AskConfig, Chain, ChainEvent, best_of, open_setting
+from coa.runtime.best_of import SELECTED
+from coa.scoring.opening import open_judge
+from coa.tools.task_files import missing_files
+from coa.trajectory import JsonlWriter, Stop, Task, Trajectory
 
 
-async def watched(setting: Setting, task: Task, *, show: bool) -> Trajectory:
-    """One attempt, shown as it is made."""
-    # Heard even where nothing is shown, for what Ctrl-C would cut off.
-    chain = setting.chain(task, display(setting.profile) if show else _unshown)
-    made: list[Trajectory] = []
+def ask_one(task: Task, config: AskConfig, out: Path | None, *, as_json: bool) -> int:
+    """The exit code."""
+    if missing := missing_files([task], config.tools):
+        raise missing[0]
+    if out is not None:
+        JsonlWriter(out).close()  # that it cannot be written is better known before anything is spent
+    done = _watched(task, config, show=not as_json) if config.best_of == 1 else _best(task, config)
+    if out is not None:
+        with JsonlWriter(out) as writer:
+            for trajectory in done:
+                writer.write(trajectory)
+    if not done:
+        typer.echo("interrupted before anything was written", err=True)
+        return 1
+    picked = next((attempt for attempt in done if SELECTED in attempt.meta), done[0])
+    if as_json:
+        typer.echo(picked.to_json())
+    else:
+        close(picked, done)
+    return int(picked.stop in (Stop.FAILED, Stop.INTERRUPTED))
 
-    async def run() -> None:
-        made.append(await chain.run())
 
-    return made[0] if await came_to_its_end(run()) else chain.trajectory()
+def _watched(task: Task, config: AskConfig, *, show: bool) -> list[Trajectory]:
+    chains: list[Chain] = []
+
+    async def work() -> Trajectory:
+        async with open_setting(config, tasks=[task]) as setting:
+            # A listener even where nothing is shown: it keeps what Ctrl-C would cut off.
+            chains.append(Chain(task, setting, listen=display(setting.profile) if show else _unshown))
+            return await chains[0].run()
+
+    try:
+        return [asyncio.run(work())]
+    except KeyboardInterrupt:
+        return [chain.trajectory() for chain in chains]
+
+
+def _best(task: Task, config: AskConfig) -> list[Trajectory]:
+    attempts: list[Trajectory] = []
+
+    def made(attempt: Trajectory) -> None:
+        attempts.append(attempt)
+        typer.echo(f"{len(attempts)} of {config.best_of}: {attempt.stop}, answer {attempt.answer!r}", err=True)
+
+    async def work() -> list[Trajectory]:
+        async with open_setting(config, tasks=[task]) as setting, open_judge(config) as judge:
+            return await best_of(task, setting, config.best_of, config.select, judge, made=made)
+
+    try:
+        return asyncio.run(work())
+    except KeyboardInterrupt:
+        return sorted(attempts, key=lambda attempt: attempt.sample)
 
 
 def _unshown(event: ChainEvent) -> None:
     pass
-
-
-async def best_of(setting: Setting, task: Task, count: int, how: Select, judge: Model | None) -> list[Trajectory]:
-    """All candidates; the chosen one is marked in its meta. After Ctrl-C none is, and some may be unfinished."""
-    progress, candidates = Progress(total=count), list[Trajectory]()
-    partial: list[Trajectory] = []
-    runs = setting.many([task], samples=count, concurrency=count, progress=progress)
-
-    async def collect() -> None:
-        try:
-            async for candidate in runs:
-                candidates.append(candidate)
-                typer.echo(f"{len(candidates)} of {count}: {candidate.stop}, answer {candidate.answer!r}", err=True)
-        finally:
-            await runs.aclose()
-
-    ended = await came_to_its_end(
-        collect(), before=lambda: partial.extend(chain.trajectory() for _, chain in progress.running.values())
-    )
-    candidates = sorted([*candidates, *partial], key=lambda candidate: candidate.sample)
-    if not ended:
-        return candidates
-    try:
-        chosen = await select(candidates, how, setting.profile, judge or setting.model)
-    except ModelError as error:
-        log.warning("the judge failed, so the commonest answer is taken: %s", error.message)
-        how = Select.MAJORITY
-        chosen = await select(candidates, how, setting.profile)
-    return [
-        c.model_copy(update={"meta": FrozenDict({**c.meta, "selected": how.value})}) if c is chosen else c
-        for c in candidates
-    ]
-
-
-async def came_to_its_end(work: Coroutine[None, None, None], *, before: Callable[[], object] = bool) -> bool:
-    """Ctrl-C ends the work, not the command; `before` is called first."""
-    running = asyncio.ensure_future(work)
-    interrupted = False
-
-    def interrupt() -> None:
-        nonlocal interrupted
-        if not interrupted:
-            before()
-        interrupted = True
-        running.cancel()
-
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, interrupt)
-    try:
-        await running
-        return True
-    except asyncio.CancelledError:
-        if not interrupted:
-            raise
-        return False
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)

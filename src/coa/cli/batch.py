@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
-from coa.cli.asking import came_to_its_end
 from coa.cli.display import spent
-from coa.cli.progress import shown
-from coa.runtime import Progress, Setting
+from coa.cli.progress import terminal_progress
+from coa.runtime import BatchProgress, RunConfig, open_setting, run_many
+from coa.runtime.many import reported
 from coa.trajectory import Task
 
 
@@ -20,38 +21,43 @@ class Batch:
     """What to run, how often, and where it goes."""
 
     tasks: Sequence[Task]
-    samples: int = 1
-    concurrency: int = 64
-    out: Path | None = None
-    retry_failed: bool = False
-    as_json: bool = False
+    samples: int
+    out: Path | None
+    retry_failed: bool
+    as_json: bool
 
 
-async def run_batch(batch: Batch, setting: Setting) -> tuple[Progress, bool]:
-    """Where it stands at the end, and whether it came there. Ctrl-C ends it; what was finished is in the file."""
-    progress = Progress(total=len(batch.tasks) * batch.samples)
-    runs = setting.many(
-        batch.tasks,
-        samples=batch.samples,
-        concurrency=batch.concurrency,
-        out=batch.out,
-        retry_failed=batch.retry_failed,
-        progress=progress,
-    )
+def run_batch(batch: Batch, config: RunConfig) -> int:
+    """The exit code. Ctrl-C ends the batch; what was finished is in the file."""
+    progress, ended = BatchProgress(total=len(batch.tasks) * batch.samples), True
 
-    async def consume() -> None:
-        async with shown(progress):
-            try:
-                async for trajectory in runs:
-                    if batch.as_json:
-                        typer.echo(trajectory.to_json())
-            finally:
-                await runs.aclose()
+    async def work() -> None:
+        async with open_setting(config, tasks=batch.tasks) as setting:
+            runs = run_many(
+                batch.tasks,
+                setting,
+                samples=batch.samples,
+                out=batch.out,
+                retry_failed=batch.retry_failed,
+                progress=progress,
+            )
+            async with reported(progress, terminal_progress(), "runs"):
+                try:
+                    async for trajectory in runs:
+                        if batch.as_json:
+                            typer.echo(trajectory.to_json())
+                finally:
+                    await runs.aclose()
 
-    return progress, await came_to_its_end(consume())
+    try:
+        asyncio.run(work())
+    except KeyboardInterrupt:
+        ended = False
+    typer.echo(_summary(progress, batch, ended=ended), err=batch.as_json)
+    return int(progress.failed > 0 or not ended)
 
 
-def summary(progress: Progress, batch: Batch, *, ended: bool) -> str:
+def _summary(progress: BatchProgress, batch: Batch, *, ended: bool) -> str:
     """What came of it, for stdout."""
     before = f" ({progress.resumed} were there before)" if progress.resumed else ""
     right = f"; {progress.right} of {progress.graded} right" if progress.graded else ""

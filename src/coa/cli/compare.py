@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,50 +15,48 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(help="Evaluations, folders of coa teach, files of trajectories.")],
     out: Annotated[Path, typer.Option(help="Folder for report.json and report.html.")] = Path("comparison"),
     tokenizer: Annotated[
-        str | None, typer.Option(help="Count all tokens anew with this one: smollm2, a folder, a hub id.")
+        str | None, typer.Option(help="Tokenizer with which to count all tokens anew: smollm2, a folder, a hub id.")
     ] = None,
     tasks: Annotated[
-        str | None, typer.Option(help="File or benchmark with the right answers, where traces have none.")
+        str | None, typer.Option(help="File or benchmark with the right answers, for traces that have none.")
     ] = None,
-    scorer: Annotated[str | None, typer.Option(help="Who decides; else the evaluations' own scorer, or auto.")] = None,
-    judge: Annotated[str | None, typer.Option(help="URL of a model that judges answers no rule can compare.")] = None,
+    scorer: Annotated[
+        str | None, typer.Option(help="Scorer that decides. Default: that of the evaluations, else auto.")
+    ] = None,
+    judge: options.Judge = None,
     judge_name: options.JudgeName = None,
     judge_key_env: options.JudgeKeyEnv = "COA_API_KEY",
-    profile: Annotated[str | None, typer.Option(help="Profile by name or .toml, where the data do not tell.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Profile by name or .toml, for files that do not carry theirs.")
+    ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Each run on all of its tasks, not only the common ones.")
+        bool, typer.Option("--all", help="Take each run on all of its tasks, not only the common ones.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     as_json: options.Json = False,
 ) -> None:
     """Success, tokens and tool calls per success with intervals, and what the differences are worth."""
-    import orjson
-
-    from coa.cli.run_reader import RunReader
     from coa.cli.terminal import show_warnings
-    from coa.evaluate.compare import compare as compare_runs
-    from coa.evaluate.comparison_page import comparison_page
-    from coa.evaluate.folder import write_whole
+    from coa.compare import compare as compare_runs
+    from coa.scoring.opening import JudgeConfig
 
     show_warnings()
-    if len(runs) != len({str(run) for run in runs}):
-        raise typer.BadParameter("a run is named twice")
-    reader = RunReader(tokenizer, tasks, scorer, (judge, judge_name, judge_key_env), profile)
-    found = compare_runs(asyncio.run(reader.read_all(runs)), shared=not every, seed=seed)
-    data = orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    write_whole(out / "report.json", data)
-    write_whole(out / "report.html", comparison_page(found).encode())
+    judging = JudgeConfig(judge=judge, judge_name=judge_name, judge_key_env=judge_key_env)
+    found = compare_runs(
+        runs, out, tokenizer=tokenizer, tasks=tasks, scorer=scorer, judge=judging, profile=profile,
+        every_task=every, seed=seed,
+    )  # fmt: skip
     if as_json:
-        typer.echo(data, nl=False)
-        return
-    _show(found, out)
+        typer.echo((out / "report.json").read_text(encoding="utf-8"), nl=False)
+    else:
+        _show(found.data, out)
 
 
-def _show(found: dict[str, Any], out: Path) -> None:
+def _show(found: Mapping[str, Any], out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from coa.evaluate.comparison_page import differences, look, table_rows
+    from coa.compare.page import differences, look, table_rows
 
     runs = found["runs"]
     table = Table(box=None, pad_edge=False)

@@ -10,7 +10,7 @@ import orjson
 
 from coa.cli.demo_result import NAMES, goals, is_right, short_table
 from coa.cli.stages import STATE, span
-from coa.evaluate.comparison_page import differences, success, table_rows
+from coa.compare.page import differences, success, table_rows
 from coa.evaluate.report import percent
 from coa.report import Bar, bars, curve, details, funnel, links, page, paragraph, table
 from coa.trajectory import Trajectory, read

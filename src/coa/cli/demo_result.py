@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from coa.evaluate.comparison_page import success
+from coa.compare.page import success
 from coa.trajectory import Trajectory, read
 
 NAMES: Final = {"team": "team", "base": "SmolLM2", "sft": "fine-tuned", "rl": "reinforced"}

@@ -2,156 +2,136 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coa.cli import options
+from coa.cli.configuring import accepting
 
 if TYPE_CHECKING:
-    from coa.evaluate.folder import Folder
+    from coa.evaluate import BenchmarkReport
+
+Command = accepting(
+    {flag: f"run.{key}" for flag, key in options.RUN_FLAGS.items()}
+    | {"--judge-name": "judge_name", "--judge-key-env": "judge_key_env"}
+)
 
 
 def evaluate(
-    benchmarks: Annotated[list[str], typer.Argument(help="Benchmarks by name, files of tasks, or `list`.")],
-    out: Annotated[Path | None, typer.Option(help="The evaluation's folder. Run again with it to go on.")] = None,
-    model: options.Model = "smollm2",
+    benchmarks: Annotated[
+        list[str], typer.Argument(help="Benchmarks by name, files of tasks, a .toml file with settings, or `list`.")
+    ],
+    model: options.Model = None,
     model_name: options.ModelName = None,
-    samples: Annotated[int | None, typer.Option("-n", "--samples", min=1, help="Attempts at each task.")] = None,
-    best_of: Annotated[int | None, typer.Option(min=2, help="So many attempts, of which one is chosen.")] = None,
-    select: Annotated[str, typer.Option(help="How it is chosen: majority, self-check, or judge.")] = "majority",
-    k: Annotated[list[int] | None, typer.Option("--k", min=1, help="Further K for Pass@K. Repeatable.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks of each.")] = None,
-    scorer: Annotated[
-        str | None, typer.Option(help="Instead of the benchmark's: exact, f1, math, judge, auto, module:function, ...")
-    ] = None,
-    judge: Annotated[str | None, typer.Option(help="URL of the model that judges answers, or chooses.")] = None,
-    judge_name: options.JudgeName = None,
-    judge_key_env: options.JudgeKeyEnv = "COA_API_KEY",
-    data: Annotated[Path | None, typer.Option(help="Folder with benchmark files; also $COA_DATA.")] = None,
-    profile: Annotated[str | None, typer.Option(help="Instead of the benchmark's, by name or .toml.")] = None,
+    profile: options.Profile = None,
     world: options.World = None,
     tool: options.Tool = None,
     mcp: options.Mcp = None,
-    mode: options.Mode = "auto",
-    tokenizer: options.Tokenizer = None,
-    api_key_env: options.ApiKeyEnv = "COA_API_KEY",
-    prompt: options.Prompt = "profile",
-    prompt_file: options.PromptFile = None,
-    temperature: Annotated[float | None, typer.Option(min=0, help="Instead of the protocol's (1.0).")] = None,
-    top_p: Annotated[float | None, typer.Option(min=0, max=1, help="Instead of the protocol's (0.9).")] = None,
-    top_k: Annotated[int | None, typer.Option(min=0, help="Instead of the protocol's (20). 0: all.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the first attempt at each task; the next ones count up.")] = 0,
-    constrain: options.Constrained = "auto",
+    temperature: options.Temperature = None,
+    seed: options.Seed = None,
     budget: options.Budget = None,
-    price_in: options.PriceIn = None,
-    price_cached: options.PriceCached = None,
-    price_out: options.PriceOut = None,
-    prices: options.Prices = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 64,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try the failed runs of --out again.")] = False,
-    cache: options.Cache = "off",
-    cache_file: options.CacheFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON, nothing else.")] = False,
-) -> None:
+    samples: Annotated[
+        int | None,
+        typer.Option("-n", "--samples", min=1, help="Number of attempts at each task.",
+                     rich_help_panel=options.ATTEMPTS),
+    ] = None,
+    best_of: Annotated[
+        int | None,
+        typer.Option(min=2, help="Number of attempts at each task from which one is selected and counted.",
+                     rich_help_panel=options.ATTEMPTS),
+    ] = None,
+    select: options.Select = None,
+    k: Annotated[
+        list[int] | None,
+        typer.Option("--k", min=1, help="Further k for which to report pass@k. Repeatable.",
+                     rich_help_panel=options.ATTEMPTS),
+    ] = None,
+    concurrency: options.Concurrency = None,
+    limit: options.Limit = None,
+    retry_failed: options.RetryFailed = None,
+    scorer: Annotated[
+        str | None,
+        typer.Option(help="Scorer instead of the benchmark's: exact, f1, math, judge, auto, module:function, ...",
+                     rich_help_panel=options.SCORING),
+    ] = None,
+    judge: options.Judge = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with benchmark files; also $COA_DATA.", rich_help_panel=options.SETTINGS)
+    ] = None,
+    settings: options.Set = None,
+    show_settings: options.ShowSettings = False,
+    dry_run: options.DryRun = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the evaluation. Run again with it to go on.", rich_help_panel=options.OUTPUT),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:  # fmt: skip
     """Evaluate a model on benchmarks. Goes on from what --out holds. `coa eval list` shows what there is."""
-    from coa.cli.evaluation import Wishes, evaluate_all, folders_for
-    from coa.cli.setting import Asked
+    from coa.cli.configuring import resolve, run_flags
+    from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings
-    from coa.evaluate.data import load
-    from coa.runtime import Select
+    from coa.evaluate import EvalConfig, read_evaluation
+    from coa.evaluate import evaluate as run_evaluation
 
     show_warnings()
     if benchmarks == ["list"]:
         _list(data, as_json=as_json)
         return
+    files = [name for name in benchmarks if name.endswith(".toml")]
+    if len(files) > 1:
+        raise typer.BadParameter(f"there are several files with settings: {', '.join(files)}")
+    names = tuple(name for name in benchmarks if name not in files)
+    given = {
+        **run_flags("run.", model=model, model_name=model_name, profile=profile, world=world, tool=tool, mcp=mcp,
+                    temperature=temperature, seed=seed, budget=budget, concurrency=concurrency),
+        "benchmarks": names or None, "samples": samples, "best_of": best_of, "select": select,
+        "pass_at": tuple(k) if k else None, "limit": limit, "retry_failed": retry_failed, "scorer": scorer,
+        "judge": judge, "data": data,
+    }  # fmt: skip
+    path = Path(files[0]) if files else None
+    config = resolve(EvalConfig, path, settings, given, show_settings=show_settings, dry_run=dry_run)
     if out is None:
         raise typer.BadParameter("an evaluation needs a folder: add --out runs/e1")
-    if best_of is not None and samples not in (None, best_of):
-        raise typer.BadParameter("--best-of N makes N attempts at each task; leave -n away")
-    how = options.one_of(Select, select, "--select") if best_of is not None else None
-    asked = Asked.of(
-        model=model,
-        model_name=model_name,
-        mode=mode,
-        tokenizer=tokenizer,
-        api_key_env=api_key_env,
-        tool=tool,
-        world=world,
-        mcp=mcp,
-        cache=cache,
-        cache_file=cache_file,
-        constrain=constrain,
-        prices=(price_in, price_cached, price_out, prices),
-    )
-    # All are loaded before the first is run: what is not here is better known before anything is spent.
-    loaded = [load(name, data, limit=limit) for name in benchmarks]
-    wishes = Wishes(
-        samples=best_of or samples,
-        select=how,
-        ks=tuple(k or ()),
-        limit=limit,
-        scorer=scorer,
-        judge=(judge, judge_name, judge_key_env),
-        profile=profile,
-        sampling=(temperature, top_p, top_k, seed),
-        budget=tuple(budget or ()),
-        prompt=(prompt, prompt_file),
-        concurrency=concurrency,
-        retry_failed=retry_failed,
-    )
-    folders = folders_for(out, loaded)
-    reports, ended = asyncio.run(evaluate_all(loaded, folders, asked, wishes, None if as_json else _show))
+    interrupted = False
+    try:
+        found = run_evaluation(config, out, progress=terminal_progress())
+    except KeyboardInterrupt:
+        found, interrupted = read_evaluation(out), True
     if as_json:
         import orjson
 
-        typer.echo(orjson.dumps(reports[0] if len(loaded) == 1 and reports else reports))
-    if not ended or any(report["results"]["failed"] for report in reports):
+        reports = [report.data for report in found.reports]
+        typer.echo(orjson.dumps(reports[0] if len(config.benchmarks) == 1 and reports else reports))
+    else:
+        for report in found.reports:
+            _show(report)
+    if interrupted:
+        typer.echo("interrupted; the same command goes on from there", err=True)
+    elif found.failed:
+        typer.echo("the same command with --retry-failed tries the failed ones again", err=True)
+    if interrupted or found.failed:
         raise typer.Exit(1)
 
 
-def _show(report: dict[str, Any], folder: Folder, ended: bool) -> None:
+def _show(report: BenchmarkReport) -> None:
     from coa.evaluate.report import headline, lines
 
-    typer.echo(headline(report))
-    for name, figure in lines(report):
+    typer.echo(headline(report.data))
+    for name, figure in lines(report.data):
         typer.echo(f"  {name:<28} {figure}")
-    published, tasks = report["benchmark"]["published_size"], report["benchmark"]["tasks"]
-    if published and published != tasks and not report["provenance"]["limit"]:
-        typer.echo(f"  note: the published set has {published:,} tasks, this one {tasks:,}", err=True)
-    typer.echo(f"  {folder.page}; coa inspect {folder.path}")
-    if not ended:
-        typer.echo("interrupted; the same command goes on from there", err=True)
-    elif report["results"]["failed"]:
-        typer.echo("the same command with --retry-failed tries the failed ones again", err=True)
+    published = report.data["benchmark"]["published_size"]
+    if published and published != report.tasks and not report.data["provenance"]["limit"]:
+        typer.echo(f"  note: the published set has {published:,} tasks, this one {report.tasks:,}", err=True)
+    typer.echo(f"  {report.page}; coa inspect {report.folder}")
 
 
 def _list(data: Path | None, *, as_json: bool) -> None:
-    from coa.evaluate.benchmarks import benchmarks
-    from coa.evaluate.data import cache_folder, found
+    from coa.evaluate.data import cache_folder, listing
 
-    rows = []
-    for benchmark in benchmarks():
-        files = [] if benchmark.tasks is not None else found(benchmark, data)
-        source = benchmark.hub.id if benchmark.hub else benchmark.url or "made by a program"
-        rows.append(
-            {
-                "name": benchmark.name,
-                "about": benchmark.about,
-                "size": benchmark.size,
-                "metric": benchmark.metric,
-                "scorer": benchmark.scorer,
-                "profile": benchmark.profile,
-                "source": source,
-                "gated": benchmark.hub.gated if benchmark.hub else False,
-                "samples": benchmark.protocol.samples,
-                "here": benchmark.tasks is not None or bool(files),
-                "files": [str(file) for file in files],
-                "note": benchmark.note,
-            }
-        )
+    rows = listing(data)
     if as_json:
         import orjson
 
@@ -165,6 +145,4 @@ def _list(data: Path | None, *, as_json: bool) -> None:
             f"{here:<5} {row['name']:<18} {size:>6}  {row['metric']:<7} {row['scorer']:<6} {row['profile']:<8} "
             f"{row['source']}{gated}"
         )
-    typer.echo(
-        f"\nlooked for in --data, $COA_DATA, {cache_folder()} and the hub's cache; else fetched when run", err=True
-    )
+    typer.echo(f"\nsearched: --data, $COA_DATA, {cache_folder()} and the hub's cache; else fetched when run", err=True)

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from coa.choices import Mode
 from coa.errors import ModelError
 from coa.models.base import Model
-from coa.models.connect import Mode, connect
+from coa.models.connect import connect
 from coa.models.price import Price, price_of, read_prices
 
 

@@ -1,72 +1,156 @@
-"""Options that every command with a model and tools shares: spelled once, so that they mean the same everywhere."""
+"""Options that several commands share: spelled once, so that they mean the same everywhere."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Final
 
 import typer
 
+from coa.choices import Select as SelectChoice
+
+AGENT: Final = "Agent"
+ATTEMPTS: Final = "Attempts"
+SCORING: Final = "Scoring"
+SETTINGS: Final = "Settings"
+OUTPUT: Final = "Output"
+
+# How to run the agent
 Model = Annotated[
-    str, typer.Option("--model", help="URL of a model server, nano, smollm2, a model folder, or a hub id.")
+    str | None,
+    typer.Option(
+        "--model", help="URL of a model server, nano, smollm2, a model folder, or a hub id.", rich_help_panel=AGENT
+    ),
 ]
-ModelName = Annotated[str | None, typer.Option("--model-name", help="Which model of the server, if it serves several.")]
-Tool = Annotated[
-    list[str] | None,
-    typer.Option("--tool", help="name=setting, or name=module:factory for one of your own. Repeatable."),
+ModelName = Annotated[
+    str | None,
+    typer.Option("--model-name", help="Name of the model on a server that serves several.", rich_help_panel=AGENT),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        help="Name of a shipped profile or path of a .toml file. Default: the profile of the world, else web.",
+        rich_help_panel=AGENT,
+    ),
 ]
 World = Annotated[
     str | None,
-    typer.Option("--world", help="Tools of an offline world: atlas, atlas:SEED, or a folder of coa world build."),
+    typer.Option(
+        "--world",
+        help="Offline world whose tools to use: atlas, atlas:SEED, or a folder made by coa world build.",
+        rich_help_panel=AGENT,
+    ),
 ]
-Profile = Annotated[
-    str | None, typer.Option("--profile", help="Profile by name or .toml; with --world, the world's own if not given.")
+Tool = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tool",
+        help="Setting of a tool as name=setting, or name=module:factory for your own tool. Repeatable.",
+        rich_help_panel=AGENT,
+    ),
 ]
 Mcp = Annotated[
     list[str] | None,
-    typer.Option("--mcp", help="All tools of an MCP server: its command in quotes, or its URL. Repeatable."),
-]
-Mode = Annotated[str, typer.Option("--mode", help="How to talk to a server: auto, tokens, or chat.")]
-Tokenizer = Annotated[
-    str | None, typer.Option("--tokenizer", help="For token mode, where the server's model does not tell.")
-]
-ApiKeyEnv = Annotated[str, typer.Option("--api-key-env", help="Environment variable that holds the server's key.")]
-Prompt = Annotated[str, typer.Option("--prompt", help="Whose prompt: profile, or row (each task's own).")]
-PromptFile = Annotated[
-    Path | None, typer.Option("--prompt-file", help="A system prompt to use instead of the profile's.")
-]
-Seed = Annotated[int | None, typer.Option("--seed", help="For the same run again, where the model allows it.")]
-Constrained = Annotated[
-    str,
     typer.Option(
-        "--constrain",
-        help="Hold the model to the protocol: auto (small local models, unless trained by coa), always, or never.",
+        "--mcp", help="MCP server whose tools to add: its command in quotes, or its URL. Repeatable.",
+        rich_help_panel=AGENT,
+    ),
+]  # fmt: skip
+Temperature = Annotated[
+    float | None, typer.Option("--temperature", min=0, help="Sampling temperature.", rich_help_panel=AGENT)
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        help="Seed of the first attempt at a task; further attempts add their number to it.",
+        rich_help_panel=AGENT,
     ),
 ]
 Budget = Annotated[
     list[str] | None,
-    typer.Option("--budget", help="Of a run, instead of the profile's: seconds=60, cost=0.1, ... Repeatable."),
+    typer.Option(
+        "--budget",
+        help="Limit of one run instead of the profile's: seconds=60, tool_calls=5, cost=0.1, ... Repeatable.",
+        rich_help_panel=AGENT,
+    ),
 ]
-PriceIn = Annotated[float | None, typer.Option("--price-in", min=0, help="Price of a million tokens read.")]
-PriceCached = Annotated[float | None, typer.Option("--price-cached", min=0, help="Of a million read from the cache.")]
-PriceOut = Annotated[float | None, typer.Option("--price-out", min=0, help="Price of a million tokens written.")]
-Prices = Annotated[Path | None, typer.Option("--prices", help="Prices of several models, a .toml file.")]
-JudgeName = Annotated[str | None, typer.Option("--judge-name", help="Which model of the judge's server.")]
-JudgeKeyEnv = Annotated[str, typer.Option("--judge-key-env", help="Environment variable with the judge's key.")]
-Cache = Annotated[
-    str, typer.Option("--cache", help="Answers of the tools: off, record (keep and use), or replay (never ask).")
+
+# How many runs
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", min=1, help="Number of runs at a time.", rich_help_panel=ATTEMPTS)
 ]
-CacheFile = Annotated[
-    Path | None, typer.Option("--cache-file", help="Where they are kept; one file may serve many runs.")
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", min=1, help="Number of tasks to take from the beginning.", rich_help_panel=ATTEMPTS),
 ]
-Json = Annotated[bool, typer.Option("--json", help="For machines.")]
+RetryFailed = Annotated[
+    bool | None,
+    typer.Option(
+        "--retry-failed", help="Run the failed and interrupted attempts of --out again.", rich_help_panel=ATTEMPTS
+    ),
+]
+Select = Annotated[
+    SelectChoice | None,
+    typer.Option("--select", help="How to select one of the attempts of --best-of.", rich_help_panel=ATTEMPTS),
+]
 
-Choice = TypeVar("Choice", bound=StrEnum)
+# How to score
+Judge = Annotated[
+    str | None,
+    typer.Option("--judge", help="URL of the model that judges answers.", rich_help_panel=SCORING),
+]
+JudgeName = Annotated[
+    str | None,
+    typer.Option(
+        "--judge-name", help="Name of the judge on a server that serves several models.", rich_help_panel=SCORING
+    ),
+]
+JudgeKeyEnv = Annotated[
+    str,
+    typer.Option(
+        "--judge-key-env", help="Environment variable that holds the key of the judge's server.",
+        rich_help_panel=SCORING,
+    ),
+]  # fmt: skip
 
+# Where settings come from
+Config = Annotated[
+    Path | None, typer.Option("--config", help="TOML file with settings of this command.", rich_help_panel=SETTINGS)
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Any setting as key=value; --settings lists the keys. Repeatable.", rich_help_panel=SETTINGS
+    ),
+]
+ShowSettings = Annotated[
+    bool,
+    typer.Option("--settings", help="List all keys for --set with their defaults, and stop.", rich_help_panel=SETTINGS),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the resolved settings as JSON, and stop.", rich_help_panel=SETTINGS)
+]
 
-def one_of(kind: type[Choice], text: str, option: str) -> Choice:
-    try:
-        return kind(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{option} is one of {', '.join(kind)}, not {text!r}") from error
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON and nothing else.", rich_help_panel=OUTPUT)
+]
+
+RUN_FLAGS: Final = {
+    "--mode": "mode",
+    "--tokenizer": "tokenizer",
+    "--api-key-env": "api_key_env",
+    "--prompt": "prompt",
+    "--prompt-file": "prompt_file",
+    "--top-p": "top_p",
+    "--top-k": "top_k",
+    "--constrain": "constrain",
+    "--price-in": "price.input",
+    "--price-cached": "price.cached",
+    "--price-out": "price.output",
+    "--prices": "prices",
+    "--cache": "cache",
+    "--cache-file": "cache_file",
+}
+"""Flags that are settings now, with the keys of `RunConfig` that they stand for."""

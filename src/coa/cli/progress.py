@@ -1,11 +1,8 @@
-"""Where a batch of runs stands, on stderr: redrawn in place for a person, a line now and then for a log."""
+"""Where a stage stands, on stderr: redrawn in place for a person, a line now and then for a log."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import timedelta
+import time
 from typing import Final
 
 import typer
@@ -14,72 +11,68 @@ from rich.live import Live
 from rich.text import Text
 
 from coa.cli.terminal import printable
-from coa.runtime import Progress
+from coa.progress import Progress
 
-REDRAW_S: Final = 0.5
 LOG_S: Final = 30.0
-SLOW_S: Final = 60.0
-"""From when on a run is named as slow."""
 
 
-def standing(progress: Progress) -> str:
-    """One line: done and total, success, failures, speed, cost, time left."""
-    total = "" if progress.total is None else f"/{progress.total}"
-    parts = [f"{progress.done}{total} done" + (f" ({progress.resumed} before)" if progress.resumed else "")]
-    if progress.graded:
-        parts.append(f"{progress.right} of {progress.graded} right ({progress.right / progress.graded:.1%})")
-    else:
-        parts.append(f"{progress.answered} answered")
-    if progress.failed:
-        parts.append(f"{progress.failed} failed")
-    parts.append(f"{progress.tokens_per_second:.0f} tokens/s")
-    if progress.usage.cost is not None:
-        parts.append(f"cost {progress.usage.cost:.4g}")
-    if progress.seconds_left:
-        parts.append(f"{timedelta(seconds=round(progress.seconds_left))} left")
-    return ", ".join(parts)
-
-
-def stuck(progress: Progress, seconds: float = SLOW_S) -> str | None:
-    """The run that takes longest, and how many more take long."""
-    slow = progress.stuck(seconds)
-    if not slow:
-        return None
-    return f"slow: {printable(slow[0])}" + (f"; and {len(slow) - 1} more" if len(slow) > 1 else "")
-
-
-@asynccontextmanager
-async def shown(progress: Progress) -> AsyncIterator[None]:
-    """Shows it while the block runs, and once more at the end."""
+def terminal_progress() -> Progress:
     console = Console(stderr=True, highlight=False)
-    follow = _redraw if console.is_terminal else _log
-    following = asyncio.create_task(follow(progress, console))
-    try:
-        yield
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+    return _Redrawn(console) if console.is_terminal else _Logged()
 
 
-async def _redraw(progress: Progress, console: Console) -> None:
-    # Drawn from the event loop, not by rich's own thread: the numbers change under it.
-    with Live(console=console, auto_refresh=False) as live:
-        try:
-            while True:
-                live.update(Text(_lines(progress), style="bright_black"), refresh=True)
-                await asyncio.sleep(REDRAW_S)
-        finally:
-            live.update(Text(standing(progress), style="bright_black"), refresh=True)
+def _line(title: str, done: int, total: int | None, note: str) -> str:
+    counted = f"{done:,}" + (f"/{total:,}" if total is not None else "")
+    return printable(f"{title}: {counted} done" + (f", {note}" if note else ""))
 
 
-async def _log(progress: Progress, console: Console) -> None:
-    try:
-        while True:
-            await asyncio.sleep(LOG_S)
-            typer.echo(_lines(progress), err=True)
-    finally:
-        typer.echo(standing(progress), err=True)
+class _Redrawn:
+    """For a person who looks. Drawn when the stage says so, not by rich's own thread: the numbers change under it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._title = ""
+
+    def start(self, title: str, total: int | None = None) -> None:
+        self._title = title
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._live.start()
+
+    def update(self, done: int, total: int | None = None, note: str = "") -> None:
+        if self._live is not None:
+            text = Text(_line(self._title, done, total, note), style="bright_black")
+            self._live.update(text, refresh=True)
+
+    def say(self, line: str) -> None:
+        self._console.print(Text(printable(line)))
+
+    def finish(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+        self._live = None
 
 
-def _lines(progress: Progress) -> str:
-    return "\n".join(filter(None, [standing(progress), stuck(progress)]))
+class _Logged:
+    """For a log: a line every half a minute, and the last one."""
+
+    def __init__(self) -> None:
+        self._title, self._last = "", ""
+        self._next = 0.0
+
+    def start(self, title: str, total: int | None = None) -> None:
+        self._title, self._last = title, ""
+        self._next = time.monotonic() + LOG_S
+
+    def update(self, done: int, total: int | None = None, note: str = "") -> None:
+        self._last = _line(self._title, done, total, note)
+        if time.monotonic() >= self._next:
+            self.say(self._last)
+            self._next = time.monotonic() + LOG_S
+
+    def say(self, line: str) -> None:
+        typer.echo(printable(line), err=True)
+
+    def finish(self) -> None:
+        if self._last:
+            self.say(self._last)

@@ -30,8 +30,8 @@ def rl(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
 ) -> None:
     """Reinforcement learning (DAPO): attempt tasks with real tools, learn from what did better than the rest."""
-    from coa.cli.world import profile_of
     from coa.rl.config import describe, load_config
+    from coa.worlds.atlas.questions import PROFILE as WORLD_PROFILE
 
     if show_settings:
         typer.echo(describe())
@@ -41,7 +41,7 @@ def rl(
         settings or (),
         model=model,
         tasks=tasks,
-        profile=profile_of(world, profile) if world or profile else None,
+        profile=profile or (WORLD_PROFILE if world else None),
         world=world,
         tools=tuple(tool) if tool else None,
         eval_tasks=eval_tasks,

@@ -2,160 +2,109 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coa.cli import options
+from coa.cli.configuring import accepting
 
 if TYPE_CHECKING:
-    from coa.trajectory import Task, Trajectory
+    from coa.trajectory import Task
+
+Command = accepting(
+    options.RUN_FLAGS | {"--judge-name": "judge_name", "--judge-key-env": "judge_key_env"},
+)
+_BATCH = "A file of tasks"
 
 
 def run(
-    question: Annotated[str | None, typer.Argument(help="What to find out; nano has questions of its own.")] = None,
-    tasks: Annotated[
-        Path | None, typer.Option(help="A file of tasks (.jsonl, .parquet) instead of a question.")
+    question: Annotated[
+        str | None, typer.Argument(help="What to find out. Without one, nano is asked a question of its world.")
     ] = None,
-    model: options.Model = "smollm2",
+    model: options.Model = None,
     model_name: options.ModelName = None,
     profile: options.Profile = None,
     world: options.World = None,
     tool: options.Tool = None,
     mcp: options.Mcp = None,
-    file: Annotated[
-        list[str] | None, typer.Option(help="A file that the question is about, in this folder. Repeatable.")
-    ] = None,
-    mode: options.Mode = "auto",
-    tokenizer: options.Tokenizer = None,
-    api_key_env: options.ApiKeyEnv = "COA_API_KEY",
-    prompt: options.Prompt = "profile",
-    prompt_file: options.PromptFile = None,
-    temperature: Annotated[float, typer.Option(min=0)] = 1.0,
-    top_p: Annotated[float, typer.Option(min=0, max=1)] = 0.9,
-    top_k: Annotated[int, typer.Option(min=0, help="0: all of the vocabulary.")] = 20,
+    temperature: options.Temperature = None,
     seed: options.Seed = None,
-    constrain: options.Constrained = "auto",
     budget: options.Budget = None,
-    price_in: options.PriceIn = None,
-    price_cached: options.PriceCached = None,
-    price_out: options.PriceOut = None,
-    prices: options.Prices = None,
-    best_of: Annotated[int, typer.Option(min=1, help="Sample so many and pick one.")] = 1,
-    select: Annotated[str, typer.Option(help="How to pick: majority, self-check, or judge.")] = "majority",
-    judge: Annotated[
-        str | None, typer.Option(help="For --select judge: URL of the judge; else the model itself.")
+    file: Annotated[
+        list[str] | None, typer.Option(help="File in this folder that the question is about. Repeatable.")
     ] = None,
-    judge_name: options.JudgeName = None,
-    judge_key_env: options.JudgeKeyEnv = "COA_API_KEY",
-    samples: Annotated[int, typer.Option(min=1, help="With --tasks: attempts at each.")] = 1,
-    concurrency: Annotated[int, typer.Option(min=1, help="With --tasks: runs at a time.")] = 64,
-    limit: Annotated[int | None, typer.Option(min=1, help="With --tasks: only the first so many.")] = None,
-    retry_failed: Annotated[bool, typer.Option(help="With --tasks: try the failed runs of --out again.")] = False,
-    cache: options.Cache = "off",
-    cache_file: options.CacheFile = None,
+    best_of: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of attempts from which one is selected.", rich_help_panel=options.ATTEMPTS),
+    ] = None,
+    select: options.Select = None,
+    judge: options.Judge = None,
+    tasks: Annotated[
+        Path | None, typer.Option(help="File of tasks (.jsonl, .parquet), no question.", rich_help_panel=_BATCH)
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Number of attempts at each task.", rich_help_panel=_BATCH)] = 1,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Number of runs at a time.", rich_help_panel=_BATCH)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Number of tasks to take from the beginning.", rich_help_panel=_BATCH)
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run failed and interrupted attempts again.", rich_help_panel=_BATCH)
+    ] = False,
+    config: options.Config = None,
+    settings: options.Set = None,
+    show_settings: options.ShowSettings = False,
+    dry_run: options.DryRun = False,
     out: Annotated[
-        Path | None, typer.Option(help="Append the trajectories to this .jsonl file, or to the one in this folder.")
+        Path | None,
+        typer.Option(help="Append the trajectories to this .jsonl file, or to the one in this folder.",
+                     rich_help_panel=options.OUTPUT),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print trajectories as JSON, nothing else.")] = False,
-) -> None:
+    as_json: options.Json = False,
+) -> None:  # fmt: skip
     """Ask one question and see the agents as they act; or run a file of tasks, going on from what --out holds."""
-    from coa.cli.asking import best_of as pick_best
-    from coa.cli.asking import watched
-    from coa.cli.batch import Batch, run_batch, summary
-    from coa.cli.display import close
-    from coa.cli.models import open_model
-    from coa.cli.setting import Asked, limits_of, prompting
+    from coa.cli.asking import ask_one
+    from coa.cli.batch import Batch, run_batch
+    from coa.cli.configuring import resolve, run_flags
     from coa.cli.terminal import show_warnings
-    from coa.cli.world import HOME, profile_of, some_question
-    from coa.models.base import Sampling
-    from coa.models.connect import Mode
     from coa.models.tokenizer import NANO
-    from coa.runtime import Select
-    from coa.trajectory import JsonlWriter, Stop, load_profile
+    from coa.runtime import AskConfig
+    from coa.worlds.folder import sample_question
 
     show_warnings()
-    if tasks is not None and best_of > 1:
-        raise typer.BadParameter("--best-of is for one question; with --tasks, --samples makes several attempts")
-    if tasks is not None and out is None and not as_json:
-        raise typer.BadParameter("--tasks needs --out to keep the runs in, or --json to print them")
-    if tasks is None and (samples > 1 or retry_failed):
+    given = run_flags(
+        model=model, model_name=model_name, profile=profile, world=world, tool=tool, mcp=mcp, temperature=temperature,
+        seed=seed, budget=budget, best_of=best_of, select=select, judge=judge, concurrency=concurrency,
+    )  # fmt: skip
+    chosen = resolve(AskConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run)
+    if tasks is not None:
+        if chosen.best_of > 1:
+            raise typer.BadParameter("--best-of is for one question; with --tasks, --samples makes several attempts")
+        if out is None and not as_json:
+            raise typer.BadParameter("--tasks needs --out to keep the runs in, or --json to print them")
+    elif samples > 1 or retry_failed:
         raise typer.BadParameter(
             "--samples and --retry-failed are for --tasks; --best-of tries a question several times"
         )
-    how = options.one_of(Select, select, "--select")
-    if model == NANO and not (world or profile or tool or mcp):
-        world = HOME
-        if question is None and tasks is None:
-            question = some_question(HOME, seed)
-            typer.echo(f"nano is asked: {question}", err=True)
-    asked = Asked.of(
-        model=model,
-        model_name=model_name,
-        mode=mode,
-        tokenizer=tokenizer,
-        api_key_env=api_key_env,
-        tool=tool,
-        world=world,
-        mcp=mcp,
-        cache=cache,
-        cache_file=cache_file,
-        constrain=constrain,
-        prices=(price_in, price_cached, price_out, prices),
-    )
-    chosen = load_profile(profile_of(world, profile))
-    limits, given = limits_of(chosen, budget or []), _tasks(question, tasks, limit, file or [])
-    asked.check_files(given, named_by_hand=tasks is None)
-    told = prompting(prompt, prompt_file, given, tasks)
-    sampling = Sampling(temperature, top_p, top_k, seed=seed)
+    if question is None and tasks is None and chosen.model == NANO and (home := chosen.resolved().world):
+        question = sample_question(home, chosen.seed)
+        typer.echo(f"question: {question}", err=True)
+    asked = _tasks(question, tasks, limit, file or [])
     kept = _file(out) if out is not None else None
-    if kept is not None:
-        JsonlWriter(kept).close()  # that it cannot be written is better known before anything is spent
-
-    async def go() -> int:
-        at_once = concurrency if tasks is not None else best_of
-        async with AsyncExitStack() as stack:
-            setting = await stack.enter_async_context(
-                asked.opened(given, chosen, sampling=sampling, limits=limits, prompt=told, at_once=at_once)
-            )
-            if tasks is not None:
-                batch = Batch(given, samples, concurrency, kept, retry_failed, as_json)
-                progress, ended = await run_batch(batch, setting)
-                typer.echo(summary(progress, batch, ended=ended), err=as_json)
-                return int(progress.failed > 0 or not ended)
-            if best_of == 1:
-                return finish([await watched(setting, given[0], show=not as_json)])
-            other = None
-            if how is Select.JUDGE and judge is not None:
-                other = await open_model(judge, judge_name, mode=Mode.CHAT, api_key_env=judge_key_env)
-                stack.push_async_callback(other.close)
-            return finish(await pick_best(setting, given[0], best_of, how, other))
-
-    def finish(done: Sequence[Trajectory]) -> int:
-        if kept is not None:
-            with JsonlWriter(kept) as writer:
-                for trajectory in done:
-                    writer.write(trajectory)
-        if not done:
-            typer.echo("interrupted before anything was written", err=True)
-            return 1
-        picked = next((t for t in done if t.meta.get("selected")), done[0])
-        if as_json:
-            typer.echo(picked.to_json())
-        else:
-            close(picked, done)
-        return int(picked.stop in (Stop.FAILED, Stop.INTERRUPTED))
-
-    if code := asyncio.run(go()):
+    if tasks is not None:
+        code = run_batch(Batch(asked, samples, kept, retry_failed, as_json), chosen)
+    else:
+        code = ask_one(asked[0], chosen, kept, as_json=as_json)
+    if code:
         raise typer.Exit(code)
 
 
-def _tasks(question: str | None, file: Path | None, limit: int | None, attached: Sequence[str]) -> list[Task]:
+def _tasks(question: str | None, file: Path | None, limit: int | None, attached: list[str]) -> list[Task]:
+    from itertools import islice
+
     from coa.errors import StoreError
     from coa.trajectory import Task
     from coa.trajectory.formats.tasks import content_id, read_tasks

@@ -1,20 +1,14 @@
-"""`coa tools`: which tools there are, and one of them tried by hand. Also what other commands say about their tools."""
+"""`coa tools`: which tools there are, and one of them tried by hand."""
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from coa.errors import ToolError
     from coa.tools import Observation
-    from coa.trajectory import Task
 
 tools = typer.Typer(help="List the tools, or try one by hand.", no_args_is_help=True)
 
@@ -122,33 +116,3 @@ def _of_mcp(places: list[str]) -> list[tuple[str, str]]:
             return [(name, tool.about) for name, tool in box.tools.items()]
 
     return asyncio.run(go()) if places else []
-
-
-def check_files(tasks: Sequence[Task], given: Sequence[str], *, named_by_hand: bool) -> None:
-    """Whether the files of the tasks are there: an error for a file just named, a warning for rows of a data set."""
-    from coa.errors import ToolError
-    from coa.tools.task_files import TaskFiles
-
-    settings = dict(item.partition("=")[::2] for item in given)
-    folder = settings.get("read_file", "")
-    if folder and not Path(folder).is_dir():
-        return  # a tool of one's own, or one that will say itself what is wrong with its folder
-    files = TaskFiles(folder) if folder else TaskFiles.from_environment(os.environ)
-    lacking: list[ToolError] = []
-    for task in tasks:
-        try:
-            files.check(task)
-        except ToolError as error:
-            lacking.append(error)
-    if lacking and named_by_hand:
-        raise lacking[0]
-    if lacking:
-        told = f"{len(lacking)} of {len(tasks)} tasks have a file that cannot be read; the first: {lacking[0].message}"
-        typer.echo(f"{told}; hint: {lacking[0].hint}", err=True)
-
-
-def tell_absent(absent: Mapping[str, ToolError]) -> None:
-    """A line on stderr for each tool that the profile calls and that is not to be had here."""
-    for name, error in absent.items():
-        hint = f"; {error.hint}" if error.hint else ""
-        typer.echo(f"without {name}: {error.message}{hint}", err=True)

@@ -1,57 +1,14 @@
-"""`coa world`: build an offline world, look at it, serve it. Also how other commands take `--world`."""
+"""`coa world`: build an offline world, look at it, serve it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 world = typer.Typer(help="Offline worlds: build one, look at it, serve it.", no_args_is_help=True)
-HOME: Final = "atlas"
-"""Where `nano` was trained."""
 _WHICH = typer.Argument(help="atlas, atlas:SEED, or a folder of coa world build.")
-
-
-@asynccontextmanager
-async def world_tools(name: str | None, given: Sequence[str]) -> AsyncIterator[list[str]]:
-    """What `--tool` says, and the tools of `--world` for the rest. Serves the world meanwhile."""
-    if name is None:
-        yield list(given)
-        return
-    from coa.worlds import world_tools as with_tools
-
-    async with with_tools(name, given) as settings:
-        yield settings
-
-
-def profile_of(name: str | None, profile: str | None, otherwise: str = "web") -> str:
-    """`--profile`, or the world's own, or else the command's usual one."""
-    if profile is not None or name is None:
-        return profile or otherwise
-    from coa.worlds.atlas.questions import PROFILE
-
-    return PROFILE
-
-
-def some_question(name: str, seed: int | None) -> str:
-    """One of the held-out tasks."""
-    import random
-
-    from coa.worlds.atlas.entities import Split
-    from coa.worlds.folder import locate, read
-
-    return random.Random(seed).choice(read(locate(name)).atlas().tasks(Split.TEST)).question
-
-
-def world_hash(name: str) -> str:
-    """Which world it is, wherever it lies: for the record of a run."""
-    from coa.worlds.folder import locate, read
-
-    found = read(locate(name))
-    return f"{found.world} {found.hash}"
 
 
 @world.command()

@@ -1,1 +1,15 @@
-"""Tasks + model -> scored trajectories and a report: benchmarks, metrics with intervals, what it cost, comparison."""
+"""Evaluate: run benchmarks, score the answers, report success with intervals and what it cost.
+
+report = coa.evaluate(coa.EvalConfig(benchmarks=["math500"], run=coa.RunConfig(model="nano")), out="runs/e1")
+"""
+
+import sys
+
+from coa.evaluate.config import EvalConfig
+from coa.evaluate.evaluation import evaluate, read_evaluation
+from coa.evaluate.report import BenchmarkReport, Evaluation
+from coa.stage import Stage
+
+__all__ = ["BenchmarkReport", "EvalConfig", "Evaluation", "evaluate", "read_evaluation"]
+
+sys.modules[__name__].__class__ = Stage

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coa.errors import CoaError
-from coa.runtime.best_of import own_score
+from coa.runtime.best_of import SELECTED, own_score
 from coa.trajectory import Author, Profile, Stop, Trajectory, Usage, load_profile
 
 GROUPS: Final = (
@@ -15,8 +15,6 @@ GROUPS: Final = (
     "platform", "data_source", "benchmark",
 )  # fmt: skip
 """Keys of a task's meta by which results are broken down where a benchmark names none."""
-SELECTED: Final = "selected"
-"""Key in a trajectory's meta: it was chosen among the attempts at its task, and how."""
 SELECTED_AMONG: Final = "selected_among"
 """Beside it: among how many answers. A choice among fewer than there are by now is none."""
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from coa.errors import EvaluationError, StoreError
-from coa.evaluate.benchmarks import Benchmark, Hub, benchmark_named, find_benchmark, names_of, plain_name
+from coa.evaluate.benchmarks import Benchmark, Hub, benchmark_named, benchmarks, find_benchmark, names_of, plain_name
 from coa.trajectory import Task
 from coa.trajectory.formats.hub import Choice, cached_files, hub_files
 from coa.trajectory.formats.rows import Row, read_rows
@@ -80,6 +80,30 @@ def found(benchmark: Benchmark, data: Path | None = None, environment: Mapping[s
         if files := _in_folder(benchmark, folder):
             return files
     return cached_files(benchmark.hub.id, _wanted(benchmark.hub)) if benchmark.hub is not None else []
+
+
+def listing(data: Path | None = None) -> list[dict[str, Any]]:
+    """Every benchmark, where it comes from, and whether its data are here."""
+    rows = []
+    for benchmark in benchmarks():
+        files = [] if benchmark.tasks is not None else found(benchmark, data)
+        rows.append(
+            {
+                "name": benchmark.name,
+                "about": benchmark.about,
+                "size": benchmark.size,
+                "metric": benchmark.metric,
+                "scorer": benchmark.scorer,
+                "profile": benchmark.profile,
+                "source": benchmark.hub.id if benchmark.hub else benchmark.url or "made by a program",
+                "gated": benchmark.hub.gated if benchmark.hub else False,
+                "samples": benchmark.protocol.samples,
+                "here": benchmark.tasks is not None or bool(files),
+                "files": [str(file) for file in files],
+                "note": benchmark.note,
+            }
+        )
+    return rows
 
 
 def missing(benchmark: Benchmark, reason: str = "") -> EvaluationError:

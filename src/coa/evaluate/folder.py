@@ -19,7 +19,8 @@ from typing import Any, Final
 import orjson
 
 from coa.errors import EvaluationError, StoreError
-from coa.evaluate.attempts import SELECTED, SELECTED_AMONG
+from coa.evaluate.attempts import SELECTED_AMONG
+from coa.runtime.best_of import SELECTED
 from coa.trajectory import JsonlWriter, Score, Trajectory
 from coa.trajectory.store import NAMES, rewrite
 from coa.trajectory.store.jsonl import read_lines

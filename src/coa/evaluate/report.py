@@ -4,21 +4,127 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from coa import __version__
+from coa.choices import Select
+from coa.errors import EvaluationError
 from coa.evaluate.attempts import GROUPS, Attempt, by_task
 from coa.evaluate.folder import Folder, write_whole
+from coa.evaluate.metrics import Estimate
 from coa.evaluate.summary import Figures, figures, times
 from coa.report import Bar, bars, page, paragraph, table
-from coa.runtime import Select
 from coa.scoring import agreement
 
 _LONGEST: Final = 200
+
+
+@dataclass(frozen=True)
+class BenchmarkReport:
+    """What an evaluation on one benchmark found. `data` is all of report.json."""
+
+    data: Mapping[str, Any]
+    folder: Path
+
+    @classmethod
+    def read(cls, folder: Folder) -> BenchmarkReport:
+        return cls(orjson.loads(folder.report.read_bytes()), folder.path)
+
+    @property
+    def benchmark(self) -> str:
+        return str(self.data["benchmark"]["name"])
+
+    @property
+    def complete(self) -> bool:
+        """Whether every attempt was made."""
+        return bool(self.data["complete"])
+
+    @property
+    def metrics(self) -> dict[str, Estimate]:
+        """Every metric by name, such as `pass@1`, with its 95 % interval."""
+        return {name: Estimate(**value) for name, value in self.data["results"]["metrics"].items()}
+
+    @property
+    def pass_at_1(self) -> float | None:
+        """None where no attempt was made."""
+        found = self.metrics.get("pass@1")
+        return None if found is None else found.value
+
+    @property
+    def tasks(self) -> int:
+        return int(self.data["results"]["tasks"])
+
+    @property
+    def right(self) -> int:
+        return int(self.data["results"]["right"])
+
+    @property
+    def failed(self) -> int:
+        """Attempts that broke before there was an answer."""
+        return int(self.data["results"]["failed"])
+
+    @property
+    def unscored(self) -> int:
+        """Attempts that ended, and nobody could say whether well."""
+        return int(self.data["results"]["unscored"])
+
+    @property
+    def tokens_per_success(self) -> float | None:
+        return self._per_success("total_tokens")
+
+    @property
+    def cost_per_success(self) -> float | None:
+        """None without a success, or without prices."""
+        return self._per_success("cost")
+
+    @property
+    def page(self) -> Path:
+        return self.folder / "report.html"
+
+    def _per_success(self, name: str) -> float | None:
+        each = self.data["spent"]["per_success"]
+        return None if each is None else each.get(name)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The reports of an evaluation, one per benchmark. With a single benchmark its figures are here too."""
+
+    reports: Sequence[BenchmarkReport]
+
+    def __getitem__(self, benchmark: str) -> BenchmarkReport:
+        return next(report for report in self.reports if report.benchmark == benchmark)
+
+    @property
+    def failed(self) -> int:
+        return sum(report.failed for report in self.reports)
+
+    @property
+    def complete(self) -> bool:
+        return all(report.complete for report in self.reports)
+
+    @property
+    def pass_at_1(self) -> float | None:
+        return self._only.pass_at_1
+
+    @property
+    def tokens_per_success(self) -> float | None:
+        return self._only.tokens_per_success
+
+    @property
+    def cost_per_success(self) -> float | None:
+        return self._only.cost_per_success
+
+    @property
+    def _only(self) -> BenchmarkReport:
+        if len(self.reports) != 1:
+            names = ", ".join(report.benchmark for report in self.reports)
+            raise EvaluationError(f"there are reports of several benchmarks: {names}", hint='take one: report["gaia"]')
+        return self.reports[0]
 
 
 def make_report(attempts: Sequence[Attempt], config: Mapping[str, Any], *, retried: int = 0) -> Figures:
@@ -79,7 +185,7 @@ def _git(*arguments: str) -> str:
         return ""  # there is no git here
 
 
-def headline(report: Figures) -> str:
+def headline(report: Mapping[str, Any]) -> str:
     """One line: the benchmark's own metric with its interval, and what is not in it."""
     found = report["results"]
     if not found["metrics"]:
@@ -100,7 +206,7 @@ def percent(value: Mapping[str, float]) -> str:
     return f"{value['value']:.1%} [{value['low']:.1%}, {value['high']:.1%}]"
 
 
-def lines(report: Figures) -> list[tuple[str, str]]:
+def lines(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a person wants to see, name and figure."""
     rows = [(name, percent(value)) for name, value in report["results"]["metrics"].items()]
     spent = report["spent"]

@@ -2,17 +2,87 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import orjson
 
+from coa.blocking import run_blocking
+from coa.errors import StoreError
 from coa.evaluate.attempts import Attempt, attempt_of, by_task, grammars
-from coa.evaluate.folder import Folder, Journal, settle, write_whole
+from coa.evaluate.folder import Folder, Journal, folders_in, settle, write_whole
 from coa.evaluate.report import agreements, make_report, write_report
 from coa.evaluate.run import scoring
 from coa.models.base import Model
 from coa.scoring import PROMPT_HASH, Scorer, score_trajectory
+from coa.scoring.opening import JudgeConfig, open_judge, open_scorer
 from coa.trajectory import Trajectory, read
+
+
+@dataclass(frozen=True)
+class ScoreSummary:
+    """What the scores of one name say of the runs in a folder or file."""
+
+    run: str
+    scorer: str
+    runs: int
+    right: int
+    failed: int
+    unscored: int
+    scored_now: int
+    kept: int
+    """Scores of that name that were there before."""
+    agreement: Mapping[str, float]
+    """How often each other scorer says the same."""
+    report: str | None
+    """The page of an evaluation, made anew."""
+
+
+def score(
+    runs: Sequence[str | Path],
+    scorer: str,
+    *,
+    judge: JudgeConfig | None = None,
+    replace: bool = False,
+    unscored: bool = False,
+    concurrency: int = 32,
+) -> list[ScoreSummary]:
+    """Score finished runs again, or by another scorer, without running anything. Blocks.
+
+    Scores of other names stay. Those of the same name stay too, unless `replace`, or `unscored` and without a value.
+    """
+
+    async def work() -> list[ScoreSummary]:
+        async with open_judge(judge or JudgeConfig()) as judging:
+            return [
+                await _score(path, scorer, judging, replace, unscored, concurrency)
+                for path in [found for run in runs for found in folders_in(Path(run))]
+            ]
+
+    return run_blocking(work())
+
+
+async def _score(
+    path: Path, name: str, judge: Model | None, replace: bool, unscored: bool, concurrency: int
+) -> ScoreSummary:
+    folder = Folder.of(path)
+    _check(folder, path)
+    verdicts = folder.path / "verdicts.sqlite" if judge is not None else None
+    with folder.held():
+        async with open_scorer(name, judge, verdicts=verdicts) as scorer:
+            now, kept = await rescore(folder, scorer, replace=replace, unscored=unscored, at_once=concurrency)
+        return _sum_up(folder, path, name, judge, now, kept)
+
+
+def _check(folder: Folder, path: Path) -> None:
+    if not folder.trajectories.is_file():
+        raise StoreError(f"{path} holds no {folder.name}", hint="give an evaluation's folder or a .jsonl file")
+    if folder.trajectories.suffix != ".jsonl":
+        raise StoreError(
+            f"{folder.trajectories}: scores are kept in .jsonl",
+            hint=f"coa export {path} --to trajectories --out {folder.trajectories.with_suffix('.jsonl')}",
+        )
 
 
 async def rescore(
@@ -42,20 +112,23 @@ async def rescore(
     return now, kept
 
 
-def sum_up(folder: Folder, scorer: str, judging: Model | None) -> dict[str, Any]:
+def _sum_up(folder: Folder, path: Path, scorer: str, judging: Model | None, now: int, kept: int) -> ScoreSummary:
     """What the scores of that name say; an evaluation's report is made anew by them."""
     grammar = grammars()
     attempts = [attempt_of(run, scorer, grammar(run)) for run in read(folder.trajectories)]
     report = _report(folder, attempts, scorer, judging) if folder.is_evaluation else None
-    return {
-        "scorer": scorer,
-        "runs": len(attempts),
-        "right": sum(attempt.right for attempt in attempts),
-        "failed": sum(attempt.failed for attempt in attempts),
-        "unscored": sum(attempt.unscored for attempt in attempts),
-        "agreement": {name: counts["rate"] for name, counts in agreements(by_task(attempts), scorer).items()},
-        "report": report,
-    }
+    return ScoreSummary(
+        run=str(path),
+        scorer=scorer,
+        runs=len(attempts),
+        right=sum(attempt.right for attempt in attempts),
+        failed=sum(attempt.failed for attempt in attempts),
+        unscored=sum(attempt.unscored for attempt in attempts),
+        scored_now=now,
+        kept=kept,
+        agreement={name: counts["rate"] for name, counts in agreements(by_task(attempts), scorer).items()},
+        report=report,
+    )
 
 
 def _report(folder: Folder, attempts: list[Attempt], scorer: str, judging: Model | None) -> str:

@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from coa.choices import Select
 from coa.errors import ModelError
 from coa.evaluate.attempts import Attempt, attempt_of, by_task, grammars
 from coa.evaluate.data import Loaded
 from coa.evaluate.folder import Folder, Journal, settle
 from coa.evaluate.summary import chosen
 from coa.models.base import Model
-from coa.runtime import BatchProgress, Select, Setting, run_many
+from coa.runtime import BatchProgress, Setting, run_many
 from coa.runtime.best_of import judged
 from coa.runtime.many import Outcome
 from coa.scoring import Scorer, score_trajectory
@@ -46,8 +47,8 @@ class Plan:
 
 
 @dataclass
-class Standing(BatchProgress):
-    """Progress with real verdicts instead of a comparison of texts."""
+class EvalProgress(BatchProgress):
+    """Progress with the verdicts of the scorers instead of a comparison of texts."""
 
     unscored: int = 0
 
@@ -98,13 +99,13 @@ async def scoring(most: int) -> AsyncIterator[_Scoring]:
         await work.cancel()
 
 
-async def evaluate(plan: Plan, setting: Setting, folder: Folder, standing: Standing) -> list[Attempt]:
+async def evaluate_benchmark(plan: Plan, setting: Setting, folder: Folder, progress: EvalProgress) -> list[Attempt]:
     """All attempts at the plan's tasks, scored and chosen from, with everything in the folder but the report."""
     settle(folder)
     wanted = {(task.id, sample) for task in plan.loaded.tasks for sample in range(plan.samples)}
     if plan.retry_failed and folder.trajectories.is_file():
         set_aside(folder.trajectories, (Stop.FAILED, Stop.INTERRUPTED), wanted)
-    standing.total = len(wanted)
+    progress.total = len(wanted)
     journal = Journal(folder)
     attempts: list[Attempt] = []
     grammar = grammars(setting.profile)
@@ -117,7 +118,7 @@ async def evaluate(plan: Plan, setting: Setting, folder: Folder, standing: Stand
     def add(done: Trajectory) -> None:
         attempt = attempt_of(done, plan.scorer, grammar(done))
         attempts.append(attempt)
-        standing.scored(attempt)
+        progress.scored(attempt)
 
     try:
         async with scoring(plan.scoring_at_once) as work:
@@ -130,7 +131,7 @@ async def evaluate(plan: Plan, setting: Setting, folder: Folder, standing: Stand
                     else:
                         await work.add(score(trajectory))
             runs = run_many(
-                plan.loaded.tasks, setting, samples=plan.samples, progress=standing, out=folder.trajectories
+                plan.loaded.tasks, setting, samples=plan.samples, progress=progress, out=folder.trajectories
             )
             try:
                 async for trajectory in runs:

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any, Final
 
+from coa.choices import Select
 from coa.evaluate.attempts import Attempt, broken_down
 from coa.evaluate.metrics import Estimate, mean, pass_at_k, shares
-from coa.runtime import Select
 from coa.runtime.best_of import highest, majority
 from coa.trajectory import Usage
 

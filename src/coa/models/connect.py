@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from enum import StrEnum
 from typing import Any
 
+from coa.choices import Mode
 from coa.errors import ModelError, TokenizerError
 from coa.models.base import Model
 from coa.models.chat import Abilities, ChatModel
@@ -16,12 +16,6 @@ from coa.models.http import Patience, Refused, Transport
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)
-
-
-class Mode(StrEnum):
-    AUTO = "auto"
-    TOKENS = "tokens"
-    CHAT = "chat"
 
 
 async def connect(

@@ -13,20 +13,17 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from coa.errors import TrainingError
+from coa.scoring.opening import JudgeConfig
 from coa.training.settings import Lora, describe_settings, load_settings
 from coa.trajectory import Limits, Profile
 from coa.trajectory.types import Frozen
 
 
-class Reward(Frozen):
+class Reward(JudgeConfig):
     """What an attempt is worth."""
 
     scorer: str = "auto"
     """Who judges the answer: exact, f1, numeric, math, choice, code, judge, auto, or module:function(task, answer)."""
-    judge: str | None = None
-    """URL of a model server, for the scorers `judge` and `auto`."""
-    judge_name: str | None = None
-    judge_key_env: str = "COA_API_KEY"
     well_formed: bool = True
     """Nothing for a right answer in a run that breaks the profile's rules or had to be repaired."""
     format: float = 0.0

@@ -23,7 +23,6 @@ from transformers.utils import logging
 from coa import __version__
 from coa.errors import TrainingError
 from coa.models.base import Sampling
-from coa.models.connect import connect
 from coa.rl import report, state
 from coa.rl.config import RlConfig
 from coa.rl.groups import Collected, Group, collect, keep
@@ -33,10 +32,9 @@ from coa.rl.reward import Rewards, own_reward
 from coa.rl.rollout import Rollouts
 from coa.rl.tasks import Sampler, load_tasks
 from coa.rl.update import Told, Trainer
-from coa.runtime import Setting, success
-from coa.scoring import scorer_for
+from coa.runtime import RunConfig, Setting, open_setting, success
+from coa.scoring.opening import open_judge, open_scorer
 from coa.tools import Tool
-from coa.tools.registry import open_tools
 from coa.training import checkpoint
 from coa.training.card import model_card
 from coa.training.interruption import Interruption
@@ -44,7 +42,6 @@ from coa.training.metrics import keep_until
 from coa.training.run_folder import METRICS, MODEL, Result, claim
 from coa.training.trackers import refuse_absent
 from coa.trajectory import Task, load_profile
-from coa.worlds import world_tools
 
 GROUPS: Final = "groups"
 _FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept", "eval_every", "guards")
@@ -223,26 +220,18 @@ async def _with_distance(groups: list[Group], trainer: Trainer, config: RlConfig
 async def _opened(
     config: RlConfig, own: Mapping[str, Tool], tasks: Sequence[Task], device: str, tell: Tell
 ) -> AsyncIterator[tuple[Policy, Mapping[str, Tool], Rewards]]:
-    profiles = [load_profile(name) for name in _profiles(config, tasks)]
-    wanted = dict.fromkeys(tag for profile in profiles for tag in profile.tools if tag not in own)
-    setting = config.reward
+    reward = config.reward
+    if reward.judge is None and reward.scorer == "judge":
+        raise TrainingError("rewards by a judge need a model that judges", hint="--set reward.judge=URL")
     async with AsyncExitStack() as stack:
-        given = await stack.enter_async_context(world_tools(config.world, config.tools))
-        box = await stack.enter_async_context(open_tools(given, wanted=wanted))
-        for name, error in box.absent.items():
-            tell(f"no tool {name}: {error}")
-        judge = None
-        if setting.judge is None and setting.scorer == "judge":
-            raise TrainingError("rewards by a judge need a model that judges", hint="--set reward.judge=URL")
-        if setting.judge is not None:
-            judge = await connect(setting.judge, setting.judge_name, api_key_env=setting.judge_key_env)
-            stack.push_async_callback(judge.close)
-        scorer = scorer_for(setting.scorer, judge=judge)
-        stack.push_async_callback(scorer.close)
-        rewards = Rewards(setting, scorer, own_reward(setting.function) if setting.function else None)
+        judge = await stack.enter_async_context(open_judge(reward))
+        scorer = await stack.enter_async_context(open_scorer(reward.scorer, judge))
+        rewards = Rewards(reward, scorer, own_reward(reward.function) if reward.function else None)
         policy = open_policy(config, device)
         stack.push_async_callback(policy.sampler.close)
-        yield policy, {**box.tools, **own}, rewards
+        run = RunConfig(profile=config.profile, world=config.world, tools=config.tools)
+        setting = await stack.enter_async_context(open_setting(run, tasks=tasks, model=policy.sampler, tools=own))
+        yield policy, setting.tools, rewards
 
 
 async def _look(

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from coa.choices import Constrain
 from coa.models.base import Sampling
 from coa.models.local import LocalModel
 from coa.rl.config import RlConfig
 from coa.rl.groups import Attempt, Group
 from coa.rl.overlong import overlong_penalty
 from coa.rl.reward import REWARD, Rewards
-from coa.runtime import Constrain, Setting, run_many
+from coa.runtime import Setting, run_many
 from coa.tools import Tool
 from coa.trajectory import Message, Profile, Stop, Task, Tokenizer, Trajectory, load_profile, to_sample
 from coa.trajectory.profile import with_added

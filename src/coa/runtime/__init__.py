@@ -1,21 +1,25 @@
 """Task + model + tools -> trajectory, one or thousands at a time."""
 
-from coa.runtime.best_of import Select, select
+from coa.runtime.best_of import best_of, select
 from coa.runtime.chain import Called, Chain, ChainEvent, Observed, run
-from coa.runtime.guide import Constrain
+from coa.runtime.config import AskConfig, RunConfig
 from coa.runtime.many import BatchProgress, run_many
+from coa.runtime.opening import ask, open_setting
 from coa.runtime.setting import Prompt, Setting
 
 __all__ = [
+    "AskConfig",
     "BatchProgress",
     "Called",
     "Chain",
     "ChainEvent",
-    "Constrain",
     "Observed",
     "Prompt",
-    "Select",
+    "RunConfig",
     "Setting",
+    "ask",
+    "best_of",
+    "open_setting",
     "run",
     "run_many",
     "select",

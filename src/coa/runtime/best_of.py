@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
-from enum import StrEnum
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol, TypeVar
 
+from coa.choices import Select
 from coa.errors import ModelError
 from coa.models.base import Model, Sampling, complete
-from coa.scoring.answers import final
-from coa.scoring.exact import normalise
+from coa.runtime.many import BatchProgress, normal_answer, run_many
+from coa.runtime.setting import Setting
 from coa.scoring.quoting import quoted
-from coa.trajectory import Message, Profile, Trajectory
+from coa.trajectory import Message, Profile, Task, Trajectory
 from coa.trajectory.profile import ScoreVerdict
+from coa.trajectory.types import FrozenDict
+
+log = logging.getLogger(__name__)
+SELECTED: Final = "selected"
+"""Key in a trajectory's meta: it was chosen among the attempts at its task, and how."""
 
 
 class Answered(Protocol):
@@ -27,10 +35,42 @@ class Answered(Protocol):
 Candidate = TypeVar("Candidate", bound=Answered)
 
 
-class Select(StrEnum):
-    MAJORITY = "majority"
-    SELF_CHECK = "self-check"
-    JUDGE = "judge"
+async def best_of(
+    task: Task,
+    setting: Setting,
+    count: int,
+    how: Select,
+    judge: Model | None = None,
+    *,
+    made: Callable[[Trajectory], None] = lambda trajectory: None,
+) -> list[Trajectory]:
+    """Several attempts at one task; the selected one is marked in its meta. `made` hears each attempt as it ends.
+
+    Cancelled, it passes what there is of the unfinished attempts to `made` before it ends.
+    """
+    progress, candidates = BatchProgress(total=count), list[Trajectory]()
+    runs = run_many([task], replace(setting, concurrency=count), samples=count, progress=progress)
+    try:
+        async for candidate in runs:
+            candidates.append(candidate)
+            made(candidate)
+    except asyncio.CancelledError:
+        for _, chain in progress.running.values():
+            made(chain.trajectory())
+        raise
+    finally:
+        await runs.aclose()
+    candidates.sort(key=lambda candidate: candidate.sample)
+    try:
+        chosen = await select(candidates, how, setting.profile, judge or setting.model)
+    except ModelError as error:
+        log.warning("the judge failed, so the majority decides: %s", error.message)
+        how = Select.MAJORITY
+        chosen = await select(candidates, how, setting.profile)
+    return [
+        c.model_copy(update={"meta": FrozenDict({**c.meta, SELECTED: how.value})}) if c is chosen else c
+        for c in candidates
+    ]
 
 
 async def select(
@@ -53,8 +93,8 @@ async def select(
 
 def majority(candidates: Sequence[Candidate]) -> Candidate:
     """One of those with the commonest answer; of equally common ones, the first given."""
-    votes = Counter(_normal(candidate) for candidate in candidates)
-    return max(candidates, key=lambda candidate: votes[_normal(candidate)])
+    votes = Counter(normal_answer(candidate.answer) for candidate in candidates)
+    return max(candidates, key=lambda candidate: votes[normal_answer(candidate.answer)])
 
 
 def self_checked(candidates: Sequence[Trajectory], profile: Profile) -> Trajectory:
@@ -92,17 +132,3 @@ def own_score(candidate: Trajectory, profile: Profile) -> int:
             if score is not None:
                 return score
     return 0
-
-
-def agrees(trajectory: Trajectory) -> bool | None:
-    """Whether the answer is an accepted one, by normalised text; None for a task that has none to compare with.
-
-    Enough to watch a batch by. Grading proper (numbers, programs, judges) is another matter.
-    """
-    if not trajectory.task.answer:
-        return None
-    return _normal(trajectory) in {normalise(accepted) for accepted in trajectory.task.answer}
-
-
-def _normal(candidate: Answered) -> str:
-    return normalise(final(candidate.answer or ""))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
 from pydantic import JsonValue
 
+from coa.choices import Constrain
 from coa.errors import ModelError
 from coa.models.base import Constrained, Model
 from coa.trajectory import Profile, State
@@ -22,15 +22,6 @@ from coa.trajectory.grammar.moves import key
 
 _TASTE: Final = 8
 """Tokens beyond the bare minimum that make a step worth opening."""
-
-
-class Constrain(StrEnum):
-    """When a model is held to the protocol."""
-
-    AUTO = "auto"
-    """Small models in this process are."""
-    ALWAYS = "always"
-    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from coa.models.base import Sampling
-from coa.runtime.best_of import agrees
+from coa.progress import Progress
 from coa.runtime.budget import refuse_unpriced
 from coa.runtime.chain import Chain
 from coa.runtime.guide import constrained
 from coa.runtime.setting import Setting
+from coa.scoring.answers import final
+from coa.scoring.exact import normalise
 from coa.tools import being_cancelled
 from coa.trajectory import (
     Failure,
@@ -31,6 +35,24 @@ from coa.trajectory import (
 from coa.trajectory.store import set_aside
 
 log = logging.getLogger(__name__)
+_REPORT_S: Final = 0.5
+_SLOW_S: Final = 60.0
+"""From when on a run is reported as slow."""
+
+
+def normal_answer(answer: str | None) -> str:
+    """The form in which answers are compared and voted on."""
+    return normalise(final(answer or ""))
+
+
+def agrees(trajectory: Trajectory) -> bool | None:
+    """Whether the answer is an accepted one, by normalised text; None for a task that has none to compare with.
+
+    Enough to watch a batch by. Grading proper (numbers, programs, judges) is the scorers' business.
+    """
+    if not trajectory.task.answer:
+        return None
+    return normal_answer(trajectory.answer) in {normalise(accepted) for accepted in trajectory.task.answer}
 
 
 class Outcome(NamedTuple):
@@ -95,6 +117,24 @@ class BatchProgress:
         self.graded += outcome.right is not None
         self.right += outcome.right is True
 
+    def status(self) -> str:
+        """One line: success, failures, speed, cost, time left, and the run that takes longest."""
+        parts = [f"{self.answered} answered"]
+        if self.graded:
+            parts = [f"{self.right} of {self.graded} right ({self.right / self.graded:.1%})"]
+        if self.resumed:
+            parts.insert(0, f"{self.resumed} from before")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        parts.append(f"{self.tokens_per_second:.0f} tokens/s")
+        if self.usage.cost is not None:
+            parts.append(f"cost {self.usage.cost:.4g}")
+        if self.seconds_left:
+            parts.append(f"{timedelta(seconds=round(self.seconds_left))} left")
+        if slow := self.stuck(_SLOW_S):
+            parts.append(f"slow: {slow[0]}" + (f" and {len(slow) - 1} more" if len(slow) > 1 else ""))
+        return ", ".join(parts)
+
     def stuck(self, seconds: float) -> list[str]:
         """Runs that have taken longer than that, the longest first, and what each of them waits for."""
         return list(self._slow(seconds).values())
@@ -106,6 +146,26 @@ class BatchProgress:
             for (task, sample), (since, chain) in sorted(self.running.items(), key=lambda item: item[1][0])
             if now - since > seconds
         }
+
+
+@asynccontextmanager
+async def reported(batch: BatchProgress, progress: Progress, title: str) -> AsyncIterator[None]:
+    """Reports where the batch stands while the block runs, and once more at its end."""
+    progress.start(title, batch.total)
+
+    async def follow() -> None:
+        while True:
+            progress.update(batch.done, batch.total, batch.status())
+            await asyncio.sleep(_REPORT_S)
+
+    following = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        progress.update(batch.done, batch.total, batch.status())
+        progress.finish()
 
 
 async def run_many(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from coa.choices import Constrain
 from coa.models.base import Model, Sampling
 from coa.models.price import Price
-from coa.runtime.guide import Constrain
 from coa.tools import Tool
 from coa.trajectory import Limits, Message, Profile, Task, load_profile
 

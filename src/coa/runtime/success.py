@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from coa.choices import Constrain
 from coa.models.base import Sampling
-from coa.runtime.guide import Constrain
 from coa.runtime.many import run_many
 from coa.runtime.setting import Setting
 from coa.scoring import Scorer, score_trajectory

@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from coa.models.local import LocalModel
 from coa.models.tokenizer import TextTokenizer
-from coa.runtime import Setting
+from coa.runtime import RunConfig, open_setting
 from coa.runtime.success import figures, keep, look, sentence
-from coa.scoring import scorer_for
+from coa.scoring.opening import open_scorer
 from coa.sft.data import asked
 from coa.tools import Tool
-from coa.tools.registry import open_tools
 from coa.training.policy import give_back
 from coa.training.weights import base_of
-from coa.trajectory import Message, Profile, Task, Trajectory, load_profile
+from coa.trajectory import Message, Task, Trajectory
 from coa.trajectory.formats.tasks import free_id
-from coa.worlds import world_tools
 
 Prompts = Mapping[str, Sequence[Message]]
 
@@ -32,12 +31,11 @@ class AgentEval:
     def __init__(
         self,
         tasks: Sequence[Task],
-        profile: Profile | str,
+        profile: str,
         tokenizer: TextTokenizer,
         *,
         given: Sequence[str],
         world: str | None = None,
-        wanted: Sequence[str],
         own: Mapping[str, Tool],
         prompts: Prompts,
         scorer: str,
@@ -45,7 +43,7 @@ class AgentEval:
         tell: Callable[[str], None],
     ) -> None:
         self._tasks, self._profile, self._tokenizer = tasks, profile, tokenizer
-        self._given, self._world, self._wanted, self._own = given, world, wanted, own
+        self._given, self._world, self._own = given, world, own
         self._prompts, self._scorer = prompts, scorer
         self._out, self._tell = out, tell
 
@@ -63,18 +61,15 @@ class AgentEval:
         return figures(done)
 
     async def _run(self, model: LocalModel) -> list[Trajectory]:
-        scorer = scorer_for(self._scorer)
-        wanted = [name for name in self._wanted if name not in self._own]
+        run = RunConfig(profile=self._profile, world=self._world, tools=tuple(self._given))
         try:
-            async with world_tools(self._world, self._given) as given, open_tools(given, wanted=wanted) as box:
-                for name, error in box.absent.items():
-                    self._tell(f"no tool {name} for the evaluation: {error}")
-                tools = {**box.tools, **self._own}
-                profile = load_profile(self._profile) if isinstance(self._profile, str) else self._profile
-                setting = Setting(model, tools, profile, prompt=lambda task: self._prompts.get(task.id))
-                return await look(self._tasks, setting, scorer)
+            async with (
+                open_setting(run, tasks=self._tasks, model=model, tools=self._own) as setting,
+                open_scorer(self._scorer) as scorer,
+            ):
+                shown = replace(setting, prompt=lambda task: self._prompts.get(task.id))
+                return await look(self._tasks, shown, scorer)
         finally:
-            await scorer.close()
             await model.close()
 
 

@@ -200,22 +200,12 @@ def _agent_eval(
         tokenizer,
         given=config.tools,
         world=config.world,
-        wanted=_called(loaded, config),
         own=tools,
         prompts=prompts,
         scorer=config.scorer,
         out=out / "agent",
         tell=tell,
     )
-
-
-def _called(loaded: examples_of.Loaded, config: SftConfig) -> list[str]:
-    """The tools that the training data calls."""
-    called: set[str] = set()
-    for trajectory in loaded.train:
-        tools = set(examples_of.profile_of(trajectory, config).tools)
-        called |= tools & {step.agent for step in trajectory.steps}
-    return sorted(called)
 
 
 def _data_line(

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -38,14 +37,6 @@ _TABLES: Final = (
     "CREATE TABLE answers (key BLOB PRIMARY KEY, tool TEXT, arguments TEXT, text BLOB, ok INTEGER, meta TEXT, at REAL)",
     f"PRAGMA user_version = {VERSION}",
 )
-
-
-class CacheMode(StrEnum):
-    OFF = "off"
-    RECORD = "record"
-    """Answer from the file; what is not in it is asked for and kept."""
-    REPLAY = "replay"
-    """Answer from the file alone."""
 
 
 @dataclass(frozen=True, slots=True)

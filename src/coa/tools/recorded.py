@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from coa.choices import CacheMode
 from coa.errors import StoreError, ToolError
 from coa.tools.base import (
     Observation,
@@ -26,7 +27,7 @@ from coa.tools.base import (
     uses_of,
     veiled,
 )
-from coa.tools.cache import Cache, CacheMode, Described, Keys, keys_of
+from coa.tools.cache import Cache, Described, Keys, keys_of
 from coa.tools.registry import Environment, Toolbox, open_tools
 from coa.trajectory import Shape
 

@@ -6,7 +6,7 @@ The root matters because task rows come from data sets: one that lists `/home/me
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path, PurePath
 from typing import Final
@@ -111,3 +111,18 @@ def _listed(task: Task, name: str) -> str:
     if len(same) == 1:
         return same[0]
     raise NoSuchFile(f"{name[:200]!r} is not a file of this task; its files are {', '.join(task.files)}")
+
+
+def missing_files(tasks: Sequence[Task], settings: Sequence[str] = ()) -> list[ToolError]:
+    """Why files of these tasks can never be read, one error per task; `settings` are those of tools, `name=setting`."""
+    folder = dict(item.partition("=")[::2] for item in settings).get("read_file", "")
+    if folder and not Path(folder).is_dir():
+        return []  # a tool of the user's, or one that will say itself what is wrong with its folder
+    files = TaskFiles(folder) if folder else TaskFiles.from_environment(os.environ)
+    found = []
+    for task in tasks:
+        try:
+            files.check(task)
+        except ToolError as error:
+            found.append(error)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -41,6 +42,17 @@ class Built:
     def atlas(self) -> Atlas:
         """The world again, in memory, with the ways to its answers."""
         return Atlas(self.seed, self.sizes)
+
+
+def world_hash(name: str) -> str:
+    """Which world it is, wherever it lies: for the record of a run."""
+    found = read(locate(name))
+    return f"{found.world} {found.hash}"
+
+
+def sample_question(name: str, seed: int | None = None) -> str:
+    """The question of one of the world's held-out tasks."""
+    return random.Random(seed).choice(read(locate(name)).atlas().tasks(Split.TEST)).question
 
 
 def build(atlas: Atlas, out: str | Path, *, force: bool = False) -> Built:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coa.choices import Select
+from coa.compare.comparison import ComparedRun, compare_runs
+from coa.compare.page import comparison_page, look
 from coa.errors import EvaluationError
 from coa.evaluate.attempts import Attempt, attempt_of, broken_down, by_task, shared, short_meta
-from coa.evaluate.compare import Run, compare
-from coa.evaluate.comparison_page import comparison_page, look
 from coa.evaluate.report import headline, make_report
 from coa.evaluate.summary import chosen, figures, times
-from coa.runtime import Select
 from coa.trajectory import Stop, Tokens, Usage
 from support.builders import make_trajectory, web_run
 
@@ -154,21 +154,21 @@ def test_a_report_names_its_scorer_and_what_it_disagrees_about() -> None:
 
 
 def test_runs_are_compared_on_the_tasks_they_share() -> None:
-    one = Run("one", "runs/one", [attempt(str(at), 0, float(at < 4)) for at in range(10)])
-    two = Run("two", "runs/two", [attempt(str(at), 0, float(at < 7)) for at in range(9)])
-    found = compare([one, two])
+    one = ComparedRun("one", "runs/one", [attempt(str(at), 0, float(at < 4)) for at in range(10)])
+    two = ComparedRun("two", "runs/two", [attempt(str(at), 0, float(at < 7)) for at in range(9)])
+    found = compare_runs([one, two])
     assert found["shared_tasks"] == 9 and found["tasks_left_out"] == [1, 0]
     assert [run["results"]["right"] for run in found["runs"]] == [4, 7]
     (pair,) = found["pairs"]
     assert pair["success"]["value"] == pytest.approx(3 / 9) and pair["only_second"] == ["4", "5", "6"]
     assert pair["only_first"] == []
     page = comparison_page(found)
-    assert look("runs/one", "5") in page and "<svg" in page and found == compare([one, two])
-    assert compare([one, two], shared=False)["runs"][0]["results"]["tasks"] == 10
+    assert look("runs/one", "5") in page and "<svg" in page and found == compare_runs([one, two])
+    assert compare_runs([one, two], shared=False)["runs"][0]["results"]["tasks"] == 10
 
 
 def test_a_page_shows_a_cost_without_an_upper_end() -> None:
-    found = compare([Run("one", "one", [attempt(str(at), 0, float(at == 0)) for at in range(10)])])
+    found = compare_runs([ComparedRun("one", "one", [attempt(str(at), 0, float(at == 0)) for at in range(10)])])
     assert found["runs"][0]["tokens_per_success"]["high"] is None
     page = comparison_page(found)
     assert "1,200.0 [" in page and ", no end]" in page and ">nan" not in page and "inf]" not in page
@@ -177,4 +177,4 @@ def test_a_page_shows_a_cost_without_an_upper_end() -> None:
 
 def test_runs_without_a_common_task_are_refused() -> None:
     with pytest.raises(EvaluationError, match="no task is in all of"):
-        compare([Run("a", "a", [attempt("1", 0, 1.0)]), Run("b", "b", [attempt("2", 0, 1.0)])])
+        compare_runs([ComparedRun("a", "a", [attempt("1", 0, 1.0)]), ComparedRun("b", "b", [attempt("2", 0, 1.0)])])

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from coa.choices import Select
 from coa.errors import ModelError
 from coa.models.scripted import ScriptedModel
-from coa.runtime import Select, select
+from coa.runtime import select
 from coa.trajectory import Trajectory
 from support.builders import WEB, make_trajectory
 

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 import torch
 
+from coa.choices import Constrain
 from coa.errors import ModelError
 from coa.models.base import Sampling
 from coa.models.local import LocalModel
 from coa.models.price import Price
 from coa.models.scripted import ScriptedModel
-from coa.runtime import Constrain
 from coa.tools import Tool
 from coa.trajectory import Form, Limits, Shape, Stop, Trajectory, check, ledger_of, load_profile
 from coa.trajectory.profile import SHIPPED, with_added

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from coa.choices import CacheMode
 from coa.errors import StoreError
 from coa.tools import Observation, Part, Tool, ToolContext, call_tool
 from coa.tools import registry as registry_module
-from coa.tools.cache import Cache, CacheMode
+from coa.tools.cache import Cache
 from coa.tools.recorded import RecordedTool, open_cached_tools, replayed
 from coa.tools.registry import Declaration, any_variable
 from coa.trajectory import Task

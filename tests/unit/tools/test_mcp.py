@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import coa.tools.mcp.tools as mcp_tools
+from coa.choices import CacheMode
 from coa.errors import ToolError
 from coa.models.scripted import ScriptedModel
 from coa.tools import Observation, Tool, ToolContext
-from coa.tools.cache import CacheMode
 from coa.tools.mcp import open_mcp
 from coa.tools.mcp.schema import about_of, legal_name, shape_of
 from coa.tools.mcp.server import McpServer, McpSettings

@@ -1,31 +1,30 @@
-"""Runs of any origin for `coa compare`: evaluations, traces of teams, files of trajectories -> scored attempts."""
+"""Runs of any origin: evaluations, traces of teams, files of trajectories -> scored attempts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from coa.cli.load import profile_finder
-from coa.cli.models import open_model
-from coa.cli.traces import read_anything
+from coa.compare.comparison import ComparedRun
 from coa.distill.cost import count_team_tokens, written_by_team
+from coa.distill.importers.detect import read_traces
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.team_run import Skipped, TeamRun
 from coa.errors import EvaluationError
 from coa.evaluate.attempts import Attempt, attempt_of, short_meta
-from coa.evaluate.compare import Run
 from coa.evaluate.data import load
 from coa.evaluate.folder import Folder, folders_in, read_notes
 from coa.evaluate.report import deciding as scorer_of
 from coa.evaluate.run import scoring
 from coa.models.base import Model
-from coa.models.connect import Mode
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 from coa.scoring import Scorer, VerdictCache, score_trajectory, scorer_for, verdict_of
-from coa.trajectory import Profile, Trajectory
+from coa.scoring.opening import JudgeConfig, open_judge
+from coa.trajectory import Profile, Trajectory, load_profile
 from coa.trajectory.counting import count_tokens
+from coa.trajectory.profile import with_added
 
 Item = TeamRun | Trajectory | Skipped
 
@@ -35,27 +34,28 @@ class RunReader:
 
     def __init__(
         self,
-        tokenizer: str | None,
-        tasks: str | None,
-        scorer: str | None,
-        judge: tuple[str | None, str | None, str],
-        profile: str | None,
+        *,
+        tokenizer: str | None = None,
+        tasks: str | None = None,
+        scorer: str | None = None,
+        judge: JudgeConfig | None = None,
+        profile: str | None = None,
     ) -> None:
         self._tokenizer: TextTokenizer | None = load_tokenizer(tokenizer) if tokenizer else None
         self._known = KnownTasks(load(tasks).tasks if tasks else ())
-        self._asked, self._judge = scorer, judge
-        self._profile: Callable[[Trajectory], Profile] = profile_finder(profile)
+        self._asked, self._judge = scorer, judge or JudgeConfig()
+        self._chosen = profile
         self._scorers: dict[str, Scorer] = {}
         self._judging: Model | None = None
         self._verdicts: VerdictCache | None = None
 
-    async def read_all(self, paths: Sequence[Path]) -> list[Run]:
-        source, name, key_env = self._judge
+    def _profile(self, run: Trajectory) -> Profile:
+        return with_added(load_profile(self._chosen or run.profile), run.meta)
+
+    async def read_all(self, paths: Sequence[Path]) -> list[ComparedRun]:
         async with AsyncExitStack() as stack:
             self._verdicts = stack.enter_context(closing(VerdictCache()))
-            if source is not None:
-                self._judging = await open_model(source, name, mode=Mode.CHAT, api_key_env=key_env)
-                stack.push_async_callback(self._judging.close)
+            self._judging = await stack.enter_async_context(open_judge(self._judge))
             default = self._asked or self._common_scorer(paths)
             try:
                 names = _names(paths)
@@ -72,7 +72,7 @@ class RunReader:
                 return scorer_of(folder.read_config())
         return "auto"
 
-    async def _read(self, path: Path, name: str, default: str) -> Run:
+    async def _read(self, path: Path, name: str, default: str) -> ComparedRun:
         found: dict[int, Attempt] = {}
         skipped = 0
         kinds: set[str] = set()
@@ -108,7 +108,7 @@ class RunReader:
             notes.append(f"{unmetered:,} model calls were not metered; its tokens are a lower bound")
         if self._tokenizer is not None:
             notes.append("tokens counted with the tokenizer given, not as servers counted them")
-        return Run(name, str(path), attempts, "+".join(sorted(kinds)), "+".join(sorted(deciding)), tuple(notes))
+        return ComparedRun(name, str(path), attempts, "+".join(sorted(kinds)), "+".join(sorted(deciding)), tuple(notes))
 
     def _items(self, path: Path, default: str) -> Iterator[tuple[Item, str, str]]:
         """Runs, the scorer that decides, and what stands before their ids where a folder holds several benchmarks."""
@@ -120,7 +120,7 @@ class RunReader:
             scorer = self._asked or (scorer_of(folder.read_config()) if mine else default)
             before = f"{part.name}/" if len(inside) > 1 else ""
             # Of an evaluation its runs alone: what else lies there (verdicts, runs set aside) is no trace.
-            for item in read_anything([folder.trajectories if mine and folder.trajectories.is_file() else part]):
+            for item in read_traces([folder.trajectories if mine and folder.trajectories.is_file() else part]):
                 if isinstance(item, Trajectory):
                     if item.meta.get("copy"):
                         continue  # the same run, written again to weigh more
@@ -175,7 +175,7 @@ class RunReader:
         return self._scorers[name]
 
 
-def _told_apart(runs: list[Run]) -> list[Run]:
+def _told_apart(runs: list[ComparedRun]) -> list[ComparedRun]:
     """Where one scorer decides here and another there, the difference may be theirs."""
     scorers = sorted({run.scorer for run in runs})
     if len(scorers) < 2:

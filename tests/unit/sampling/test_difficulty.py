@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from coa.rl.difficulty import Fate, Rate, Rules, fate, fate_with, fate_without, histogram
+from coa.sampling.difficulty import Fate, Rate, Rules, fate, fate_with, fate_without, histogram
 
 RULES = Rules(samples=4, no_tools_samples=10)
 

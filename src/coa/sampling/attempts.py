@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from coa.errors import StoreError
-from coa.rl.difficulty import Rate
+from coa.sampling.difficulty import Rate
 from coa.scoring import Scorer, score_trajectory
 from coa.trajectory import Stop, Task, Trajectory, Usage, read
 from coa.trajectory.store import set_aside

@@ -19,7 +19,9 @@ _MOST_PAIRED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ComparedRun:
+    """One side of a comparison."""
+
     name: str
     path: str
     attempts: Sequence[Attempt]
@@ -29,7 +31,9 @@ class Run:
     notes: tuple[str, ...] = ()
 
 
-def compare(runs: Sequence[Run], *, shared: bool = True, groups: Sequence[str] = GROUPS, seed: int = 0) -> Figures:
+def compare_runs(
+    runs: Sequence[ComparedRun], *, shared: bool = True, groups: Sequence[str] = GROUPS, seed: int = 0
+) -> Figures:
     """With `shared`, over the tasks that all runs hold: success on other tasks says nothing about these."""
     tasks = [by_task(run.attempts) for run in runs]
     common = sorted(set.intersection(*(set(found) for found in tasks)))
@@ -57,7 +61,7 @@ def _pairs(count: int) -> list[tuple[int, int]]:
     return every if count <= _MOST_PAIRED else [(0, other) for other in range(1, count)]
 
 
-def _row(run: Run, tasks: Mapping[str, Sequence[Attempt]], groups: Sequence[str], seed: int) -> Figures:
+def _row(run: ComparedRun, tasks: Mapping[str, Sequence[Attempt]], groups: Sequence[str], seed: int) -> Figures:
     samples = max(map(len, tasks.values()), default=1)
     of_tasks = task_figures(tasks, sorted(tasks))
     tokens, calls = bootstrap(
@@ -77,8 +81,8 @@ def _row(run: Run, tasks: Mapping[str, Sequence[Attempt]], groups: Sequence[str]
 
 
 def _pair(
-    first: Run,
-    second: Run,
+    first: ComparedRun,
+    second: ComparedRun,
     before: Mapping[str, Sequence[Attempt]],
     after: Mapping[str, Sequence[Attempt]],
     seed: int,

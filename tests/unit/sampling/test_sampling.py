@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,12 +10,13 @@ import pytest
 from coa.errors import StoreError
 from coa.models.base import Sampling
 from coa.models.scripted import ScriptedModel
-from coa.rl.attempts import Attempts
-from coa.rl.difficulty import Fate, Rate, Rules
-from coa.rl.sampling import Sampled, acting, knowing, sample
-from coa.rl.sampling_report import folder_beside, hold_settings, report, write_report, write_tasks
-from coa.rl.without_tools import without_tools
-from coa.runtime import Progress, Setting
+from coa.progress import Silent
+from coa.runtime import BatchProgress, Setting
+from coa.sampling.attempts import Attempts
+from coa.sampling.difficulty import Fate, Rate, Rules
+from coa.sampling.outcomes import Sampled, agent_runs, closed_book_runs, sample_tasks
+from coa.sampling.report import folder_beside, hold_settings, report, write_report, write_tasks
+from coa.sampling.without_tools import without_tools
 from coa.scoring import PureScorer, Scorer, Verdict, scorer_for
 from coa.trajectory import Stop, Task, load_profile, read
 from coa.trajectory.formats.tasks import read_tasks
@@ -52,11 +51,6 @@ def tasks(*names: str) -> list[Task]:
     return [Task(id=name, question=f"Solve {name}", answer=GOLD) for name in names or TABLE]
 
 
-@asynccontextmanager
-async def unwatched(name: str, progress: Progress) -> AsyncIterator[None]:
-    yield
-
-
 class Try:
     """One start of the command: fresh models on what the folder holds."""
 
@@ -71,13 +65,13 @@ class Try:
 
     def __call__(self, given: list[Task], rules: Rules = RULES, **options: object) -> list[Sampled]:
         sides = (
-            (knowing(self._setting(self.plain), self.concurrency), self.before),
-            (acting(self._setting(self.agent), self.concurrency), self.after),
+            (closed_book_runs(self._setting(self.plain)), self.before),
+            (agent_runs(self._setting(self.agent)), self.after),
         )
-        return asyncio.run(sample(given, rules, *sides, watch=unwatched, **options))  # type: ignore[arg-type]
+        return asyncio.run(sample_tasks(given, rules, *sides, progress=Silent(), **options))  # type: ignore[arg-type]
 
     def _setting(self, model: ScriptedModel) -> Setting:
-        return Setting(model, {}, WEB, Sampling(seed=0), None, None, lambda task: None)
+        return Setting(model, {}, WEB, Sampling(seed=0), concurrency=self.concurrency)
 
     @property
     def calls(self) -> int:
@@ -154,13 +148,13 @@ def test_enough_makes_no_attempt_once_the_fate_is_certain(tmp_path: Path) -> Non
     With tools: mixed is certain after + -; once after - - - +; easy, hard and broken need four; halting ! + - three.
     """
     started = Try(tmp_path)
-    assert fates(started(tasks(), enough=True)) == FATES
+    assert fates(started(tasks(), early_stop=True)) == FATES
     made = {name: sum(key == name for key, _ in started.plain.made) for name in TABLE}
     assert made == {"mixed": 3, "once": 4, "known": 2, "easy": 3, "hard": 3, "broken": 3, "unknown": 4, "halting": 3}
     acted = {name: sum(key == name for key, _ in started.agent.made) for name in TABLE}
     assert acted == {"mixed": 2, "once": 4, "known": 0, "easy": 4, "hard": 4, "broken": 4, "unknown": 0, "halting": 3}
     again = Try(tmp_path)
-    assert fates(again(tasks(), enough=True)) == FATES and again.calls == 0
+    assert fates(again(tasks(), early_stop=True)) == FATES and again.calls == 0
 
 
 @pytest.mark.parametrize("enough", [True, False])
@@ -168,7 +162,7 @@ def test_which_attempts_are_made_does_not_depend_on_the_concurrency(tmp_path: Pa
     found = []
     for concurrency in (1, 16):
         started = Try(tmp_path / str(concurrency), concurrency=concurrency)
-        found.append((started(tasks(), enough=enough), sorted(started.plain.made), sorted(started.agent.made)))
+        found.append((started(tasks(), early_stop=enough), sorted(started.plain.made), sorted(started.agent.made)))
     assert found[0] == found[1]
 
 
@@ -186,16 +180,16 @@ def test_a_stopped_sampling_keeps_what_was_finished_and_goes_on(tmp_path: Path) 
             pass
 
     async def stopped(start: Try) -> None:
-        side = (knowing(start._setting(start.plain), 1), start.before)
-        idle = (acting(start._setting(start.agent), 1), start.after)
-        working = asyncio.create_task(sample(tasks("mixed"), RULES, side, idle, watch=unwatched))
+        side = (closed_book_runs(start._setting(start.plain)), start.before)
+        idle = (agent_runs(start._setting(start.agent)), start.after)
+        working = asyncio.create_task(sample_tasks(tasks("mixed"), RULES, side, idle, progress=Silent()))
         while not start.plain.made:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
 
-    first = Try(tmp_path, scorer=Slow())
+    first = Try(tmp_path, scorer=Slow(), concurrency=1)
     asyncio.run(stopped(first))
     (kept,) = read(first.before.file)
     assert kept.stop is Stop.ANSWERED and not kept.scores
@@ -296,7 +290,7 @@ def test_a_model_that_knows_no_tags_is_heard_all_the_same(tmp_path: Path) -> Non
     attempts = Attempts(tmp_path / "t.jsonl", scorer_for("exact"), "exact")
 
     async def go() -> list[float | None]:
-        made = knowing(setting, 1)(tasks("easy"), [0], attempts, Progress())
+        made = closed_book_runs(setting)(tasks("easy"), [0], attempts, BatchProgress())
         return [trajectory.scores["success"].value async for trajectory in made]
 
     assert asyncio.run(go()) == [1.0]

@@ -6,17 +6,19 @@ Without tools comes first, because it costs one call: what is solved that way is
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from pydantic import JsonValue
 
 from coa.errors import ProfileError
-from coa.rl.attempts import Attempts
-from coa.rl.difficulty import Fate, Rate, Rules, fate, fate_with, fate_without
-from coa.rl.without_tools import without_tools
+from coa.progress import Progress
 from coa.runtime import BatchProgress, Setting, run_many
+from coa.runtime.many import reported
+from coa.sampling.attempts import Attempts
+from coa.sampling.difficulty import Fate, Rate, Rules, fate, fate_with, fate_without
+from coa.sampling.without_tools import without_tools
 from coa.scoring import normalise
 from coa.trajectory import Profile, Task, Trajectory, load_profile
 from coa.trajectory.types import FrozenDict
@@ -65,12 +67,8 @@ class Runs(Protocol):
     ) -> AsyncGenerator[Trajectory, None]: ...
 
 
-Watch = Callable[[str, BatchProgress], AbstractAsyncContextManager[None]]
-"""Shows where a stage stands while it goes on."""
-
-
-def acting(setting: Setting) -> Runs:
-    """Runs as `coa run` makes them."""
+def agent_runs(setting: Setting) -> Runs:
+    """Attempts with tools, as `coa run` makes them."""
 
     def runs(
         tasks: Sequence[Task], numbers: Sequence[int], attempts: Attempts, progress: BatchProgress
@@ -80,8 +78,8 @@ def acting(setting: Setting) -> Runs:
     return runs
 
 
-def knowing(setting: Setting) -> Runs:
-    """Answers from what the model knows, in the form that each task's profile asks for; tools and prompts are left."""
+def closed_book_runs(setting: Setting) -> Runs:
+    """Attempts without tools: answers from what the model knows, in the form that each task's profile asks for."""
 
     async def runs(
         tasks: Sequence[Task], numbers: Sequence[int], attempts: Attempts, progress: BatchProgress
@@ -89,7 +87,7 @@ def knowing(setting: Setting) -> Runs:
         for name in dict.fromkeys(task.profile for task in tasks):
             group = [task.model_copy(update={"profile": None}) for task in tasks if task.profile == name]
             bare = without_tools(_profile(name, setting.profile))
-            asked = acting(replace(setting, tools={}, profile=bare, prompt=lambda task: None))
+            asked = agent_runs(replace(setting, tools={}, profile=bare, prompt=lambda task: None))
             async with aclosing(asked(group, numbers, attempts, progress)) as made:
                 async for trajectory in made:
                     yield trajectory
@@ -97,19 +95,19 @@ def knowing(setting: Setting) -> Runs:
     return runs
 
 
-async def sample(
+async def sample_tasks(
     tasks: Sequence[Task],
     rules: Rules,
     without: tuple[Runs, Attempts],
     with_tools: tuple[Runs, Attempts],
     *,
-    watch: Watch,
+    progress: Progress,
     trained_on: Iterable[str] = (),
-    enough: bool = False,
+    early_stop: bool = False,
 ) -> list[Sampled]:
     """The fate of each task, in their order. `trained_on` are questions that SFT has seen.
 
-    With `enough`, attempts are made one after another at each task, and none once its fate is certain.
+    With `early_stop`, attempts at a task are made one after another, and end as soon as its fate is certain.
     """
     known = {normalise(question) for question in trained_on}
     fresh = [task for task in tasks if normalise(task.question) not in known] if known else list(tasks)
@@ -124,11 +122,11 @@ async def sample(
 
     await before.load({task.id: task for task in fresh} if total else {})
     await _try(
-        fresh, total, without, lambda t: fate_without(rate_without(t), rules), "without tools", watch, enough=enough
+        fresh, total, without, lambda t: fate_without(rate_without(t), rules), "without tools", progress, early_stop
     )
     needy = [task for task in fresh if fate_without(rate_without(task), rules) is Fate.KEPT]
     await after.load({task.id: task for task in needy})
-    await _try(needy, final, with_tools, lambda t: fate_with(rate_with(t), rules), "with tools", watch, enough=enough)
+    await _try(needy, final, with_tools, lambda t: fate_with(rate_with(t), rules), "with tools", progress, early_stop)
 
     tried, acted = {task.id for task in fresh}, {task.id for task in needy}
     return [
@@ -145,19 +143,18 @@ async def _try(
     side: tuple[Runs, Attempts],
     decided: Callable[[Task], Fate | None],
     name: str,
-    watch: Watch,
-    *,
-    enough: bool,
+    progress: Progress,
+    early_stop: bool,
 ) -> None:
     """All attempts at once, or a round for each number, so that a round knows what came of those before it."""
     runs, attempts = side
-    for numbers in [[number] for number in range(samples)] if enough else [list(range(samples))]:
-        waiting = [task for task in tasks if decided(task) is None] if enough else tasks
+    for numbers in [[number] for number in range(samples)] if early_stop else [list(range(samples))]:
+        waiting = [task for task in tasks if decided(task) is None] if early_stop else tasks
         if not waiting or not numbers:
             continue
-        progress = BatchProgress(total=len(waiting) * len(numbers))
-        title = f"{name}, attempt {numbers[0] + 1} of {samples}" if enough else name
-        async with watch(title, progress), aclosing(runs(waiting, numbers, attempts, progress)) as made:
+        batch = BatchProgress(total=len(waiting) * len(numbers))
+        title = f"{name}, attempt {numbers[0] + 1} of {samples}" if early_stop else name
+        async with reported(batch, progress, title), aclosing(runs(waiting, numbers, attempts, batch)) as made:
             async for trajectory in made:
                 attempts.add(trajectory)
 

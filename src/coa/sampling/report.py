@@ -13,8 +13,8 @@ import orjson
 from coa import __version__
 from coa.errors import StoreError
 from coa.report import Bar, bars, details, funnel, page, paragraph, table
-from coa.rl.difficulty import Fate, Rules, histogram
-from coa.rl.sampling import Sampled
+from coa.sampling.difficulty import Fate, Rules, histogram
+from coa.sampling.outcomes import Sampled
 from coa.trajectory.formats.rows import write_rows
 from coa.trajectory.formats.tasks import from_task
 
@@ -27,6 +27,20 @@ MEANING: Final = {
 }
 """In the order in which tasks leave."""
 _EXAMPLES: Final = 5
+
+
+_HINTS: Final = {
+    Fate.IN_SFT_DATA: "sample tasks that --exclude does not hold",
+    Fate.TOOLS_NOT_NEEDED: "raise --max-without-tools, or skip that test with --no-tools-samples 0",
+    Fate.ALWAYS_SOLVED: "take harder tasks",
+    Fate.NEVER_SOLVED: "take easier tasks or a better model, or keep them with --keep-unsolved",
+    Fate.UNSCORED: "give the tasks right answers, or add --judge URL; --retry-failed makes attempts that broke again",
+}
+
+
+def hint(data: Mapping[str, Any]) -> str:
+    """What to do where no task was kept, by the commonest reason."""
+    return _HINTS[Fate(max(data["dropped"], key=data["dropped"].__getitem__))]
 
 
 def folder_beside(out: Path) -> Path:

@@ -1,0 +1,47 @@
+"""Options that have a fixed set of values. They import nothing, so that `--help` can list the values at once."""
+
+from enum import StrEnum
+
+
+class Mode(StrEnum):
+    """How to talk to a model server."""
+
+    AUTO = "auto"
+    """Token ids where the server can exchange them, else chat."""
+    TOKENS = "tokens"
+    CHAT = "chat"
+
+
+class CacheMode(StrEnum):
+    """What to do with the answers of tools."""
+
+    OFF = "off"
+    RECORD = "record"
+    """Answer from the cache file; call the tool for what is not in it, and keep the answer."""
+    REPLAY = "replay"
+    """Answer from the cache file alone."""
+
+
+class Constrain(StrEnum):
+    """When to hold a model to the protocol by constrained decoding."""
+
+    AUTO = "auto"
+    """Small models in this process, unless coa trained them."""
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Select(StrEnum):
+    """How to choose one of several attempts."""
+
+    MAJORITY = "majority"
+    SELF_CHECK = "self-check"
+    JUDGE = "judge"
+
+
+class PromptSource(StrEnum):
+    """Where the prompt of a task comes from."""
+
+    PROFILE = "profile"
+    ROW = "row"
+    """Each task brings its own."""

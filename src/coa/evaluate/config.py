@@ -1,0 +1,48 @@
+"""What an evaluation is: benchmarks, how to run the agent on them, and how to score the answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from coa.choices import Select
+from coa.runtime import RunConfig
+from coa.scoring.opening import JudgeConfig
+
+
+class EvalConfig(JudgeConfig):
+    """An evaluation. What is None is decided by the protocol of each benchmark."""
+
+    benchmarks: tuple[str, ...] = ()
+    """Benchmarks by name (`coa eval list`), or files of tasks."""
+    run: RunConfig = RunConfig()
+    """How to run the agent."""
+    samples: int | None = Field(None, ge=1)
+    """Number of attempts at each task."""
+    best_of: int | None = Field(None, ge=2)
+    """Number of attempts at each task from which one is selected and counted."""
+    select: Select = Select.MAJORITY
+    """How to select one of the `best_of` attempts."""
+    pass_at: tuple[int, ...] = ()
+    """Further values of k for which to report pass@k."""
+    limit: int | None = Field(None, ge=1)
+    """Number of tasks to take from the beginning of each benchmark."""
+    scorer: str | None = None
+    """Scorer to use instead of the benchmark's: exact, f1, math, code, judge, auto, module:function, ..."""
+    data: Path | None = None
+    """Folder with benchmark files, looked at before $COA_DATA and the caches."""
+    retry_failed: bool = False
+    """Run failed and interrupted attempts of the output folder again."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EvalConfig:
+        if self.best_of is not None and self.samples not in (None, self.best_of):
+            raise ValueError("best_of=N makes N attempts at each task; leave samples out")
+        if len(set(self.benchmarks)) < len(self.benchmarks):
+            raise ValueError("a benchmark is named twice; samples=N makes several attempts")
+        return self
+
+    @property
+    def selection(self) -> Select | None:
+        return self.select if self.best_of is not None else None

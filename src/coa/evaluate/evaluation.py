@@ -1,0 +1,239 @@
+"""The stage: for each benchmark open what its runs need, run, score, report.
+
+Everything is checked before the first benchmark costs anything. Whatever ends an evaluation, the same call on the same
+folder goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from coa.blocking import run_blocking
+from coa.choices import Select
+from coa.errors import ConfigError, EvaluationError, ScoringError
+from coa.evaluate.attempts import Attempt, attempt_of, grammars
+from coa.evaluate.config import EvalConfig
+from coa.evaluate.data import Loaded, load
+from coa.evaluate.folder import Folder, folders_in, settle
+from coa.evaluate.report import BenchmarkReport, Evaluation, code_version, make_report, write_report
+from coa.evaluate.run import EvalProgress, Plan, evaluate_benchmark
+from coa.evaluate.summary import metric_of
+from coa.models.base import Model
+from coa.progress import Progress, Silent
+from coa.runtime import RunConfig, Setting, open_setting
+from coa.runtime.many import reported
+from coa.scoring import PROMPT_HASH, Scorer
+from coa.scoring.opening import open_judge, open_scorer
+from coa.tools import Tool
+from coa.tools.base import veiled
+from coa.trajectory import Profile, read
+from coa.worlds.folder import world_hash
+
+
+def evaluate(
+    config: EvalConfig,
+    out: str | Path,
+    *,
+    progress: Progress | None = None,
+    model: Model | None = None,
+    tools: Mapping[str, Tool] | None = None,
+) -> Evaluation:
+    """Evaluate a model on benchmarks or files of tasks. Blocks; goes on from what `out` holds.
+
+    `model` and `tools` are objects of the caller's that take the place of what `config.run` names. Ctrl-C writes a
+    report of what is finished and raises `KeyboardInterrupt`; `read_evaluation(out)` reads it.
+    """
+    if not config.benchmarks:
+        raise ConfigError("there is nothing to evaluate on", hint="name a benchmark (coa eval list) or a file of tasks")
+    loaded = [load(name, config.data, limit=config.limit) for name in config.benchmarks]
+    folders = _folders(Path(out), loaded)
+    for item in loaded:
+        _check(item, config)
+
+    async def work() -> list[BenchmarkReport]:
+        reports = []
+        for item, folder in zip(loaded, folders, strict=True):
+            with folder.held():
+                reports.append(await _evaluate(item, folder, config, progress or Silent(), model, tools))
+        return reports
+
+    return Evaluation(run_blocking(work()))
+
+
+def read_evaluation(out: str | Path) -> Evaluation:
+    """The reports that an evaluation left in its folder, finished or not."""
+    folders = [Folder(path) for path in folders_in(Path(out))]
+    return Evaluation([BenchmarkReport.read(folder) for folder in folders if folder.report.is_file()])
+
+
+def _folders(out: Path, loaded: Sequence[Loaded]) -> list[Folder]:
+    """One benchmark is in the folder itself, several each in a folder inside it."""
+    names = [item.benchmark.name for item in loaded]
+    alone, inside = Folder(out).is_evaluation, [part for part in folders_in(out) if part != out]
+    if len(loaded) == 1:
+        if not alone and any(Folder(part).is_evaluation for part in inside):
+            raise EvaluationError(f"{out} holds evaluations of several benchmarks", hint=f"--out {out / names[0]}")
+        return [Folder(out)]
+    if alone:
+        raise EvaluationError(f"{out} holds the evaluation of one benchmark", hint="give another --out")
+    if len(set(names)) < len(names):
+        raise ConfigError("a benchmark is named twice; -n makes several attempts")
+    return [Folder(out / name) for name in names]
+
+
+def _check(loaded: Loaded, config: EvalConfig) -> None:
+    """Whether this benchmark can be evaluated as the config says."""
+    benchmark = loaded.benchmark
+    samples = _samples(loaded, config)
+    if beyond := [k for k in config.pass_at if k > samples]:
+        raise EvaluationError(f"pass@{beyond[0]} needs {beyond[0]} attempts at each task", hint=f"add -n {beyond[0]}")
+    if (config.scorer or benchmark.scorer) == "judge" and config.judge is None:
+        raise ScoringError(
+            f"the answers of {benchmark.name} are compared by a judge",
+            hint="add --judge URL, or --scorer auto for rules",
+        )
+    if config.selection is Select.MAJORITY and any(task.tests is not None for task in loaded.tasks):
+        raise EvaluationError(
+            f"the answers of {benchmark.name} are programs, of which no two are alike: they cannot be voted on",
+            hint="add --select self-check or --select judge",
+        )
+
+
+def _samples(loaded: Loaded, config: EvalConfig) -> int:
+    return config.best_of or config.samples or loaded.benchmark.protocol.samples
+
+
+def _run_config(loaded: Loaded, run: RunConfig) -> RunConfig:
+    """Where the config is silent, the benchmark's protocol decides."""
+    protocol = loaded.benchmark.protocol
+    run = run.filled(
+        world=loaded.benchmark.world,
+        temperature=protocol.temperature,
+        top_p=protocol.top_p,
+        top_k=protocol.top_k,
+        seed=0,
+    )
+    return (run if run.world else run.filled(profile=loaded.benchmark.profile)).resolved()
+
+
+async def _evaluate(
+    loaded: Loaded,
+    folder: Folder,
+    config: EvalConfig,
+    progress: Progress,
+    model: Model | None,
+    tools: Mapping[str, Tool] | None,
+) -> BenchmarkReport:
+    run = _run_config(loaded, config.run)
+    async with AsyncExitStack() as stack:
+        setting = await stack.enter_async_context(open_setting(run, tasks=loaded.tasks, model=model, tools=tools))
+        judge = await stack.enter_async_context(open_judge(config))
+        scorers = await _scorers(stack, folder, loaded, config.scorer or loaded.benchmark.scorer, judge)
+        record = _record(loaded, setting, config, run, scorers, judge)
+        folder.claim(record)
+        plan = Plan(
+            loaded,
+            _samples(loaded, config),
+            scorers,
+            select=config.selection,
+            judge=judge or setting.model,
+            retry_failed=config.retry_failed,
+        )
+        batch = EvalProgress()
+        try:
+            async with reported(batch, progress, loaded.benchmark.name):
+                attempts = await evaluate_benchmark(plan, setting, folder, batch)
+        except asyncio.CancelledError:
+            _report(folder, _so_far(folder, plan, setting.profile), record)
+            raise
+    return _report(folder, attempts, record)
+
+
+def _report(folder: Folder, attempts: Sequence[Attempt], record: Mapping[str, Any]) -> BenchmarkReport:
+    report = make_report(attempts, record, retried=folder.retried())
+    write_report(folder, report)
+    return BenchmarkReport(report, folder.path)
+
+
+async def _scorers(
+    stack: AsyncExitStack, folder: Folder, loaded: Loaded, name: str, judge: Model | None
+) -> list[Scorer]:
+    """The one that decides; beside a judge also exact match, which costs nothing and shows how far they agree."""
+    judged = judge is not None and name in ("judge", "auto")
+    verdicts = folder.path / "verdicts.sqlite" if judged else None
+    scorers = [await stack.enter_async_context(open_scorer(name, judge, verdicts=verdicts))]
+    if judged and any(task.answer for task in loaded.tasks):
+        scorers.append(await stack.enter_async_context(open_scorer("exact")))
+    return scorers
+
+
+def _record(
+    loaded: Loaded,
+    setting: Setting,
+    config: EvalConfig,
+    run: RunConfig,
+    scorers: Sequence[Scorer],
+    judge: Model | None,
+) -> dict[str, Any]:
+    """What the numbers are about: kept in the folder, repeated in the report."""
+    benchmark, samples = loaded.benchmark, _samples(loaded, config)
+    file, limits = run.prompt_file, setting.limits or setting.profile.limits
+    return {
+        "stage": "eval",
+        "benchmark": {
+            "name": benchmark.name,
+            "about": benchmark.about,
+            "note": benchmark.note,
+            "metric": metric_of(config.selection, samples, benchmark.metric),
+            "tasks": len(loaded.tasks),
+            "published_size": benchmark.size,
+            "files": list(loaded.files),
+            "sha256": loaded.sha256,
+            "groups": list(benchmark.groups),
+        },
+        "limit": config.limit,
+        "samples": samples,
+        "ks": list(config.pass_at),
+        "scorer": scorers[0].name,
+        "scorers_beside": [scorer.name for scorer in scorers[1:]],
+        "select": config.selection,
+        "judge": None if judge is None else {"model": judge.name, "prompt_hash": PROMPT_HASH},
+        "model": setting.model.name,
+        "tokenizer": setting.model.tokenizer.fingerprint if setting.model.tokenizer is not None else None,
+        "profile": {
+            "name": setting.profile.name,
+            "hash": hashlib.sha256(setting.profile.model_dump_json().encode()).hexdigest()[:16],
+        },
+        "prompt": run.prompt if file is None else hashlib.sha256(file.read_bytes()).hexdigest()[:16],
+        "sampling": {**asdict(setting.sampling), "seed_of_a_sample": "seed + its number"},
+        "limits": limits.model_dump(mode="json"),
+        "constrain": setting.constrain,
+        "tools": {
+            "names": sorted(setting.tools),
+            "given": [veiled(item) for item in run.tools],
+            "world": None if run.world is None else world_hash(run.world),
+            "mcp": [veiled(item) for item in run.mcp],
+            "cache": run.cache,
+        },
+        "price": None if setting.price is None else setting.price.model_dump(mode="json"),
+        "versions": code_version(),
+    }
+
+
+def _so_far(folder: Folder, plan: Plan, profile: Profile) -> list[Attempt]:
+    """After Ctrl-C: what is finished and scored."""
+    settle(folder)
+    grammar = grammars(profile)
+    wanted = {task.id for task in plan.loaded.tasks}
+    runs = read(folder.trajectories) if folder.trajectories.is_file() else ()
+    return [
+        attempt_of(run, plan.scorer, grammar(run))
+        for run in runs
+        if run.task.id in wanted and run.sample < plan.samples and plan.scorer in run.scores
+    ]

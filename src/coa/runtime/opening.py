@@ -1,0 +1,170 @@
+"""`open_setting`: from a `RunConfig` to everything that runs need, opened once and closed at the end.
+
+This is the one place where world, tools, cache, model, prices and prompts come together. `coa run`, evaluation,
+sampling, the evaluations during SFT, RL and teaching all go through it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from pydantic import ValidationError
+
+from coa.blocking import run_blocking
+from coa.choices import CacheMode, Constrain, PromptSource
+from coa.config import first_problem
+from coa.errors import CoaError, ConfigError, StoreError
+from coa.models.base import Model
+from coa.models.opening import open_model
+from coa.models.price import price_of, read_prices
+from coa.runtime.best_of import SELECTED, best_of
+from coa.runtime.chain import ChainEvent, run
+from coa.runtime.config import AskConfig, RunConfig
+from coa.runtime.setting import Prompt, Setting
+from coa.scoring.opening import open_judge
+from coa.tools import Tool
+from coa.tools.recorded import open_cached_tools
+from coa.tools.task_files import missing_files
+from coa.trajectory import Limits, Message, Profile, Task, Trajectory, load_profile
+from coa.trajectory.formats.tasks import content_id
+from coa.trajectory.profile import asking
+from coa.worlds import world_tools
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_setting(
+    config: RunConfig | None = None,
+    *,
+    tasks: Sequence[Task] = (),
+    model: Model | None = None,
+    tools: Mapping[str, Tool] | None = None,
+    profile: Profile | None = None,
+) -> AsyncIterator[Setting]:
+    """Opens what the config names; closes it at the end.
+
+    `tasks` that name profiles or files of their own get the tools for these too. `model`, `tools` and `profile` are
+    objects that the caller made and closes; they take the place of what the config names.
+    """
+    config, own = (config or RunConfig()).resolved(), tools or {}
+    profile, prompt = profile or config.loaded_profile(), _prompt(config, tasks)
+    limits = _limits(config, profile)
+    if config.prices is not None:
+        read_prices(config.prices)  # a bad file stops everything now, not after the model is loaded
+    used = _profiles_of(profile, tasks)
+    files = ["read_file"] if any(task.files for task in tasks) else []
+    wanted = [tag for tag in dict.fromkeys([*(tag for one in used for tag in one.tools), *files]) if tag not in own]
+    tags = {tag for one in used for tag in one.tags}
+    if config.cache is not CacheMode.REPLAY:  # which opens no file
+        _warn_of_missing_files(tasks, config)
+    async with AsyncExitStack() as stack:
+        given = await stack.enter_async_context(world_tools(config.world, config.tools))
+        box = await stack.enter_async_context(
+            open_cached_tools(
+                given, wanted=wanted, mode=config.cache, file=config.cache_file, mcp=config.mcp, tags=tags
+            )
+        )
+        for name, error in box.absent.items():
+            hint = f" ({error.hint})" if error.hint else ""
+            log.warning("the tool %s is not available: %s%s", name, error.message, hint)
+        if model is None:
+            model = await open_model(
+                config.model,
+                config.model_name,
+                mode=config.mode,
+                tokenizer=config.tokenizer,
+                api_key_env=config.api_key_env,
+                rows=min(config.concurrency, 128),
+            )
+            stack.push_async_callback(model.close)
+        price = config.price or (price_of(model.name, config.prices) if config.prices is not None else None)
+        yield Setting(
+            model,
+            {**box.tools, **own},
+            profile,
+            sampling=config.sampling(),
+            limits=limits,
+            price=price,
+            prompt=prompt,
+            constrain=config.constrain or Constrain.AUTO,
+            concurrency=config.concurrency,
+        )
+
+
+def ask(
+    question: str | Task,
+    config: RunConfig | None = None,
+    *,
+    tools: Mapping[str, Tool] | None = None,
+    listen: Callable[[ChainEvent], None] | None = None,
+    **settings: Any,
+) -> Trajectory:
+    """Ask one question and wait for the run to end: `coa.ask("What is 17 * 23?", model="nano").answer`.
+
+    `settings` are fields of `AskConfig`; with `best_of`, the selected attempt comes back. `listen` hears a single
+    attempt as it happens. Opening a model takes seconds; for several questions use `open_setting`.
+    """
+    task = Task(id=content_id(question, None), question=question) if isinstance(question, str) else question
+    try:
+        chosen = AskConfig.model_validate({**(config.model_dump(exclude_unset=True) if config else {}), **settings})
+    except ValidationError as error:
+        raise ConfigError(first_problem(error)) from error
+
+    async def work() -> Trajectory:
+        async with open_setting(chosen, tasks=[task], tools=tools) as setting, open_judge(chosen) as judge:
+            if chosen.best_of == 1:
+                return await run(task, setting, listen=listen)
+            made = await best_of(task, setting, chosen.best_of, chosen.select, judge)
+            return next((attempt for attempt in made if SELECTED in attempt.meta), made[0])
+
+    return run_blocking(work())
+
+
+def _limits(config: RunConfig, profile: Profile) -> Limits | None:
+    try:
+        return config.limits_of(profile)
+    except ValidationError as error:
+        raise ConfigError(f"limits: {first_problem(error)}") from error
+
+
+def _profiles_of(chosen: Profile, tasks: Sequence[Task]) -> list[Profile]:
+    """All that the tasks use. One that cannot be read is left to the tasks that name it: they fail, the others run."""
+    found = []
+    for name in dict.fromkeys([task.profile for task in tasks] or [None]):
+        try:
+            found.append(load_profile(name) if name else chosen)
+        except CoaError:
+            continue
+    return found
+
+
+def _prompt(config: RunConfig, tasks: Sequence[Task]) -> Prompt:
+    """The messages in front of a task's run; None for what the profile says."""
+    if config.prompt is PromptSource.ROW:
+        if without := [task.id for task in tasks if not task.prompt]:
+            raise StoreError(
+                f"{len(without)} of {len(tasks)} tasks have no prompt; the first is {without[0]!r}",
+                hint="use --prompt profile, or a --prompt-file",
+            )
+        return lambda task: task.prompt
+    file = config.prompt_file
+    if file is None:
+        return lambda task: None
+    try:
+        system = Message(role="system", content=file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise StoreError(f"cannot read the prompt {file}: {reason}", hint="check --prompt-file") from error
+    return lambda task: [system, asking(task)]
+
+
+def _warn_of_missing_files(tasks: Sequence[Task], config: RunConfig) -> None:
+    if missing := missing_files(tasks, config.tools):
+        log.warning(
+            "%d of %d tasks have a file that cannot be read; the first: %s (%s)",
+            len(missing), len(tasks), missing[0].message, missing[0].hint,
+        )  # fmt: skip

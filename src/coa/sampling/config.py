@@ -1,0 +1,54 @@
+"""What a query sampling is: the tasks, who attempts them and how often, and which tasks are kept."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from coa.runtime import RunConfig
+from coa.sampling.difficulty import Rules
+from coa.scoring.opening import JudgeConfig
+
+
+class SampleConfig(JudgeConfig):
+    """A query sampling. Attempts are sampled as RL samples them: temperature 1, the whole vocabulary, no grammar."""
+
+    tasks: str | None = None
+    """Tasks to choose from: a file, a folder, or a hub id such as owner/name[:part]."""
+    run: RunConfig = RunConfig()
+    """How to run the agent."""
+    samples: int = Field(8, ge=1)
+    """Number of attempts at each task with tools."""
+    no_tools_samples: int | None = Field(None, ge=0)
+    """Number of attempts at each task without tools; 0 skips them. Default: as many as with tools."""
+    no_tools_model: str | None = None
+    """Model that is asked without tools. Default: the model itself."""
+    no_tools_name: str | None = None
+    """Name of that model on a server that serves several."""
+    no_tools_key_env: str = "COA_API_KEY"
+    """Environment variable that holds the key of that server."""
+    max_without_tools: float = Field(0.3, ge=0, le=1)
+    """Drop tasks that are solved without tools more often than this."""
+    keep_unsolved: bool = False
+    """Keep tasks that no attempt with tools solved."""
+    solved_at: float = 1.0
+    """Score from which on an attempt counts as solved."""
+    exclude: tuple[str, ...] = ()
+    """Fine-tuning data whose questions are dropped: files, folders or hub ids."""
+    early_stop: bool = False
+    """Stop sampling a task as soon as its outcome is certain."""
+    scorer: str = "auto"
+    """Scorer of the answers: auto, exact, math, code, judge, module:function, ..."""
+    limit: int | None = Field(None, ge=1)
+    """Number of tasks to take from the beginning."""
+    retry_failed: bool = False
+    """Make attempts that failed again."""
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(
+            samples=self.samples,
+            no_tools_samples=self.samples if self.no_tools_samples is None else self.no_tools_samples,
+            max_without_tools=self.max_without_tools,
+            keep_unsolved=self.keep_unsolved,
+            solved_at=self.solved_at,
+        )

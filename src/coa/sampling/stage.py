@@ -1,0 +1,139 @@
+"""The stage: open what the attempts need, make them, and write the tasks that are worth RL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from coa.blocking import run_blocking
+from coa.choices import Constrain
+from coa.errors import ConfigError, StoreError
+from coa.models.base import Model
+from coa.models.opening import open_model
+from coa.models.price import price_of
+from coa.progress import Progress, Silent
+from coa.runtime import RunConfig, Setting, open_setting
+from coa.sampling.attempts import Attempts
+from coa.sampling.config import SampleConfig
+from coa.sampling.exclusion import questions_in
+from coa.sampling.outcomes import Sampled, agent_runs, closed_book_runs, sample_tasks
+from coa.sampling.report import folder_beside, hold_settings, write_report, write_tasks
+from coa.scoring.opening import open_judge, open_scorer
+from coa.tools import Tool
+from coa.trajectory import Task, Usage
+from coa.trajectory.formats.sources import ENDINGS
+from coa.trajectory.formats.tasks import read_tasks
+
+
+@dataclass(frozen=True, slots=True)
+class SampleReport:
+    """What a query sampling found. `data` is all of report.json."""
+
+    tasks: tuple[Sampled, ...]
+    kept: int
+    usage: Usage
+    """Spent on all attempts, earlier ones included."""
+    out: Path
+    """The kept tasks, each with its rates; there is no file where nothing was kept."""
+    folder: Path
+    """Attempts, dropped tasks with their reasons, and the report."""
+    data: Mapping[str, Any]
+
+
+def sample(
+    config: SampleConfig,
+    out: str | Path,
+    *,
+    progress: Progress | None = None,
+    model: Model | None = None,
+    tools: Mapping[str, Tool] | None = None,
+) -> SampleReport:
+    """Estimate how often each task is solved with and without tools, and write those worth RL to `out`. Blocks.
+
+    Attempts are kept in a folder beside `out`; the same call goes on from there. `model` and `tools` are objects of the
+    caller's that take the place of what `config.run` names.
+    """
+    out = Path(out)
+    if out.suffix not in ENDINGS:
+        raise ConfigError(f"the kept tasks cannot be written to {out}", hint=f"--out ends with {', '.join(ENDINGS)}")
+    if config.tasks is None:
+        raise ConfigError("there are no tasks to sample", hint="name a file, a folder or a hub id of tasks")
+    given = list(islice(read_tasks(config.tasks), config.limit))
+    if not given:
+        raise StoreError(f"{config.tasks} holds no task")
+    # As RL samples, or the rates would be those of another policy.
+    run = config.run.filled(temperature=1.0, top_p=1.0, top_k=0, constrain=Constrain.NEVER).resolved()
+    return run_blocking(_sample(config, run, given, out, progress or Silent(), model, tools))
+
+
+async def _sample(
+    config: SampleConfig,
+    run: RunConfig,
+    tasks: list[Task],
+    out: Path,
+    progress: Progress,
+    model: Model | None,
+    tools: Mapping[str, Tool] | None,
+) -> SampleReport:
+    folder, rules = folder_beside(out), config.rules
+    trained_on = [question for source in config.exclude for question in questions_in(source)]
+    async with AsyncExitStack() as stack:
+        setting = await stack.enter_async_context(open_setting(run, tasks=tasks, model=model, tools=tools))
+        closed_book = await _closed_book(stack, config, run, setting)
+        judge = await stack.enter_async_context(open_judge(config))
+        settings = _record(run, setting, closed_book)
+        hold_settings(folder, settings, rules)
+        scorer = await stack.enter_async_context(open_scorer(config.scorer, judge, verdicts=folder / "verdicts.sqlite"))
+        settings["scorer"] = judged_by = f"{config.scorer}, {judge.name}" if judge else config.scorer
+        before, after = (
+            Attempts(folder / name / "trajectories.jsonl", scorer, judged_by)
+            for name in ("without-tools", "with-tools")
+        )
+        if config.retry_failed:
+            before.retry_failed()
+            after.retry_failed()
+        found = await sample_tasks(
+            tasks,
+            rules,
+            (closed_book_runs(closed_book), before),
+            (agent_runs(setting), after),
+            progress=progress,
+            trained_on=trained_on,
+            early_stop=config.early_stop,
+        )
+    kept = write_tasks(out, found, model=settings["model"], no_tools_model=settings["no_tools_model"])
+    data = write_report(folder, found, rules, settings)
+    return SampleReport(tuple(found), kept, before.usage + after.usage, out, folder, data)
+
+
+async def _closed_book(stack: AsyncExitStack, config: SampleConfig, run: RunConfig, setting: Setting) -> Setting:
+    """The setting of the attempts without tools."""
+    if config.no_tools_model is None:
+        return setting
+    model = await open_model(config.no_tools_model, config.no_tools_name, api_key_env=config.no_tools_key_env)
+    stack.push_async_callback(model.close)
+    price = run.price or (price_of(model.name, run.prices) if run.prices is not None else None)
+    return replace(setting, model=model, tools={}, price=price)
+
+
+def _record(run: RunConfig, setting: Setting, closed_book: Setting) -> dict[str, Any]:
+    """What the rates depend on: a folder whose attempts were made otherwise is refused."""
+    return {
+        "profile": setting.profile.name,
+        "tool": sorted(run.tools),
+        "world": run.world,
+        "prompt": run.prompt_file.read_text(encoding="utf-8") if run.prompt_file else run.prompt,
+        "temperature": run.temperature,
+        "top_p": run.top_p,
+        "top_k": run.top_k,
+        "seed": run.seed,
+        "budget": sorted(f"{name}={value:g}" for name, value in run.limits.items() if value is not None),
+        "constrain": run.constrain,
+        "model": setting.model.name,
+        "no_tools_model": closed_book.model.name,
+        "tools": sorted(setting.tools),
+    }

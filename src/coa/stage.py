@@ -1,0 +1,14 @@
+"""Packages that are called like functions.
+
+`coa.evaluate` is both the package with the stage's parts and the stage itself: `coa.evaluate(config, out=...)`. Python
+sets a package's name in its parent when it is first imported, so a function of the same name would be lost; a package
+whose class is `Stage` instead hands a call on to its function of that name.
+"""
+
+from types import ModuleType
+from typing import Any
+
+
+class Stage(ModuleType):
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])(*arguments, **settings)
