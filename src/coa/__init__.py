@@ -1,6 +1,12 @@
 """Train one language model to act like many agents, and run it.
 
-    from coa import Step, Task, Trajectory, load_profile, parse, render
+    import coa
+    print(coa.ask("What is 17 * 23?", model="nano").answer)
+
+Every stage of the pipeline is a function here: `ask`, `run`, `run_many`, `teach`, `distill`, `sft`, `sample`, `rl`,
+`evaluate`, `score`, `compare`. Stages that take files and folders block and need no event loop of the caller's.
+docs/python.md shows each of them. The names in `__all__` are stable: a release that changes one says so in the
+changelog, and the old form works for one more release. Anything else may change at any time.
 
 Names are imported on first use, so that the command line starts at once.
 """
@@ -11,16 +17,35 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from coa.compare import Comparison, compare
+    from coa.config import load_config
+    from coa.distill import DistillConfig, DistillReport, Recorder, TeachConfig, distill, teach
     from coa.errors import CoaError
+    from coa.evaluate import EvalConfig, Evaluation, evaluate, read_evaluation, score
+    from coa.models.base import Context, Generation, Model, Sampling
+    from coa.models.opening import open_model
+    from coa.models.price import Price
+    from coa.models.scripted import ScriptedModel
     from coa.models.tokenizer import TextTokenizer, load_tokenizer
-    from coa.runtime import run, run_many
+    from coa.progress import Progress
+    from coa.rl import RlConfig, rl
+    from coa.runtime import AskConfig, BatchProgress, RunConfig, Setting, ask, open_setting, run, run_many
+    from coa.sampling import SampleConfig, SampleReport, sample
+    from coa.scoring import Scorer, Verdict, scorer_for
+    from coa.scoring.opening import JudgeConfig
+    from coa.sft import SftConfig, sft
+    from coa.tools import Observation, Tool, ToolContext
+    from coa.tools.registry import open_tools
+    from coa.training.run_folder import TrainingResult
     from coa.trajectory import (
         Agent,
         Author,
         CodeTests,
         Failure,
+        Form,
         Kind,
         Ledger,
+        Limits,
         Message,
         Parser,
         Profile,
@@ -49,46 +74,118 @@ if TYPE_CHECKING:
     from coa.trajectory.formats.tasks import read_tasks
 
 _HOMES = {
-    "CoaError": "coa.errors",
-    "TextTokenizer": "coa.models.tokenizer",
-    "load_tokenizer": "coa.models.tokenizer",
-    "read_tasks": "coa.trajectory.formats.tasks",
-    "run": "coa.runtime",
-    "run_many": "coa.runtime",
-}
+    # The pipeline
+    "coa.runtime": ("ask", "run", "run_many", "open_setting", "RunConfig", "AskConfig", "Setting", "BatchProgress"),
+    "coa.distill": ("distill", "teach", "Recorder", "DistillConfig", "DistillReport", "TeachConfig"),
+    "coa.sft": ("sft", "SftConfig"),
+    "coa.sampling": ("sample", "SampleConfig", "SampleReport"),
+    "coa.rl": ("rl", "RlConfig"),
+    "coa.evaluate": ("evaluate", "read_evaluation", "score", "EvalConfig", "Evaluation"),
+    "coa.compare": ("compare", "Comparison"),
+    "coa.config": ("load_config",),
+    # What is plugged into it
+    "coa.models.opening": ("open_model",),
+    "coa.models.base": ("Model", "Context", "Generation", "Sampling"),
+    "coa.models.scripted": ("ScriptedModel",),
+    "coa.models.price": ("Price",),
+    "coa.models.tokenizer": ("TextTokenizer", "load_tokenizer"),
+    "coa.tools": ("Tool", "ToolContext", "Observation"),
+    "coa.tools.registry": ("open_tools",),
+    "coa.scoring": ("Scorer", "Verdict", "scorer_for"),
+    "coa.scoring.opening": ("JudgeConfig",),
+    "coa.progress": ("Progress",),
+    "coa.training.run_folder": ("TrainingResult",),
+    "coa.errors": ("CoaError",),
+    # The trajectory
+    "coa.trajectory": (
+        "Agent", "Author", "CodeTests", "Failure", "Form", "Kind", "Ledger", "Limits", "Message", "Parser", "Profile",
+        "Repair", "Sample", "Score", "Shape", "Step", "Stop", "Task", "TestCase", "Tokens", "Trajectory", "Usage",
+        "check", "load_profile", "observation", "parse", "read", "render", "to_sample", "to_samples", "write", "writer",
+    ),
+    "coa.trajectory.formats.tasks": ("read_tasks",),
+}  # fmt: skip
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_PACKAGES = ("compare", "distill", "evaluate", "rl", "sft")
+"""Stages that are packages too, and are called as such (see coa/stage.py)."""
 __all__ = [
     "Agent",
+    "AskConfig",
     "Author",
+    "BatchProgress",
     "CoaError",
     "CodeTests",
+    "Comparison",
+    "Context",
+    "DistillConfig",
+    "DistillReport",
+    "EvalConfig",
+    "Evaluation",
     "Failure",
+    "Form",
+    "Generation",
+    "JudgeConfig",
     "Kind",
     "Ledger",
+    "Limits",
     "Message",
+    "Model",
+    "Observation",
     "Parser",
+    "Price",
     "Profile",
+    "Progress",
+    "Recorder",
     "Repair",
+    "RlConfig",
+    "RunConfig",
     "Sample",
+    "SampleConfig",
+    "SampleReport",
+    "Sampling",
     "Score",
+    "Scorer",
+    "ScriptedModel",
+    "Setting",
+    "SftConfig",
     "Shape",
     "Step",
     "Stop",
     "Task",
+    "TeachConfig",
     "TestCase",
     "TextTokenizer",
     "Tokens",
+    "Tool",
+    "ToolContext",
+    "TrainingResult",
     "Trajectory",
     "Usage",
+    "Verdict",
+    "ask",
     "check",
+    "compare",
+    "distill",
+    "evaluate",
+    "load_config",
     "load_profile",
     "load_tokenizer",
     "observation",
+    "open_model",
+    "open_setting",
+    "open_tools",
     "parse",
     "read",
+    "read_evaluation",
     "read_tasks",
     "render",
+    "rl",
     "run",
     "run_many",
+    "sample",
+    "score",
+    "scorer_for",
+    "sft",
+    "teach",
     "to_sample",
     "to_samples",
     "write",
@@ -97,9 +194,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'coa' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES.get(name, "coa.trajectory")), name)
+    module = import_module(_HOME_OF[name])
+    if name in _PACKAGES:
+        return module
+    value: object = getattr(module, name)
     globals()[name] = value
     return value
 

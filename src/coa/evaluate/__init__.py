@@ -8,8 +8,9 @@ import sys
 from coa.evaluate.config import EvalConfig
 from coa.evaluate.evaluation import evaluate, read_evaluation
 from coa.evaluate.report import BenchmarkReport, Evaluation
+from coa.evaluate.rescore import ScoreSummary, score
 from coa.stage import Stage
 
-__all__ = ["BenchmarkReport", "EvalConfig", "Evaluation", "evaluate", "read_evaluation"]
+__all__ = ["BenchmarkReport", "EvalConfig", "Evaluation", "ScoreSummary", "evaluate", "read_evaluation", "score"]
 
 sys.modules[__name__].__class__ = Stage

@@ -242,11 +242,11 @@ def test_every_public_name_can_be_imported() -> None:
 
 
 def test_rows_with_a_profile_of_their_own_have_its_tools() -> None:
-    from coa.cli.setting import profiles_of
+    from coa.runtime.opening import _profiles_of
     from coa.trajectory import Task, load_profile
 
     rows = [Task(id=str(at), question="?", profile=name) for at, name in enumerate([None, "mhqa", "mhqa", "no-such"])]
-    assert [profile.name for profile in profiles_of(load_profile("web"), rows)] == ["web", "mhqa"]
+    assert [profile.name for profile in _profiles_of(load_profile("web"), rows)] == ["web", "mhqa"]
 
 
 def test_distill_never_takes_its_own_output_for_traces(tmp_path: Path, runs: Path) -> None:

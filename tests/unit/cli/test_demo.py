@@ -15,10 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from coa.cli import app
-from coa.cli.demo import RECIPES, stages_of
-from coa.cli.demo_page import demo_page
-from coa.cli.demo_result import goals, new_question, short_table
-from coa.cli.stages import Stage, run_stages, time_left
+from coa.demo.commands import DemoStage, run_stages, time_left
+from coa.demo.page import demo_page
+from coa.demo.recipes import RECIPES, stages_of
+from coa.demo.result import goals, new_question, short_table
 from coa.errors import CoaError
 from coa.trajectory import Step, Task, Trajectory, observation, write
 
@@ -43,8 +43,8 @@ def test_a_stage_that_fails_stops_the_demo_and_the_next_start_goes_on_with_it(
 ) -> None:
     out, there = tmp_path / "demo", tmp_path / "runs.jsonl"
     stages = [
-        Stage("one", "says its version", ("--version",), 1),
-        Stage("two", "looks at a file", ("inspect", str(there), "--no-pager"), 1),
+        DemoStage("one", "says its version", ("--version",), 1),
+        DemoStage("two", "looks at a file", ("inspect", str(there), "--no-pager"), 1),
     ]
     with pytest.raises(CoaError, match="coa inspect"):
         run_stages(stages, out, {"seed": 7})
@@ -59,7 +59,7 @@ def test_a_stage_that_fails_stops_the_demo_and_the_next_start_goes_on_with_it(
 
 def test_a_stage_that_was_begun_before_is_told_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out, there = tmp_path / "demo", tmp_path / "runs.jsonl"
-    stages = [Stage("look", "looks at a file", ("inspect", str(there), "--no-pager"), 1, again=("--task", "b"))]
+    stages = [DemoStage("look", "looks at a file", ("inspect", str(there), "--no-pager"), 1, again=("--task", "b"))]
     with pytest.raises(CoaError):
         run_stages(stages, out, {"seed": 7})
     write(there, [_attempt("a", "4"), _attempt("b", "5")])
@@ -75,7 +75,7 @@ def test_ctrl_c_waits_for_the_stage_to_save_what_it_has(tmp_path: Path) -> None:
 from pathlib import Path
 from coa.cli import stages
 stages.sys = type("sys", (), {{"executable": {str(tmp_path / "stage")!r}}})
-stages.run_stages([stages.Stage("slow", "saves", (), 1)], Path({str(tmp_path / "demo")!r}), {{"seed": 7}})
+stages.run_stages([stages.DemoStage("slow", "saves", (), 1)], Path({str(tmp_path / "demo")!r}), {{"seed": 7}})
 """
     stage = tmp_path / "stage"
     stage.write_text(
@@ -100,7 +100,7 @@ stages.run_stages([stages.Stage("slow", "saves", (), 1)], Path({str(tmp_path / "
 
 
 def test_the_time_left_follows_the_pace_of_this_machine() -> None:
-    stages = [Stage("one", "", (), 100), Stage("two", "", (), 200), Stage("three", "", (), 50)]
+    stages = [DemoStage("one", "", (), 100), DemoStage("two", "", (), 200), DemoStage("three", "", (), 50)]
     assert time_left(stages, {}) == 350
     assert time_left(stages, {"one": 300.0}) == 3 * 250  # three times as slow as elsewhere
     assert time_left(stages, {"one": 300.0, "two": 600.0, "three": 150.0}) == 0

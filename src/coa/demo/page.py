@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from coa.cli.demo_result import NAMES, goals, is_right, short_table
-from coa.cli.stages import STATE, span
 from coa.compare.page import differences, success, table_rows
+from coa.demo.commands import STATE, span
+from coa.demo.result import NAMES, goals, is_right, short_table
 from coa.evaluate.report import percent
 from coa.report import Bar, bars, curve, details, funnel, links, page, paragraph, table
 from coa.trajectory import Trajectory, read

@@ -7,13 +7,13 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import typer
+import orjson
 
 from coa.errors import CoaError
 
@@ -30,7 +30,7 @@ _ENVIRONMENT: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DemoStage:
     name: str
     about: str
     command: tuple[str, ...]
@@ -43,23 +43,28 @@ class Stage:
         return shlex.join(["coa", *self.command, *more])
 
 
-def run_stages(stages: Sequence[Stage], out: Path, made_with: Mapping[str, Any]) -> float:
-    """All of them, in order; how long they took. A folder is of one recipe and one seed."""
+def run_stages(
+    stages: Sequence[DemoStage], out: Path, made_with: Mapping[str, Any], *, say: Callable[[str], None]
+) -> float | None:
+    """All of them, in order; how long they took, or None after Ctrl-C. A folder is of one recipe and one seed."""
     done = _Done.of(out / STATE, made_with)
     out.mkdir(parents=True, exist_ok=True)
     for number, stage in enumerate(stages, start=1):
         left = time_left(stages, done.seconds)
-        typer.echo(f"\n[{number}/{len(stages)}] {stage.about}" + (f"; about {span(left)} left in all" if left else ""))
+        say(f"\n[{number}/{len(stages)}] {stage.about}" + (f"; about {span(left)} left in all" if left else ""))
         if stage.name in done.seconds:
-            typer.echo(f"$ {stage.shown()}\ndone before, in {span(done.seconds[stage.name])}")
+            say(f"$ {stage.shown()}\ndone before, in {span(done.seconds[stage.name])}")
             continue
         more = stage.again if done.begin(stage) else ()
-        typer.echo(f"$ {stage.shown(more)}")
-        done.end(stage, _run(stage, more))
+        say(f"$ {stage.shown(more)}")
+        seconds = _run(stage, more)
+        if seconds is None:
+            return None
+        done.end(stage, seconds)
     return sum(done.seconds.values())
 
 
-def time_left(stages: Sequence[Stage], done: Mapping[str, float]) -> float:
+def time_left(stages: Sequence[DemoStage], done: Mapping[str, float]) -> float:
     """As long as the stages take elsewhere, or longer by as much as those before took longer here."""
     behind = [stage for stage in stages if stage.name in done]
     expected = sum(stage.seconds for stage in behind)
@@ -79,8 +84,6 @@ class _Done:
 
     @classmethod
     def of(cls, file: Path, made_with: Mapping[str, Any]) -> _Done:
-        import orjson
-
         if not file.is_file():
             return cls(file, made_with, {}, "")
         kept = orjson.loads(file.read_bytes())
@@ -89,36 +92,35 @@ class _Done:
             raise CoaError(f"{file.parent} holds a demo with {was}", hint="choose another folder with --out")
         return cls(file, made_with, kept["seconds"], kept.get("begun", ""))
 
-    def begin(self, stage: Stage) -> bool:
+    def begin(self, stage: DemoStage) -> bool:
         """Whether it was begun before."""
         again, self._begun = self._begun == stage.name, stage.name
         self._keep()
         return again
 
-    def end(self, stage: Stage, seconds: float) -> None:
+    def end(self, stage: DemoStage, seconds: float) -> None:
         self.seconds[stage.name], self._begun = seconds, ""
         self._keep()
 
     def _keep(self) -> None:
-        import orjson
-
         part = self._file.with_suffix(".part")
         told = {**self._made_with, "seconds": self.seconds, "begun": self._begun}
         part.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
         part.replace(self._file)
 
 
-def _run(stage: Stage, more: Sequence[str]) -> float:
+def _run(stage: DemoStage, more: Sequence[str]) -> float | None:
+    """How long it took; None after Ctrl-C."""
     began = time.monotonic()
     command = [sys.executable, "-m", "coa.cli", *stage.command, *more]
     with subprocess.Popen(command, env={**_ENVIRONMENT, **os.environ}) as process:
         code = _ended(process)
     if code is None:
-        typer.echo("\ninterrupted; the same command goes on from here")
-        raise typer.Exit(1)
+        return None
     if code:
         raise CoaError(
-            f"this stage failed: {stage.shown(more)}", hint="mend what it says above; the demo then goes on from here"
+            f"this stage failed: {stage.shown(more)}",
+            hint="fix what it reports above, then run the demo again; it goes on from here",
         )
     return time.monotonic() - began
 

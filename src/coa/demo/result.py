@@ -43,7 +43,7 @@ def short_table(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         ]
         for run in found["runs"]
     ]
-    return ["", "tasks", "success", "tokens/success", "calls/success", "mended"], rows
+    return ["", "tasks", "success", "tokens/success", "calls/success", "repaired"], rows
 
 
 def goals(found: Mapping[str, Any]) -> list[Goal]:

@@ -1,0 +1,120 @@
+"""What the demo runs: the public commands, one after another, with how much of everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from coa.demo.commands import DemoStage
+
+SEED: Final = 7
+ERRORS: Final = "0.05"
+"""How often the expert errs. What it does wrong is imitated too: at 0.25 a small model learns to open wrong pages."""
+_FILTERS: Final = {"reflection.kept_without": 1.0}
+"""The team of this world errs at a set rate, so runs with and without reflection are mixed as they should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How much of everything."""
+
+    teach: int
+    """Tasks that the team is recorded on."""
+    sft_steps: int
+    rl_steps: int
+    test: int
+    """Held-out tasks."""
+    test_base: int
+    """Of these, for the model as it comes, which solves none of them and takes as long as it may."""
+    adapter: bool = False
+    """Train an adapter instead of all weights: one file of a few MB that goes over SmolLM2, as `nano` does."""
+
+
+RECIPES: Final = {
+    "quick": Recipe(teach=120, sft_steps=20, rl_steps=1, test=32, test_base=4),
+    "full": Recipe(teach=400, sft_steps=20, rl_steps=9, test=200, test_base=12),
+    "long": Recipe(teach=400, sft_steps=80, rl_steps=4, test=200, test_base=4, adapter=True),
+}
+
+
+def stages_of(recipe: Recipe, out: Path, seed: int) -> list[DemoStage]:
+    """The public commands, in order."""
+    world, tasks = str(out / "world"), out / "world" / "tasks"
+    train, rl_tasks, test = (str(tasks / f"{split}.jsonl") for split in ("train", "rl", "test"))
+
+    def evaluated(name: str, about: str, model: str, count: int) -> DemoStage:
+        command = ["eval", test, "--limit", str(count), "--model", model, "--world", world, "--temperature", "0"]
+        command += ["--constrain", "never", "--concurrency", "128", "--out", str(out / "eval" / name)]
+        seconds = 20 + count * (0.6 if name != "base" else 4)
+        return DemoStage(f"eval-{name}", about, tuple(command), seconds, again=("--retry-failed",))
+
+    def taught(name: str, about: str, source: str, count: int, folder: Path) -> DemoStage:
+        command = (
+            "teach",
+            source,
+            "--limit",
+            str(count),
+            "--team",
+            "world",
+            "--world",
+            world,
+            "--errors",
+            ERRORS,
+            "--seed",
+            str(seed),
+            "--out",
+            str(folder),
+        )
+        return DemoStage(name, about, command, seconds=5 + 0.04 * count, again=("--retry-failed",))
+
+    sft = {"max_steps": recipe.sft_steps, "batch_size": 4, "lr": 2e-4, "epochs": 8, "max_tokens": 1024, "seed": seed}
+    sft |= {"freeze_embeddings": True, "held_out": 0}
+    rl: dict[str, Any] = {"steps": recipe.rl_steps, "prompts": 12, "group": 6, "draw": 14, "rounds": 1, "seed": seed}
+    # Without three hops: long attempts, few of them right after so little fine-tuning.
+    families = ["arithmetic", "code_only", "comparison", "one_hop", "page_only", "two_hop"]
+    rl |= {"families": families, "draw_by": "family", "checkpoint_every": 1}
+    # Sampled as a run is: from the whole vocabulary a lightly taught model loses a quarter of what it would get right
+    # to slips, and RL learns not to slip, which greedy decoding never does (docs/lab-book.md).
+    rl |= {"top_p": 0.9, "top_k": 20, "guards.entropy": 0.01}
+    rl |= {"max_rows": 84, "kv_gb": 4, "turn_tokens": 80, "row_tokens": 2048}
+    # A group's advantages sum to zero over its tokens: wrong attempts are the longer ones here, and otherwise what all
+    # of them have in common is pushed down (docs/lab-book.md).
+    rl |= {"baseline": "token", "updates": 2, "lr": 4e-5, "lr_end": 0.25, "warmup_steps": 2}
+    rl |= {"beta2": 0.95, "weight_decay": 0.0}
+    rl |= {"freeze_embeddings": True, "freeze_layers": 10}
+    if recipe.adapter:
+        lora = {"lora.rank": 8, "lora.alpha": 16, "lora.merge": False, "freeze_embeddings": False}
+        sft |= {**lora, "lr": 1e-3}
+        rl |= {**lora, "lr": 2e-4, "freeze_layers": 0}
+    compared = tuple(str(out / "eval" / name) for name in ("team", "base", "sft", "rl"))
+    return [
+        DemoStage("world", "an invented web, its search index and its questions",
+              ("world", "build", "--seed", str(seed), "--out", world), 5),
+        taught("teach", "a team of agents works on the training tasks and is recorded", train, recipe.teach,
+               out / "traces"),
+        DemoStage("distil", "its runs become runs of one model; only the good ones stay",
+              ("distill", str(out / "traces"), "--profile", "atlas", *_sets(_FILTERS), "--out", str(out / "data")), 10),
+        evaluated("base", "the model as it comes, on held-out tasks", "smollm2", recipe.test_base),
+        DemoStage("sft", "SmolLM2 learns to be all of the agents",
+              ("sft", "--model", "smollm2", "--data", str(out / "data"), "--out", str(out / "sft"), *_sets(sft)),
+              15 + 6.5 * recipe.sft_steps),
+        evaluated("sft", "the fine-tuned model on held-out tasks", str(out / "sft"), recipe.test),
+        DemoStage("rl", "it learns by trying, with real tools and no teacher",
+              ("rl", "--model", str(out / "sft"), "--tasks", rl_tasks, "--world", world, "--out", str(out / "rl"),
+               *_sets(rl)), 20 + 95 * recipe.rl_steps),
+        evaluated("rl", "the reinforced model on the same held-out tasks", str(out / "rl"), recipe.test),
+        taught("eval-team", "the team itself on the same held-out tasks", test, recipe.test, out / "eval" / "team"),
+        DemoStage("compare", "all of them side by side",
+              ("compare", *compared, "--all", "--tokenizer", "smollm2", "--out", str(out / "comparison")), 10),
+    ]  # fmt: skip
+
+
+def _sets(settings: dict[str, Any]) -> list[str]:
+    return [part for name, value in settings.items() for part in ("--set", f"{name}={_toml(value)}")]
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(f'"{item}"' for item in value) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)

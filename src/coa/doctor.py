@@ -1,0 +1,150 @@
+"""What works on this machine, and for what does not, the command that repairs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from coa.errors import CoaError
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether one thing works here."""
+
+    what: str
+    works: bool
+    detail: str
+    hint: str | None = None
+    needed: bool = True
+    """Whether coa is of no use without it."""
+
+
+def examine() -> Iterator[Check]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Check("Python", sys.version_info >= (3, 11), version, "install Python 3.11 or later")
+    yield _attempt("profiles", _profiles)
+    yield _attempt("write trajectories here", _write_here)
+    yield _attempt("tokenizer of the embedded model (smollm2)", _smollm2, needed=False)
+    yield _attempt("tokenizers from the hub", _hub, needed=False)
+    yield _attempt("models in this process", _local, needed=False)
+    yield _attempt("isolation of model-written code", _isolation, needed=False)
+    yield _attempt("paging in the terminal", _pager, needed=False)
+    yield from _tools()
+
+
+def _attempt(what: str, probe: Callable[[], str], *, needed: bool = True) -> Check:
+    try:
+        return Check(what, True, probe(), needed=needed)
+    except CoaError as error:
+        return Check(what, False, error.message, error.hint, needed)
+    except ImportError as error:
+        return Check(what, False, str(error), f"{sys.executable} -m pip install chain-of-agents", needed)
+
+
+def _profiles() -> str:
+    from coa.trajectory.profile import SHIPPED, load_profile
+
+    return ", ".join(load_profile(name).name for name in SHIPPED)
+
+
+def _write_here() -> str:
+    """Appends under a lock, as every long command does, to a file in the current folder."""
+    import tempfile
+
+    from coa.errors import StoreError
+    from coa.trajectory import JsonlWriter, Task, Trajectory, read
+
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=".coa-doctor-", dir=".")
+    except OSError as error:
+        raise StoreError(
+            f"cannot write in the current folder: {error.strerror}", hint="cd to a folder that you may write to"
+        ) from error
+    with folder as name:
+        path = Path(name) / "probe.jsonl"
+        probe = Trajectory(task=Task(id="probe", question="?"), profile="web")
+        try:
+            with JsonlWriter(path) as writer:
+                writer.write(probe)
+        except OSError as error:
+            raise StoreError(
+                f"files in the current folder cannot be locked: {error.strerror}", hint="work on a local disk"
+            ) from error
+        if list(read(path)) != [probe]:
+            raise StoreError("what was written in the current folder did not read back", hint="check the disk")
+    return str(Path.cwd())
+
+
+def _smollm2() -> str:
+    from coa.models.tokenizer import load_tokenizer
+
+    return f"{load_tokenizer('smollm2').vocabulary_size} tokens"
+
+
+def _hub() -> str:
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return f"offline by HF_HUB_OFFLINE; only what is in {constants.HF_HUB_CACHE}"
+    return f"from {constants.ENDPOINT} (not contacted), kept in {constants.HF_HUB_CACHE}"
+
+
+def _local() -> str:
+    """Asks the package list, not torch itself, which takes seconds to import."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = [f"{name} {version(name)}" for name in ("torch", "transformers", "accelerate", "gguf")]
+    except PackageNotFoundError as error:
+        raise CoaError(
+            f"{error.name} is not installed", hint=f"{sys.executable} -m pip install 'chain-of-agents[local]'"
+        ) from error
+    return ", ".join(found)
+
+
+def _isolation() -> str:
+    """Opens a sandbox for real: whether the kernel allows it cannot be told otherwise."""
+    import asyncio
+    import shutil
+
+    from coa.sandbox import open_sandbox
+
+    async def go() -> str:
+        opened = await open_sandbox()
+        try:
+            result = await opened.run("print('ok')")
+            if result.text != "ok\n":
+                raise CoaError(f"it opens but does not run: {result.note}")
+            return opened.about
+        finally:
+            await opened.close()
+
+    about = asyncio.run(go())
+    if "Landlock" not in about and about.startswith("warm"):
+        about += "; a kernel from 5.13 on would add Landlock"
+    if not shutil.which("runsc"):
+        about += "; stronger still: a machine of its own with `coa sandbox serve`"
+    return about
+
+
+def _tools() -> Iterator[Check]:
+    from coa.tools.registry import declarations
+
+    for name, declared in declarations().items():
+        missing = declared.missing()
+        detail, hint = (declared.about, None) if missing is None else (missing.message, missing.hint)
+        yield Check(f"tool {name}", missing is None, detail, hint, needed=False)
+
+
+def _pager() -> str:
+    import os
+    import shlex
+    import shutil
+
+    command = shlex.split(os.environ.get("PAGER") or "less -R")
+    if not command or not shutil.which(command[0]):
+        raise CoaError("no pager: long output runs through", hint="apt-get install less, or set PAGER")
+    return " ".join(command)
