@@ -54,7 +54,7 @@ def server() -> Iterator[str]:
 
 
 def test_a_run_is_replayed_to_the_byte_without_its_tool(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -77,8 +77,8 @@ def test_a_run_is_replayed_to_the_byte_without_its_tool(
     sys.modules.pop("dicetool")
     (tmp_path / "dicetool.py").unlink()
     assert ask("--cache", "replay", *file)[0] == first
-    steps, told = ask()
+    steps, _ = ask()
     assert "not available" in dict(steps)["observation"]
-    assert "without web_search: no SERPAPI_API_KEY, SERPER_API_KEY or SEARXNG_URL" in told
+    assert "the tool web_search is not available: no SERPAPI_API_KEY, SERPER_API_KEY or SEARXNG_URL" in caplog.text
     misused = CliRunner().invoke(app, ["run", "x", "--cache", "sometimes"])
     assert misused.exit_code == 2

@@ -150,7 +150,7 @@ def test_the_prompts_of_the_rows_are_used_on_request(server: FakeServer, folder:
     assert [json.loads(line)["task"]["id"] for line in done.out.splitlines()] == ["1"]
     assert server.asked[0]["messages"] == row["prompt"]
     refused = coa(server, folder, "--tasks", "tasks.jsonl", "--prompt", "row", "--json")
-    assert refused.code == 1 and "6 of 6 tasks bring no prompt, the first is 't0'" in refused.err
+    assert refused.code == 1 and "6 of 6 tasks have no prompt; the first is 't0'" in refused.err
 
 
 def test_a_prompt_from_a_file_takes_the_profiles_place(server: FakeServer, folder: Path) -> None:
@@ -172,13 +172,13 @@ EARLY = {
     "both": (["q", "--tasks", "tasks.jsonl", "--json"], 2, "give a question, or --tasks"),
     "nowhere to go": (["--tasks", "tasks.jsonl"], 2, "--tasks needs --out"),
     "best of tasks": (["--tasks", "tasks.jsonl", "--json", "--best-of", "2"], 2, "--best-of is for one question"),
-    "row of a question": (["q", "--prompt", "row"], 2, "--prompt row takes the prompts of --tasks"),
-    "budget": (["q", "--budget", "minutes=3"], 2, "--budget minutes"),
+    "row of a question": (["q", "--prompt", "row"], 1, "1 of 1 tasks have no prompt"),
+    "budget": (["q", "--budget", "minutes=3"], 2, "there is no limit 'minutes'"),
     "parquet": (["q", "--out", "x.parquet"], 2, "coa export makes Parquet"),
-    "constrain": (["q", "--constrain", "maybe"], 2, "--constrain is one of auto, always, never"),
+    "constrain": (["q", "--constrain", "maybe"], 2, "constrain: Input should be 'auto', 'always' or 'never'"),
     "samples": (["q", "--samples", "3"], 2, "--samples and --retry-failed are for --tasks"),
     "retry": (["q", "--retry-failed"], 2, "--samples and --retry-failed are for --tasks"),
-    "cache file": (["q", "--cache-file", "x.db"], 2, "--cache-file needs --cache"),
+    "cache file": (["q", "--cache-file", "x.db"], 2, "cache_file needs cache=record"),
     "no task": (["--tasks", "empty.jsonl", "--json"], 1, "holds no task"),
 }  # fmt: skip
 

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 Config = TypeVar("Config", bound="BaseModel")
 
 
+def misused(message: str) -> typer.Exit:
+    """To be raised: says what is wrong with the command, and ends it with exit code 2."""
+    typer.echo(f"error: {message}", err=True)
+    return typer.Exit(2)
+
+
 def resolve(
     kind: type[Config],
     path: Path | None,
@@ -27,12 +33,16 @@ def resolve(
 ) -> Config:
     """The config of a command; with `--settings` or `--dry-run` it is printed instead, and the command ends."""
     from coa.config import describe_config, load_config
+    from coa.errors import ConfigError
 
     if show_settings:
         typer.echo(describe_config(kind))
         raise typer.Exit
     hint = "--settings lists every key with its meaning and default"
-    config = load_config(kind, path, settings or (), hint=hint, given=given)
+    try:
+        config = load_config(kind, path, settings or (), hint=hint, given=given)
+    except ConfigError as error:
+        raise misused(str(error)) from error
     if dry_run:
         typer.echo(config.model_dump_json(indent=2))
         raise typer.Exit
@@ -48,13 +58,11 @@ def run_flags(
     **flags: Any,
 ) -> dict[str, Any]:
     """Flags of a command as keys of a `RunConfig`, which stands under `prefix` in the command's config."""
-    from coa.errors import ConfigError
-
     given = {**flags, "tools": tuple(tool) if tool else None, "mcp": tuple(mcp) if mcp else None}
     for item in budget or ():
         name, found, value = item.partition("=")
         if not found:
-            raise ConfigError(f"--budget {item!r} is not of the form name=value")
+            raise misused(f"--budget {item!r} is not of the form name=value")
         given[f"limits.{name}"] = value
     return {f"{prefix}{key}": value for key, value in given.items()}
 

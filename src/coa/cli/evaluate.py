@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coa.cli import options
-from coa.cli.configuring import accepting
+from coa.cli.configuring import accepting, misused
 
 if TYPE_CHECKING:
     from coa.evaluate import BenchmarkReport
@@ -82,7 +82,7 @@ def evaluate(
         return
     files = [name for name in benchmarks if name.endswith(".toml")]
     if len(files) > 1:
-        raise typer.BadParameter(f"there are several files with settings: {', '.join(files)}")
+        raise misused(f"there are several files with settings: {', '.join(files)}")
     names = tuple(name for name in benchmarks if name not in files)
     given = {
         **run_flags("run.", model=model, model_name=model_name, profile=profile, world=world, tool=tool, mcp=mcp,
@@ -94,7 +94,7 @@ def evaluate(
     path = Path(files[0]) if files else None
     config = resolve(EvalConfig, path, settings, given, show_settings=show_settings, dry_run=dry_run)
     if out is None:
-        raise typer.BadParameter("an evaluation needs a folder: add --out runs/e1")
+        raise misused("an evaluation needs a folder: add --out runs/e1")
     interrupted = False
     try:
         found = run_evaluation(config, out, progress=terminal_progress())

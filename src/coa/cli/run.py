@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coa.cli import options
-from coa.cli.configuring import accepting
+from coa.cli.configuring import accepting, misused
 
 if TYPE_CHECKING:
     from coa.trajectory import Task
@@ -82,13 +82,11 @@ def run(
     chosen = resolve(AskConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run)
     if tasks is not None:
         if chosen.best_of > 1:
-            raise typer.BadParameter("--best-of is for one question; with --tasks, --samples makes several attempts")
+            raise misused("--best-of is for one question; with --tasks, --samples makes several attempts")
         if out is None and not as_json:
-            raise typer.BadParameter("--tasks needs --out to keep the runs in, or --json to print them")
+            raise misused("--tasks needs --out to keep the runs in, or --json to print them")
     elif samples > 1 or retry_failed:
-        raise typer.BadParameter(
-            "--samples and --retry-failed are for --tasks; --best-of tries a question several times"
-        )
+        raise misused("--samples and --retry-failed are for --tasks; --best-of tries a question several times")
     if question is None and tasks is None and chosen.model == NANO and (home := chosen.resolved().world):
         question = sample_question(home, chosen.seed)
         typer.echo(f"question: {question}", err=True)
@@ -110,11 +108,11 @@ def _tasks(question: str | None, file: Path | None, limit: int | None, attached:
     from coa.trajectory.formats.tasks import content_id, read_tasks
 
     if (question is None) == (file is None):
-        raise typer.BadParameter("give a question, or --tasks FILE")
+        raise misused("give a question, or --tasks FILE")
     if question is not None:
         return [Task(id=content_id(question, None), question=question, files=tuple(attached))]
     if attached:
-        raise typer.BadParameter("--file belongs to a question; the rows of --tasks name their own files")
+        raise misused("--file belongs to a question; the rows of --tasks name their own files")
     assert file is not None
     found = list(islice(read_tasks(file), limit))
     if not found:
@@ -126,5 +124,5 @@ def _file(out: Path) -> Path:
     from coa.trajectory.store import NAMES
 
     if out.suffix == ".parquet":
-        raise typer.BadParameter("--out: runs are appended to .jsonl; coa export makes Parquet of it")
+        raise misused("--out: runs are appended to .jsonl; coa export makes Parquet of it")
     return out if out.suffix == ".jsonl" else out / NAMES[0]

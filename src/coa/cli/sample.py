@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coa.cli import options
-from coa.cli.configuring import accepting
+from coa.cli.configuring import accepting, misused
 
 if TYPE_CHECKING:
     from coa.sampling import SampleReport
@@ -112,7 +112,7 @@ def sample(
     }  # fmt: skip
     chosen = resolve(SampleConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run)
     if out is None:
-        raise typer.BadParameter("the kept tasks need a file: add --out tasks.jsonl")
+        raise misused("the kept tasks need a file: add --out tasks.jsonl")
     try:
         found = sample_tasks(chosen, out, progress=terminal_progress())
     except KeyboardInterrupt:

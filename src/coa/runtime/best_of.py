@@ -55,8 +55,8 @@ async def best_of(
             candidates.append(candidate)
             made(candidate)
     except asyncio.CancelledError:
-        for _, chain in progress.running.values():
-            made(chain.trajectory())
+        for unfinished in progress.interrupted:
+            made(unfinished)
         raise
     finally:
         await runs.aclose()

@@ -86,6 +86,8 @@ class BatchProgress:
     """Of what was run now."""
     started: float = field(default_factory=time.monotonic)
     running: dict[tuple[str, int], tuple[float, Chain]] = field(default_factory=dict)
+    interrupted: list[Trajectory] = field(default_factory=list)
+    """What there was of the runs that were under way when the batch was cancelled. They are in no file."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -214,6 +216,8 @@ async def run_many(
                 result = await attempt(task, number)
             except (Exception, asyncio.CancelledError) as error:
                 if being_cancelled():
+                    if entry := progress.running.get((task.id, number)):
+                        progress.interrupted.append(entry[1].trajectory())
                     raise
                 # A row that cannot be run, or a defect of ours, must not take its siblings down: it is kept as data.
                 log.warning("task %s: %s: %s", task.id, type(error).__name__, error)

@@ -47,11 +47,11 @@ def test_a_stage_that_fails_stops_the_demo_and_the_next_start_goes_on_with_it(
         DemoStage("two", "looks at a file", ("inspect", str(there), "--no-pager"), 1),
     ]
     with pytest.raises(CoaError, match="coa inspect"):
-        run_stages(stages, out, {"seed": 7})
+        run_stages(stages, out, {"seed": 7}, say=print)
     assert list(json.loads((out / "demo.json").read_text())["seconds"]) == ["one"]
     write(there, [_attempt("a", "4")])
     capfd.readouterr()
-    run_stages(stages, out, {"seed": 7})
+    run_stages(stages, out, {"seed": 7}, say=print)
     told = capfd.readouterr().out
     assert told.count("done before") == 1 and "print(2 + 2)" in told
     assert list(json.loads((out / "demo.json").read_text())["seconds"]) == ["one", "two"]
@@ -61,10 +61,10 @@ def test_a_stage_that_was_begun_before_is_told_so(tmp_path: Path, capfd: pytest.
     out, there = tmp_path / "demo", tmp_path / "runs.jsonl"
     stages = [DemoStage("look", "looks at a file", ("inspect", str(there), "--no-pager"), 1, again=("--task", "b"))]
     with pytest.raises(CoaError):
-        run_stages(stages, out, {"seed": 7})
+        run_stages(stages, out, {"seed": 7}, say=print)
     write(there, [_attempt("a", "4"), _attempt("b", "5")])
     capfd.readouterr()
-    run_stages(stages, out, {"seed": 7})
+    run_stages(stages, out, {"seed": 7}, say=print)
     told = capfd.readouterr().out
     assert "task b" in told and "task a" not in told
 
@@ -73,9 +73,9 @@ def test_ctrl_c_waits_for_the_stage_to_save_what_it_has(tmp_path: Path) -> None:
     """As a shell does it: the signal goes to the demo and to its stage."""
     script = f"""
 from pathlib import Path
-from coa.cli import stages
+from coa.demo import commands as stages
 stages.sys = type("sys", (), {{"executable": {str(tmp_path / "stage")!r}}})
-stages.run_stages([stages.DemoStage("slow", "saves", (), 1)], Path({str(tmp_path / "demo")!r}), {{"seed": 7}})
+raise SystemExit(stages.run_stages([stages.DemoStage("slow", "saves", (), 1)], Path({str(tmp_path / "demo")!r}), {{"seed": 7}}, say=print) is None)
 """
     stage = tmp_path / "stage"
     stage.write_text(
