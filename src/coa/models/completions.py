@@ -11,7 +11,7 @@ from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.dialects import PATHS, Answer, Dialect, request
 from coa.models.http import Transport
 from coa.trajectory import Tokenizer, Tokens
-from coa.trajectory.grammar import Grammar
+from coa.trajectory.grammar import Grammar, to_gbnf
 
 _Listener = Callable[[str], None] | None
 
@@ -55,7 +55,7 @@ class CompletionsModel:
         if context.ids is None:
             raise ModelError("token mode needs the context as ids")
         stream = on_text is not None or self._dialect is Dialect.LLAMACPP
-        rules = grammar.gbnf() if grammar is not None else None
+        rules = to_gbnf(grammar) if grammar is not None else None
         body = request(self._dialect, self._name, context.ids, stop, sampling, stream=stream, rules=rules)
         if stream:
             answer: Answer = await self._transport.retry(lambda: self._streamed(body, on_text))

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from coa.errors import ToolError
 from coa.tools.base import Observation, Part, Tool, ToolContext
 from coa.tools.documents import Document, Parsers, Unreadable, shared_parsers
+from coa.tools.documents.sniff import Kind, kind_of
 from coa.tools.endpoint import ChatEndpoint
 from coa.tools.resilience import Unserved
 from coa.tools.service import Spent, public
@@ -27,7 +28,6 @@ from coa.tools.web.jina import HOSTED, JinaReader
 from coa.tools.web.manners import Manners
 from coa.tools.web.settings import allow_list, parse_setting, switch
 from coa.tools.web.site import open_site
-from coa.tools.web.sniff import Kind, kind_of
 from coa.trajectory import Form, Shape
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import pytest
 
 from coa.tools.documents import Document, Parsers, Unreadable
 from coa.tools.documents.charset import decode
-from coa.tools.web.sniff import Kind, image_type, kind_of
+from coa.tools.documents.sniff import Kind, image_type, kind_of
 from support import papers
 from support.site import ARTICLE
 

@@ -18,7 +18,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from coa.tools.documents.record import Document, Job, Reply
-from coa.tools.web.sniff import Kind
+from coa.tools.documents.sniff import Kind
 
 _JOBS_EACH: Final = 500
 """After so many a worker is replaced: parsers leak."""

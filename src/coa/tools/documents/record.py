@@ -30,7 +30,7 @@ class Job(BaseModel):
 
     size: int
     kind: str
-    """A `Kind` of web/sniff.py."""
+    """A `Kind` of sniff.py."""
     declared: str = ""
     """The media type that the server names, for its charset."""
     url: str = ""

@@ -35,7 +35,7 @@ def answer(job: Job, requests: BinaryIO) -> Reply:
     body = requests.read(job.size)
     try:
         from coa.tools.documents.reading import read_document
-        from coa.tools.web.sniff import Kind
+        from coa.tools.documents.sniff import Kind
 
         found = read_document(
             Kind(job.kind),
