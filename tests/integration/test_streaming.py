@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from coa.errors import ModelError
+from coa.http import Patience
 from coa.models.base import Context, Finish, Generation, Model, Sampling
 from coa.models.connect import Mode, connect
-from coa.models.http import Patience
 from coa.runtime import run, run_many
 from coa.trajectory import Message, Stop, Task, Trajectory
 from support import servers

@@ -13,11 +13,10 @@ from typing import Final
 from pydantic import JsonValue
 
 from coa.errors import ToolError
+from coa.http import Spent, Unserved, public
 from coa.tools.base import Observation, Part, ToolContext
 from coa.tools.documents.sniff import image_type
 from coa.tools.endpoint import ChatEndpoint
-from coa.tools.resilience import Unserved
-from coa.tools.service import Spent, public
 from coa.tools.task_files import NoSuchFile, TaskFiles
 from coa.tools.web.fetch import Fetcher, FetchFailed, FetchRules
 from coa.tools.web.guard import Refused
