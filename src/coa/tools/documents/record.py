@@ -24,11 +24,10 @@ class Document(BaseModel):
 
 
 class Job(BaseModel):
-    """What a worker is asked; the bytes follow it."""
+    """What a worker is asked: a line of JSON, which the bytes to read follow."""
 
     model_config = ConfigDict(frozen=True)
 
-    size: int
     kind: str
     """A `Kind` of sniff.py."""
     declared: str = ""
@@ -36,7 +35,6 @@ class Job(BaseModel):
     url: str = ""
     name: str = ""
     max_characters: int
-    seconds: float
 
 
 class Reply(BaseModel):
