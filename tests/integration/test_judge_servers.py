@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from coa.choices import Mode
+from coa.http import Patience
 from coa.models.connect import connect
-from coa.models.http import Patience
 from coa.scoring import JudgeScorer, Verdict
 from coa.trajectory import Task
 from support.servers import FakeServer, status

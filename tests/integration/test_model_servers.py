@@ -11,9 +11,9 @@ from aiohttp import web
 
 from coa.choices import Mode
 from coa.errors import ModelError
+from coa.http import Patience
 from coa.models.base import Finish, Model
 from coa.models.connect import connect
-from coa.models.http import Patience
 from coa.trajectory import FailureSite, Stop, Task, Trajectory, ledger_of
 from support import servers
 from support.builders import WEB
@@ -127,7 +127,7 @@ def test_lasting_trouble_ends_as_a_named_failure(kind: str) -> None:
     ("trouble", "said"),
     [
         (servers.status(400, '{"error": {"message": "prompt too long"}}'), "prompt too long"),
-        (servers.status(401, "no"), "refuses: 401"),
+        (servers.status(401, "no"), "answers 401"),
         (lambda request: servers.web.json_response({"unexpected": True}), "unknown shape"),
         (lambda request: servers.web.json_response({"choices": [{"text": "x"}]}), "does not return token ids"),
     ],

@@ -10,9 +10,9 @@ import pytest
 
 from coa.choices import Mode
 from coa.errors import ModelError
+from coa.http import Patience
 from coa.models.base import Context, Finish, Generation, Model, Sampling
 from coa.models.connect import connect
-from coa.models.http import Patience
 from coa.trajectory import Message, Stop, Task, Trajectory
 from support import servers
 from support.runs import run, run_many

@@ -19,7 +19,7 @@ import pytest
 from coa.distill.importers.detect import read_traces
 from coa.distill.teaching.files import trace_path
 from coa.distill.teaching.teach import teach
-from coa.distill.teaching.team import Team, build, load_factory
+from coa.distill.teaching.team import Team, build
 from coa.distill.team_run import TeamRun
 from coa.errors import RecordingError, StoreError
 from coa.trajectory.types import Stop, Task
@@ -237,11 +237,3 @@ def test_a_factory_gets_what_it_asks_for() -> None:
     assert build(lambda model, task=None: (model, task), "m", task) == ("m", task)
     with pytest.raises(RecordingError, match="wants a, b, c"):
         build(lambda a, b, c: None, "m", task)
-
-
-@pytest.mark.parametrize(
-    "target", ["json", "json:", ":x", "no.such.module:build", "json:nothing", "json:__name__", "x.py:y"]
-)
-def test_a_bad_target_is_an_error_that_names_it(target: str) -> None:
-    with pytest.raises(RecordingError, match=target.replace(".", r"\.")):
-        load_factory(target)

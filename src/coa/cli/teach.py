@@ -121,19 +121,17 @@ def _world_team(team: Team, world: str | None, seed: int, errors: float) -> Team
 
 async def _served(url: str, name: str | None, api_key_env: str) -> str:
     """The name to ask for: the given one, or the only one the server has."""
-    from coa.models.http import Transport
+    from coa.models.server import ModelServer
 
     if not url.startswith(("http://", "https://")):
         raise ModelError(f"--model {url!r} is not a URL", hint="give the team an OpenAI-compatible server: http://...")
     if name is not None:
         return name
-    key = os.environ.get(api_key_env)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    transport = Transport(url.rstrip("/").removesuffix("/v1"), headers=headers)
+    server = ModelServer(url, key=os.environ.get(api_key_env))
     try:
-        answer = await transport.get("/v1/models")
+        answer = await server.get("/v1/models")
     finally:
-        await transport.close()
+        await server.close()
     rows = answer.get("data") if isinstance(answer, dict) else None
     names = [str(row.get("id")) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     if len(names) != 1:

@@ -19,6 +19,7 @@ from coa.distill.tool_names import DROP, content_of, tag_of
 from coa.distill.verdicts import with_grades, with_score
 from coa.trajectory import Form, Profile, Reading, State, Step, observation
 from coa.trajectory.shapes import read, write
+from coa.trajectory.shorten import shorten
 
 PLAN, REFLECTION, SUGGESTED, CHECK = "plan", "reflection", "suggested_answer", "double_check"
 
@@ -149,7 +150,7 @@ class _Composer:
         if self.skipping:
             self.skipping = False
             return
-        step = observation(_cut(moment.text, self.profile.limits.observation_characters), meta={"ok": moment.ok})
+        step = observation(shorten(moment.text, self.profile.limits.observation_characters), meta={"ok": moment.ok})
         self.state, _ = self.state.advance(step)
         self.steps.append(step)
         self.failed = not moment.ok
@@ -216,9 +217,3 @@ class _Composer:
         following = (moment for moment in self.moments[index + 1 :] if moment.part is not Part.THOUGHT)
         after = next(following, None)
         return after.text if after is not None and after.part is Part.ANSWER else ""
-
-
-def _cut(text: str, most: int) -> str:
-    """As the student's own tools would cut it: from the middle."""
-    half = max((most - 40) // 2, 1)
-    return text if len(text) <= most else f"{text[:half]}\n[{len(text) - 2 * half} characters cut]\n{text[-half:]}"

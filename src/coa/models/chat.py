@@ -11,7 +11,7 @@ from typing import Any
 from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Sampling, first_stop
 from coa.models.dialects import Dialect, beyond_openai, first_choice, form, streaming, usage_of
-from coa.models.http import Refused, Transport
+from coa.models.server import ModelServer, ModelUnserved
 from coa.trajectory import Usage
 
 log = logging.getLogger(__name__)
@@ -31,8 +31,8 @@ class Abilities:
 class ChatModel:
     """Where a server can continue a turn, a run is one assistant message; elsewhere observations are user messages."""
 
-    def __init__(self, transport: Transport, name: str, abilities: Abilities | None = None) -> None:
-        self._transport = transport
+    def __init__(self, server: ModelServer, name: str, abilities: Abilities | None = None) -> None:
+        self._server = server
         self._name = name
         self._abilities = abilities or Abilities()
         self._streams = True
@@ -57,34 +57,36 @@ class ChatModel:
         before = context.text if self._abilities.prefix else ""
         answer = await self._ask(body, None if on_text is None else lambda said: on_text(_shown(said, before)))
         if answer.content is None:
-            raise ModelError(f"{self._transport.url} answers without content: {str(answer.choice)[:200]}")
+            raise ModelError(f"{self._server.name} answers without content: {str(answer.choice)[:200]}")
         text, finish = _cut(_beyond(answer.content, before), answer.choice, stop)
         if on_text:
             on_text(text)
         return Generation(text, finish, answer.usage)
 
     async def close(self) -> None:
-        await self._transport.close()
+        await self._server.close()
 
     async def _ask(self, body: Mapping[str, Any], listen: Callable[[str], None] | None) -> _Answer:
         if listen is not None and self._streams:
             try:
-                return await self._transport.retry(lambda: self._streamed(body, listen))  # type: ignore[no-any-return]
-            except Refused as error:
+                return await self._server.retry(lambda: self._streamed(body, listen))
+            except ModelUnserved as error:
+                if error.status is None:
+                    raise
                 whole = await self._whole(body)  # raises the server's complaint if streaming was not its reason
-                log.warning("%s does not stream (%s); the text comes all at once", self._transport.url, error.message)
+                log.warning("%s does not stream (%s); the text comes all at once", self._server.name, error.message)
                 self._streams = False
                 return whole
         return await self._whole(body)
 
     async def _whole(self, body: Mapping[str, Any]) -> _Answer:
         answer = _Answer()
-        answer.add(await self._transport.post("/v1/chat/completions", body))
+        answer.add(await self._server.post("/v1/chat/completions", body))
         return answer
 
     async def _streamed(self, body: Mapping[str, Any], listen: Callable[[str], None]) -> _Answer:
         answer = _Answer()
-        async with aclosing(self._transport.stream("/v1/chat/completions", {**body, **streaming()})) as events:
+        async with aclosing(self._server.stream("/v1/chat/completions", {**body, **streaming()})) as events:
             async for event in events:
                 answer.add(event)
                 if answer.content:

@@ -8,11 +8,12 @@ from typing import Any
 
 from coa.choices import Mode
 from coa.errors import ModelError, TokenizerError
+from coa.http import Patience
 from coa.models.base import Model
 from coa.models.chat import Abilities, ChatModel
 from coa.models.completions import CompletionsModel
 from coa.models.dialects import Dialect
-from coa.models.http import Patience, Refused, Transport
+from coa.models.server import ModelServer, ModelUnserved
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -29,20 +30,18 @@ async def connect(
     pool: int = 512,
 ) -> Model:
     """A model behind an OpenAI-compatible server. The key, if one is needed, is read from the environment by name."""
-    key = os.environ.get(api_key_env)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    transport = Transport(url.rstrip("/").removesuffix("/v1"), headers=headers, patience=patience, pool=pool)
+    server = ModelServer(url, key=os.environ.get(api_key_env), patience=patience, pool=pool)
     try:
-        return await _connect(transport, name, mode, tokenizer)
+        return await _connect(server, name, mode, tokenizer)
     except BaseException:
-        await transport.close()
+        await server.close()
         raise
 
 
-async def _connect(transport: Transport, name: str | None, mode: Mode, tokenizer: str | TextTokenizer | None) -> Model:
+async def _connect(server: ModelServer, name: str | None, mode: Mode, tokenizer: str | TextTokenizer | None) -> Model:
     try:
-        listed = await _models(transport)
-    except Refused as error:
+        listed = await _models(server)
+    except ModelUnserved as error:
         if name is None or mode is Mode.TOKENS or error.status not in (404, 405):
             raise
         listed = []  # a chat server need not list its models, and this one was named
@@ -50,40 +49,40 @@ async def _connect(transport: Transport, name: str | None, mode: Mode, tokenizer
     if name is None:
         if len(names) != 1:
             raise ModelError(
-                f"{transport.url} serves {', '.join(names) or 'no model that it lists'}", hint="add --model-name NAME"
+                f"{server.name} serves {', '.join(names) or 'no model that it lists'}", hint="add --model-name NAME"
             )
         name = names[0]
     elif names and name not in names:
-        raise ModelError(f"{transport.url} does not serve {name!r}; it serves {', '.join(names)}")
+        raise ModelError(f"{server.name} does not serve {name!r}; it serves {', '.join(names)}")
     dialect = _dialect(listed)
     if mode is not Mode.CHAT and dialect is not None:
         found = _tokenizer(tokenizer, name, listed, required=mode is Mode.TOKENS)
         if found is not None:
-            return CompletionsModel(transport, name, found, dialect)
+            return CompletionsModel(server, name, found, dialect)
         log.warning(
             "no tokenizer for %r here, so the run has no token ids and RL cannot train on it; --tokenizer gives one",
             name,
         )
     if mode is Mode.TOKENS:
         raise ModelError(
-            f"{transport.url} is not known to take and return token ids",
+            f"{server.name} is not known to take and return token ids",
             hint="serve the model with vLLM, SGLang or llama.cpp, or use --mode chat",
         )
     if dialect is None:
         log.warning(
             "%s: an unknown kind of server: no token ids, no logprobs, at most 4 stop strings, and observations are "
             "sent as user messages",
-            transport.url,
+            server.name,
         )
-        return ChatModel(transport, name)
-    return ChatModel(transport, name, Abilities(prefix=True, dialect=dialect, most_stops=16))
+        return ChatModel(server, name)
+    return ChatModel(server, name, Abilities(prefix=True, dialect=dialect, most_stops=16))
 
 
-async def _models(transport: Transport) -> list[dict[str, Any]]:
-    answer = await transport.get("/v1/models")
+async def _models(server: ModelServer) -> list[dict[str, Any]]:
+    answer = await server.get("/v1/models")
     rows = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(rows, list):
-        raise ModelError(f"{transport.url}/v1/models does not list models; is this an OpenAI-compatible server?")
+        raise ModelError(f"{server.name}/v1/models does not list models; is this an OpenAI-compatible server?")
     return [row for row in rows if isinstance(row, dict)]
 
 

@@ -5,17 +5,15 @@ An attempt that could not be scored has no reward, which is not zero: it leaves 
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import logging
 import math
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from coa.errors import CoaError, TrainingError
+from coa.importing import import_function
 from coa.rl import config as settings
 from coa.scoring import Scorer, score_trajectory
 from coa.trajectory import Profile, Trajectory, check
@@ -64,18 +62,7 @@ class Rewards:
 
 
 def own_reward(path: str) -> Own:
-    module_name, _, name = path.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        function: Own = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise TrainingError(
-            f"the reward {path!r} cannot be imported: {error}", hint="write it as module:function"
-        ) from error
-    if not callable(function):
-        raise TrainingError(f"the reward {path!r} is no function", hint="write it as module:function")
-    return function
+    return import_function(path, what="the reward", error=TrainingError)
 
 
 async def _asked(own: Own, trajectory: Trajectory, success: float | None) -> tuple[float | None, str]:

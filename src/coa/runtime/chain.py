@@ -49,6 +49,7 @@ from coa.trajectory import (
 from coa.trajectory.codec import canonical
 from coa.trajectory.profile import describe_added, with_tool
 from coa.trajectory.shapes import read
+from coa.trajectory.shorten import shorten
 from coa.trajectory.types import FrozenDict
 
 NUDGES: Final = 3
@@ -480,16 +481,8 @@ class Chain:
         tokenizer = self._model.tokenizer
         if tokenizer is None:
             return text
-        room = self._budget.observation_room
-        if len(text.encode()) <= room:  # no tokenizer needs more tokens than bytes, and counting them takes long
-            return text
-        for _ in range(4):
-            count = len(tokenizer.encode([text])[0])
-            if count <= max(room, 64):
-                break
-            keep = max(int(len(text) * max(room, 64) / count * 0.9) // 2, 1)
-            text = f"{text[:keep]}\n[cut to fit the context]\n{text[-keep:]}"
-        return text
+        room = max(self._budget.observation_room, 64)
+        return shorten(text, room, count=lambda part: len(tokenizer.encode([part])[0]))
 
     def _append(self, step: Step) -> None:
         """A step of the environment's."""

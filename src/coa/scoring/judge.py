@@ -20,9 +20,10 @@ from coa.errors import ModelError
 from coa.models.base import Finish, Model, Sampling, reply
 from coa.scoring.answers import Mode, golds, mode, unknown_mode
 from coa.scoring.base import Verdict, unanswerable
-from coa.scoring.quoting import quoted, shortened
+from coa.scoring.quoting import quoted
 from coa.scoring.verdicts import VerdictCache, verdict_key
 from coa.trajectory import Message, Task
+from coa.trajectory.shorten import shorten
 
 log = logging.getLogger(__name__)
 
@@ -130,11 +131,11 @@ class JudgeScorer:
 
 
 def judge_prompt(question: str, wanted: Sequence[str], answer: str, how: Mode = Mode.ANY) -> str:
-    listed = ", ".join(quoted(shortened(gold, _LONGEST)) for gold in wanted)
+    listed = ", ".join(quoted(shorten(gold, _LONGEST)) for gold in wanted)
     data = (
-        f"question: {quoted(shortened(question, _LONGEST))}\n"
+        f"question: {quoted(shorten(question, _LONGEST))}\n"
         f"reference: [{listed}]\n"
-        f"answer: {quoted(shortened(answer, _LONGEST))}\n"
+        f"answer: {quoted(shorten(answer, _LONGEST))}\n"
     )
     # Depends on the answer, so that no answer can contain it.
     mark = hashlib.sha256(data.encode()).hexdigest()[:16]

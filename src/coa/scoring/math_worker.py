@@ -1,53 +1,66 @@
-r"""The process that decides whether two formulas are the same: `python -m coa.scoring.math_worker SECONDS BYTES`.
+r"""Runs in a worker process (`coa.workers`): decides whether an answer and the gold answers are the same mathematics.
 
-It reads a JSON line `{"golds": [...], "answer": ...}` and writes one `{"value": ..., "reason": ...}`, time and again.
-Parsing and simplifying can take for ever or all memory, inside code that no Python thread can interrupt; so the kernel
-kills this process when a formula takes too long, also if the one that started it is gone, and refuses it more memory.
+Parsing and simplifying can take for ever or all memory, inside code that no Python thread can interrupt.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import os
-import resource
-import signal
-import sys
-from collections.abc import Mapping
-from typing import Any, Final, TextIO
+from contextlib import suppress
+from typing import Any, Final
+
+from coa.scoring.answers import Mode, final, matched, splits
+from coa.scoring.math import literally
 
 _TINY: Final = 1e-3
 """Below it, six decimals (what math-verify compares) say too little, and the ratio decides."""
+_Found = tuple[float | None, str, bool, bool]
+"""Value, reason, whether the answer could be read, and whether something broke: a verdict in the making."""
 
 
-def main() -> None:
-    seconds, memory = float(sys.argv[1]), int(sys.argv[2])
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asked
-    # Libraries print; the reply must be all that the reader gets.
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    logging.disable(logging.CRITICAL)
+def prepare() -> None:
+    """The first comparison compiles and imports, for which no answer should pay."""
+    with suppress(ModuleNotFoundError):
+        compare(["x^2"], "x x", prose=True)
+
+
+def answer(request: bytes) -> bytes:
+    asked = json.loads(request)
     try:
-        import math_verify  # noqa: F401  (told apart from trouble inside it)
+        found = decide(Mode(asked["mode"]), asked["golds"], asked["answer"])
     except ModuleNotFoundError as error:
-        _reply(replies, {"missing": str(error)})
-        return
-    compare(["x^2"], "x x", prose=True)  # the first one compiles and imports, for which no answer should pay
-    _reply(replies, {"ready": True})
-    for line in sys.stdin:
-        request = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        try:
-            value, reason, readable = compare(request["golds"], request["answer"], prose=request["prose"])
-            found = {"value": value, "reason": reason, "readable": readable, "broken": False}
-        except Exception as error:  # a library's trouble with one formula, whatever it is
-            reason = f"{type(error).__name__} while comparing"
-            found = {"value": None, "reason": reason, "readable": False, "broken": True}
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        _reply(replies, found)
+        return json.dumps({"missing": str(error)}).encode()
+    return json.dumps(dict(zip(("value", "reason", "certain", "broken"), found, strict=True))).encode()
+
+
+def decide(how: Mode, wanted: list[str], answer: str) -> _Found:
+    """The answer as one piece, then in every way to read it as several."""
+    # Several golds that are all needed make one set, or one tuple, which an answer may write as such.
+    joined = {Mode.ALL: "{}", Mode.ORDERED: "({})"}.get(how, "").format(", ".join(wanted))
+    several = len(list(splits(answer, how))) > 1
+    whole = _compared([joined] if joined else wanted, final(answer), prose=not several)
+    unread = [whole] if whole[0] is None else []
+
+    def same(gold: str, part: str) -> bool:
+        if literally(gold, part):
+            return True
+        found = _compared([gold], part, prose=False)
+        if found[0] is None:
+            unread.append(found)
+        return found[0] == 1.0
+
+    if whole[0] != 1.0 and several and matched(answer, wanted, how, same):
+        return 1.0, "equivalent part by part", True, False
+    return unread[0] if unread else whole
+
+
+def _compared(golds: list[str], answer: str, *, prose: bool) -> _Found:
+    try:
+        return *compare(golds, answer, prose=prose), False
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:  # a library's trouble with one formula, whatever it is
+        return None, f"{type(error).__name__} while comparing", False, True
 
 
 def compare(golds: list[str], answer: str, *, prose: bool) -> tuple[float | None, str, bool]:
@@ -102,12 +115,3 @@ def _apart(one: Any, other: Any) -> bool:
         return False  # not numbers
     largest = max(abs(left), abs(right))
     return 0 < largest < _TINY and abs(left - right) > 1e-3 * largest
-
-
-def _reply(replies: TextIO, content: Mapping[str, object]) -> None:
-    replies.write(json.dumps(content) + "\n")
-    replies.flush()
-
-
-if __name__ == "__main__":
-    main()

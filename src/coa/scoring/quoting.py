@@ -19,13 +19,5 @@ def quoted(text: str) -> str:
     return _LINE_ENDS.sub(_escaped, _MARKUP.sub(_escaped, line))
 
 
-def shortened(text: str, most: int) -> str:
-    """Beginning and end of a text that is too long, with a mark where something is missing."""
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]} [... {len(text) - 2 * half} characters left out ...] {text[-half:]}"
-
-
 def _escaped(found: re.Match[str]) -> str:
     return f"\\u{ord(found.group()):04x}"

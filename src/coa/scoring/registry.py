@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from coa.errors import ScoringError
+from coa.importing import import_function
 from coa.models.base import Model
 from coa.scoring.auto import AutoScorer
 from coa.scoring.base import PureScorer, Scorer, Verdict
@@ -90,17 +87,7 @@ class FunctionScorer:
 
     def __init__(self, path: str) -> None:
         self._name = path
-        module_name, _, function_name = path.partition(":")
-        if str(Path.cwd()) not in sys.path:
-            sys.path.insert(0, str(Path.cwd()))
-        try:
-            self._function: Callable[[Task, str | None], Any] = getattr(
-                importlib.import_module(module_name), function_name
-            )
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ScoringError(
-                f"the scorer {path!r} cannot be imported: {error}", hint="write it as module:function"
-            ) from error
+        self._function = import_function(path, what="the scorer", error=ScoringError)
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 from pydantic import JsonValue
 
 from coa.trajectory import Shape, Task
+from coa.trajectory.shorten import shorten
 
 log = logging.getLogger(__name__)
 
@@ -119,8 +120,8 @@ async def call_tool(
             raise asyncio.CancelledError from error
         log.debug("tool failed", exc_info=error)
         message = f"error: {type(error).__name__}: {error}"
-        return Observation(cut(message, max_characters), ok=False, meta={"error": type(error).__name__})
-    text = cut(observation.text, max_characters)
+        return Observation(shorten(message, max_characters), ok=False, meta={"error": type(error).__name__})
+    text = shorten(observation.text, max_characters)
     return Observation(text, observation.ok, observation.meta) if text is not observation.text else observation
 
 
@@ -128,11 +129,3 @@ def being_cancelled() -> bool:
     """Whether somebody cancels the running task, as opposed to a tool that cancelled something of its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def cut(text: str, most: int) -> str:
-    """Cut from the middle, and say so."""
-    if len(text) <= most:
-        return text
-    half = max((most - 40) // 2, 1)
-    return f"{text[:half]}\n[{len(text) - 2 * half} characters cut]\n{text[-half:]}"

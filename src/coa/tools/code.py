@@ -10,10 +10,11 @@ from typing import Final
 from pydantic import JsonValue
 
 from coa.sandbox import Limits, Result, Sandbox, SandboxError, Verdict, open_sandbox
-from coa.tools.base import Observation, Part, ToolContext, cut
+from coa.tools.base import Observation, Part, ToolContext
 from coa.tools.registry import Environment
 from coa.tools.task_files import TaskFiles
 from coa.trajectory import Form, Shape
+from coa.trajectory.shorten import shorten
 
 MOST_CHARACTERS: Final = 8000
 MOST_FILE_BYTES: Final = 16 << 20
@@ -91,10 +92,10 @@ class CodeTool:
 
 def told(result: Result, most: int = MOST_CHARACTERS) -> str:
     """For the model: what was printed, what went wrong, and what a limit did."""
-    parts = [cut(result.text.rstrip("\n"), most)] if result.stdout.strip() else []
+    parts = [shorten(result.text.rstrip("\n"), most)] if result.stdout.strip() else []
     if result.stderr.strip():
         # The last lines of a traceback say what happened.
-        parts.append(cut(result.error_text.rstrip("\n"), most // 2))
+        parts.append(shorten(result.error_text.rstrip("\n"), most // 2))
     explained = result.verdict in (Verdict.CE, Verdict.RE) and result.stderr.strip()
     if not result.ok and not explained:
         parts.append(f"error: {result.note}")

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from coa.tools.resilience import Patience, Unserved
-from coa.tools.service import Service, Spent
+from coa.http import Client, Patience, Spent, Unserved
 
 
 class ChatEndpoint:
@@ -19,12 +18,12 @@ class ChatEndpoint:
     def __init__(self, url: str, model: str = "", key: str = "", *, answer_s: float = 60.0) -> None:
         self.url = url.rstrip("/").removesuffix("/chat/completions").removesuffix("/v1")
         self.model = model
-        self._service = Service(
+        self._client = Client(
             "the model endpoint",
             self.url,
             headers={"Authorization": f"Bearer {key}"} if key else {},
             secrets=[key],
-            patience=Patience(attempts=2, attempt_s=answer_s),
+            patience=Patience(attempts=2, timeout_s=answer_s),
         )
 
     @classmethod
@@ -37,15 +36,15 @@ class ChatEndpoint:
     @property
     def longest_s(self) -> float:
         """All attempts and the pauses between them."""
-        patience = self._service.patience
-        return patience.attempts * (patience.attempt_s + 2 * patience.backoff_s)
+        patience = self._client.patience
+        return patience.attempts * (patience.timeout_s + 2 * patience.backoff_s)
 
     async def ask(self, messages: list[JsonValue], spent: Spent, *, max_tokens: int = 1024) -> str:
         """The text of the answer; `Unserved` where there is none."""
         body: dict[str, JsonValue] = {"messages": messages, "max_tokens": max_tokens, "temperature": 0}
         if self.model:
             body["model"] = self.model
-        answer = await self._service.post("/v1/chat/completions", body, spent)
+        answer = await self._client.post("/v1/chat/completions", body, spent)
         try:
             text = answer["choices"][0]["message"]["content"]
         except (KeyError, IndexError, TypeError) as error:
@@ -55,4 +54,4 @@ class ChatEndpoint:
         return text.strip()
 
     async def close(self) -> None:
-        await self._service.close()
+        await self._client.close()

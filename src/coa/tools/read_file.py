@@ -12,8 +12,8 @@ from pydantic import JsonValue
 from coa.errors import ToolError
 from coa.tools.base import Observation, Part, ToolContext
 from coa.tools.documents import Parsers, Unreadable, shared_parsers
+from coa.tools.documents.sniff import kind_of
 from coa.tools.task_files import NoSuchFile, TaskFiles
-from coa.tools.web.sniff import kind_of
 from coa.trajectory import Form, Shape
 from coa.trajectory.shapes import ArgumentField, FieldType
 

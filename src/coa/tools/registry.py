@@ -6,7 +6,6 @@ listing tools costs nothing. Other packages declare theirs under the entry point
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import re
@@ -16,11 +15,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from operator import attrgetter
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Final
 
 from coa.errors import CoaError, ToolError
+from coa.importing import import_function
 from coa.tools.base import Tool, close_tool
 from coa.trajectory import OBSERVATION
 
@@ -58,7 +58,7 @@ class Declaration:
         if setting is None and (error := self.missing(environment)) is not None:
             raise error
         try:
-            opening = _find(self.open) if isinstance(self.open, str) else self.open
+            opening: Open = resolve_name(self.open) if isinstance(self.open, str) else self.open
             tool = opening(setting, environment)
         except ImportError as error:
             raise ToolError(f"{self.name}: {error}", hint=pip_install("tools")) from error
@@ -154,7 +154,8 @@ def declarations() -> dict[str, Declaration]:
 def open_tool(name: str, setting: str | None = None, environment: Environment | None = None) -> Tool:
     """A declared tool with its setting, or one of the user's own where the setting is `module:factory`."""
     if setting is not None and _FACTORY.fullmatch(setting) and not Path(setting).exists():
-        return _own(name, setting)
+        factory = import_function(setting, what=f"--tool {name}: the factory", error=ToolError)
+        return _checked(factory(), name)
     known = declarations()
     if name not in known:
         raise ToolError(
@@ -238,22 +239,6 @@ def _mcp_tools(
 
 
 _FACTORY: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-
-
-def _own(name: str, target: str) -> Tool:
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        factory = _find(target)
-    except (ImportError, AttributeError) as error:
-        raise ToolError(f"--tool {name}={target}: {error}") from error
-    return _checked(factory(), name)
-
-
-def _find(target: str) -> Callable[..., Tool]:
-    module_name, _, attribute = target.partition(":")
-    found: Callable[..., Tool] = attrgetter(attribute)(importlib.import_module(module_name))
-    return found
 
 
 def _of_entry_point(point: EntryPoint) -> Open:

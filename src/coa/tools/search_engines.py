@@ -10,9 +10,8 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue
 
-from coa.tools.resilience import Patience, Unserved
+from coa.http import Client, Patience, Spent, Unserved, public
 from coa.tools.results import Found
-from coa.tools.service import Service, Spent, public
 
 
 class Engine(Protocol):
@@ -36,11 +35,11 @@ class SerpApi:
         self.settings: JsonValue = "serpapi"
         self._key = key
         self._price = price
-        self._service = _SerpApiService(self.name, url, secrets=[key], patience=patience)
+        self._client = _SerpApiClient(self.name, url, secrets=[key], patience=patience)
 
     async def search(self, query: str, k: int, spent: Spent) -> list[Found]:
         params = {"engine": "google", "q": query, "num": str(k), "api_key": self._key}
-        data = await self._service.get("/search.json", params, spent)
+        data = await self._client.get("/search.json", params, spent)
         spent.dollars = self._price
         told = str(data.get("error", ""))
         if told and "hasn't returned any results" not in told:
@@ -50,16 +49,16 @@ class SerpApi:
         return [*_answer_box(data.get("answer_box")), *rows[:k]]
 
     async def close(self) -> None:
-        await self._service.close()
+        await self._client.close()
 
 
-class _SerpApiService(Service):
-    def refusal(self, status: int, message: str) -> Exception:
+class _SerpApiClient(Client):
+    def refusal(self, status: int, message: str, path: str) -> Exception:
         if status == 401:
             return Unserved(f"{self.name} refuses the key in SERPAPI_API_KEY: {message}", error="key")
         if status == 429 and "run out" in message:
             return Unserved(f"the account at {self.name} is used up: {message}", error="quota")
-        return super().refusal(status, message)
+        return super().refusal(status, message, path)
 
 
 class Serper:
@@ -70,10 +69,10 @@ class Serper:
     def __init__(self, key: str, url: str, *, price: float | None = None, patience: Patience | None = None) -> None:
         self.settings: JsonValue = "serper"
         self._price = price
-        self._service = _SerperService(self.name, url, headers={"X-API-KEY": key}, secrets=[key], patience=patience)
+        self._client = _SerperClient(self.name, url, headers={"X-API-KEY": key}, secrets=[key], patience=patience)
 
     async def search(self, query: str, k: int, spent: Spent) -> list[Found]:
-        data = await self._service.post("/search", {"q": query, "num": k}, spent)
+        data = await self._client.post("/search", {"q": query, "num": k}, spent)
         credits = data.get("credits")
         spent.credits = float(credits) if isinstance(credits, int | float) else None
         spent.dollars = self._price
@@ -82,16 +81,16 @@ class Serper:
         return [*_answer_box(data.get("answerBox")), *rows[:k]]
 
     async def close(self) -> None:
-        await self._service.close()
+        await self._client.close()
 
 
-class _SerperService(Service):
-    def refusal(self, status: int, message: str) -> Exception:
+class _SerperClient(Client):
+    def refusal(self, status: int, message: str, path: str) -> Exception:
         if status in (401, 403):
             return Unserved(f"{self.name} refuses the key in SERPER_API_KEY: {message}", error="key")
         if "credits" in message.lower():
             return Unserved(f"the account at {self.name} is used up: {message}", error="quota")
-        return super().refusal(status, message)
+        return super().refusal(status, message, path)
 
 
 class SearXng:
@@ -101,10 +100,10 @@ class SearXng:
 
     def __init__(self, url: str, *, patience: Patience | None = None) -> None:
         self.settings: JsonValue = {"searxng": public(url)}
-        self._service = _SearXngService(self.name, url, patience=patience)
+        self._client = _SearXngClient(self.name, url, patience=patience)
 
     async def search(self, query: str, k: int, spent: Spent) -> list[Found]:
-        data = await self._service.get("/search", {"q": query, "format": "json"}, spent)
+        data = await self._client.get("/search", {"q": query, "format": "json"}, spent)
         rows = [Found(_text(row, "title"), _text(row, "url"), _text(row, "content"), _text(row, "publishedDate")[:10])
                 for row in data["results"]]  # fmt: skip
         silent = data.get("unresponsive_engines") or []
@@ -114,15 +113,15 @@ class SearXng:
         return rows[:k]
 
     async def close(self) -> None:
-        await self._service.close()
+        await self._client.close()
 
 
-class _SearXngService(Service):
-    def refusal(self, status: int, message: str) -> Exception:
+class _SearXngClient(Client):
+    def refusal(self, status: int, message: str, path: str) -> Exception:
         if status == 403:
             told = f"{self.name} refuses JSON; its settings.yml must list json under search: formats:"
             return Unserved(told, error="key")
-        return super().refusal(status, message)
+        return super().refusal(status, message, path)
 
 
 class LocalEngine:

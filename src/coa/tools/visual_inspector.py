@@ -13,15 +13,14 @@ from typing import Final
 from pydantic import JsonValue
 
 from coa.errors import ToolError
+from coa.http import Spent, Unserved, public
 from coa.tools.base import Observation, Part, ToolContext
+from coa.tools.documents.sniff import image_type
 from coa.tools.endpoint import ChatEndpoint
-from coa.tools.resilience import Unserved
-from coa.tools.service import Spent, public
 from coa.tools.task_files import NoSuchFile, TaskFiles
 from coa.tools.web.fetch import Fetcher, FetchFailed, FetchRules
 from coa.tools.web.guard import Refused
 from coa.tools.web.settings import allow_list, parse_setting
-from coa.tools.web.sniff import image_type
 from coa.trajectory import Form, Shape
 from coa.trajectory.shapes import ArgumentField
 

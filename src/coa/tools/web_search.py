@@ -9,11 +9,10 @@ from typing import Final
 from pydantic import JsonValue
 
 from coa.errors import ToolError
+from coa.http import Spent, Unserved
 from coa.tools.base import Observation, ToolContext
-from coa.tools.resilience import Unserved
 from coa.tools.results import MAX_QUERIES, parse_setting, queries_of, show, show_briefly, whole_number
 from coa.tools.search_engines import Engine, LocalEngine, SearXng, SerpApi, Serper
-from coa.tools.service import Spent
 from coa.trajectory import Form, Shape
 
 RESULTS: Final = 10

@@ -13,11 +13,10 @@ from typing import Any, Final, Protocol
 from pydantic import JsonValue
 
 from coa.errors import ToolError
+from coa.http import Client, Patience, Spent, Unserved, public
 from coa.tools.base import Observation, ToolContext
 from coa.tools.index.documents import Document
-from coa.tools.resilience import Patience, Unserved
 from coa.tools.results import MAX_QUERIES, Found, parse_setting, queries_of, show, whole_number
-from coa.tools.service import Service, Spent, public
 from coa.trajectory import Form, Shape
 
 log = logging.getLogger(__name__)
@@ -108,18 +107,18 @@ class RetrieveServer:
         url = url.rstrip("/").removesuffix("/retrieve")
         self.name = "retrieval server"
         self.settings: JsonValue = {"retrieve": public(url)}
-        self._service = Service(f"the retrieval server {public(url)}", url, patience=patience)
+        self._client = Client(f"the retrieval server {public(url)}", url, patience=patience)
 
     async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
         body: dict[str, JsonValue] = {"queries": list(queries), "topk": k, "return_scores": True}
-        data = await self._service.post("/retrieve", body, spent)
+        data = await self._client.post("/retrieve", body, spent)
         result = data.get("result") if isinstance(data, dict) else None
         if not isinstance(result, list) or [list] * len(queries) != [type(entries) for entries in result]:
             raise Unserved("the retrieval server answers in an unknown shape", error="shape")
         return [[_document(entry) for entry in entries][:k] for entries in result]
 
     async def close(self) -> None:
-        await self._service.close()
+        await self._client.close()
 
 
 def _document(entry: Any) -> Document:
@@ -163,7 +162,7 @@ class Reranked:
         self._candidates = candidates
         self._query_prefix, self._passage_prefix = query_prefix, passage_prefix
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._service = Service("the embedding server", url, headers=headers, secrets=[key], patience=patience)
+        self._client = Client("the embedding server", url, headers=headers, secrets=[key], patience=patience)
         self._known: OrderedDict[str, list[float]] = OrderedDict()
 
     async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
@@ -177,7 +176,7 @@ class Reranked:
             return [passages[:k] for passages in found]
 
     async def close(self) -> None:
-        await self._service.close()
+        await self._client.close()
         await self._retriever.close()
 
     async def _ranked(self, query: str, passages: Sequence[Document], spent: Spent) -> list[Document]:
@@ -199,7 +198,7 @@ class Reranked:
 
     async def _embed(self, texts: Sequence[str], spent: Spent) -> list[list[float]]:
         """Vectors of length one, in the order of the texts."""
-        data = await self._service.post("/embeddings", {"model": self._model, "input": list(texts)}, spent)
+        data = await self._client.post("/embeddings", {"model": self._model, "input": list(texts)}, spent)
         try:
             rows = sorted(data["data"], key=lambda row: row["index"])
             vectors = [[float(number) for number in row["embedding"]] for row in rows]

@@ -14,15 +14,16 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final
 
-from coa.trajectory.codec import neutralise, readable
+from coa.trajectory.codec import neutralise
 from coa.trajectory.ledger import Ledger, Sample, Tokenizer, ledger_of, ledgers_of
 from coa.trajectory.profile import Profile
+from coa.trajectory.shorten import omitted, shorten
 from coa.trajectory.types import OBSERVATION, Author, FrozenDict, Step, Trajectory
 
 KEPT_OF_AN_OBSERVATION: Final = 64
 """Tokens below which an observation is not cut: less than this tells the model nothing."""
-_FRAME: Final = 24
-"""About what the tags and the mark take."""
+_TAGS: Final = 12
+"""About the number of tokens that the tags around an observation take."""
 _BATCH: Final = 64
 
 
@@ -154,18 +155,13 @@ def _shorten(
 
 
 def _cut_middle(step: Step, tokenizer: Tokenizer, profile: Profile, keep: int) -> Step:
-    """Counted and cut as it is written, neutralised; kept readable, as all steps are."""
-    (ids,) = tokenizer.encode([neutralise(step.text, profile)])
-    texts = tokenizer.split(ids)
-    half = max((keep - _FRAME) // 2, 1)
-    if 2 * half >= len(texts):
+    """Counted as it is written, neutralised; cut and kept readable, as all steps are."""
+
+    def count(text: str) -> int:
+        return len(tokenizer.encode([neutralise(text, profile)])[0])
+
+    text = shorten(step.text, keep - _TAGS, count=count)
+    if text is step.text:
         return step
-    head, tail = (readable("".join(part), profile) for part in (texts[:half], texts[-half:]))
-    cut = max(len(step.text) - len(head) - len(tail), 0)
-    return step.model_copy(
-        update={
-            "text": f"{head}\n[{cut} characters cut]\n{tail}",
-            "surface": None,
-            "meta": FrozenDict({**step.meta, "cut_characters": cut}),
-        }
-    )
+    meta = FrozenDict({**step.meta, "cut_characters": omitted(text)})
+    return step.model_copy(update={"text": text, "surface": None, "meta": meta})

@@ -98,7 +98,7 @@ def test_inspect_mask_cuts_and_drops_as_training_would(tmp_path: Path) -> None:
     write(path, [make_trajectory(("think", "x"), ("observation", "many words " * 2000), ("answer", "a")),
                  make_trajectory(("think", "many words " * 2000))])  # fmt: skip
     shown = run(app, ["inspect", str(path), "--mask", "--max-tokens", "1200"])
-    assert "characters cut]" in shown.stdout and "dropped: 1 too_long" in shown.stdout
+    assert "characters omitted ...]" in shown.stdout and "dropped: 1 too_long" in shown.stdout
 
 
 def test_inspect_shows_tasks_too(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_a_broken_tool_is_an_observation_and_the_run_goes_on(tool: FakeTool | No
 
 def test_long_observations_are_cut_and_say_so() -> None:
     done = play([PLAN, DONE], tools={"web_search": searching("x" * 5000)}, limits=Limits(observation_characters=500))
-    assert len(done.steps[4].text) < 520 and "characters cut]" in done.steps[4].text
+    assert len(done.steps[4].text) < 520 and "characters omitted ...]" in done.steps[4].text
 
 
 def test_the_same_call_again_gets_a_hint_instead() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
-import time
+import signal
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +13,6 @@ import pytest
 
 from coa.errors import ScoringError
 from coa.scoring import MathScorer, Verdict
-from coa.scoring.worker import Worker, WorkerGone
 from coa.trajectory import Task
 from coa.trajectory.formats.tasks import read_tasks
 
@@ -137,31 +134,18 @@ def test_a_worker_gets_no_more_memory_than_it_may_have() -> None:
     assert verdict.value is None and verdict.broken and "could not start" in verdict.reason
 
 
-def test_a_worker_that_dies_leaves_one_answer_unscored_and_is_replaced() -> None:
-    async def three() -> list[Verdict]:
+def test_a_worker_that_died_between_two_answers_is_replaced() -> None:
+    async def two() -> list[Verdict]:
         scorer = MathScorer(workers=1, timeout_s=30.0)
         try:
             first = await scorer.score(task("1/2"), r"\frac{2}{4}")
-            (worker,) = scorer._all
-            worker._process.kill()
-            return [first, *[await scorer.score(task("1/2"), r"\frac{2}{4}") for _ in range(2)]]
+            (pid,) = scorer.pool.pids
+            os.kill(pid, signal.SIGKILL)
+            return [first, await scorer.score(task("1/2"), r"\frac{2}{4}")]
         finally:
             await scorer.close()
 
-    first, second, third = asyncio.run(three())
-    assert first.value == third.value == 1.0
-    assert second.value is None and second.broken
-
-
-def test_a_hanging_worker_ends_itself_when_its_owner_is_gone() -> None:
-    command = [sys.executable, "-P", "-m", "coa.scoring.math_worker", "1.0", str(2 << 30)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None and process.stdout is not None
-    with process.stdin, process.stdout:
-        process.stdout.readline()
-        process.stdin.write(b'{"golds": ["2"], "prose": true, "answer": "' + HANGS.encode() + b'"}\n')
-        process.stdin.flush()
-        assert process.wait(timeout=60) == -14  # SIGALRM, from the kernel: nobody read the reply or sent a signal
+    assert [verdict.value for verdict in asyncio.run(two())] == [1.0, 1.0]
 
 
 def test_workers_do_not_inherit_keys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,8 +155,8 @@ def test_workers_do_not_inherit_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         scorer = MathScorer(workers=1)
         try:
             await scorer.score(task("1/2"), r"\frac{2}{4}")
-            (worker,) = scorer._all
-            return Path(f"/proc/{worker._process.pid}/environ").read_bytes()
+            (pid,) = scorer.pool.pids
+            return Path(f"/proc/{pid}/environ").read_bytes()
         finally:
             await scorer.close()
 
@@ -186,7 +170,7 @@ def test_closing_ends_every_worker() -> None:
     async def pids() -> list[int]:
         scorer = MathScorer(workers=2)
         await asyncio.gather(*(scorer.score(task("1/2"), r"\frac{2}{4}") for _ in range(8)))
-        found = [worker._process.pid for worker in scorer._all]
+        found = scorer.pool.pids
         await scorer.close()
         return found
 
@@ -215,7 +199,7 @@ def test_one_scorer_serves_several_event_loops_in_turn(scorer: MathScorer) -> No
 
 def test_a_missing_math_verify_is_named_with_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "math_verify.py").write_text("raise ModuleNotFoundError('No module named math_verify')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
 
     async def one() -> None:
         scorer = MathScorer(workers=1)
@@ -226,13 +210,6 @@ def test_a_missing_math_verify_is_named_with_a_hint(tmp_path: Path, monkeypatch:
 
     with pytest.raises(ScoringError, match=r"chain-of-agents\[eval\]"):
         asyncio.run(one())
-
-
-def test_a_worker_that_says_nothing_is_ended_in_time() -> None:
-    started = time.monotonic()
-    with pytest.raises(WorkerGone) as caught:
-        Worker([sys.executable, "-c", "import time; time.sleep(600)"], dict(os.environ), start_s=0.2)
-    assert caught.value.late and time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize("name", ["math500.parquet", "aime24.parquet"])

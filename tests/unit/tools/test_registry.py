@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from typer.testing import CliRunner
@@ -73,7 +74,7 @@ def test_listing_the_tools_imports_none_of_them() -> None:
 def test_every_shipped_declaration_leads_to_a_function() -> None:
     for declared in declarations().values():
         if isinstance(declared.open, str):
-            assert callable(registry_module._find(declared.open)), declared.name
+            assert callable(resolve_name(declared.open)), declared.name
 
 
 def test_a_setting_is_handed_to_the_tool_and_an_absent_one_asks_for_what_is_needed(

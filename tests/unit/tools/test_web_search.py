@@ -11,10 +11,9 @@ import pytest
 from pydantic import JsonValue
 
 from coa.errors import StoreError, ToolError
+from coa.http import Breaker, Client, Patience, Transient, Unserved, retried
 from coa.tools import Observation, ToolContext
-from coa.tools import service as service_module
 from coa.tools.index import Document, build
-from coa.tools.resilience import Breaker, Patience, Transient, Unserved, retried
 from coa.tools.search_engines import Engine, SearXng, SerpApi, Serper
 from coa.tools.web_search import WebSearch, open_web_search
 from coa.trajectory import Task
@@ -34,7 +33,7 @@ from support.search_servers import (
 )
 
 CONTEXT = ToolContext(Task(id="1", question="who?"))
-QUICK = Patience(attempts=3, attempt_s=60, backoff_s=0.001)
+QUICK = Patience(attempts=3, timeout_s=60, backoff_s=0.001)
 ENGINES: dict[str, Callable[[str, Patience], Engine]] = {
     "serpapi": lambda url, patience: SerpApi(KEY, url, price=0.015, patience=patience),
     "serper": lambda url, patience: Serper(KEY, url, patience=patience),
@@ -138,7 +137,7 @@ def test_what_may_pass_is_tried_again(trouble: Handler) -> None:
 
 @pytest.mark.parametrize("trouble", [hanging, dropped, html, answered({}, 500)])
 def test_a_service_that_stays_away_is_given_up(trouble: Handler) -> None:
-    impatient = Patience(attempts=3, attempt_s=0.3, backoff_s=0.001)
+    impatient = Patience(attempts=3, timeout_s=0.3, backoff_s=0.001)
     seen, _ = ask("searxng", "q", trouble, patience=impatient if trouble is hanging else QUICK)
     assert not seen.ok and "did not answer in 3 attempts" in seen.text and seen.meta["calls"] == 3
 
@@ -149,7 +148,7 @@ def test_a_long_wait_that_the_service_asks_for_is_not_waited() -> None:
 
 
 def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_module, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(Client, "max_bytes", 1 << 20)
     seen, _ = ask("searxng", "q", endless)
     assert not seen.ok and seen.meta["error"] == "size"
     spent = seen.meta["bytes"]

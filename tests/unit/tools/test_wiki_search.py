@@ -11,17 +11,16 @@ import pytest
 from aiohttp import web
 
 from coa.errors import ToolError
+from coa.http import Patience, Spent
 from coa.tools import Observation, ToolContext
 from coa.tools.index import Document, build
 from coa.tools.registry import open_tool
-from coa.tools.resilience import Patience
-from coa.tools.service import Spent
 from coa.tools.wiki_search import LocalRetriever, Reranked, RetrieveServer, WikiSearch, open_wiki_search
 from coa.trajectory import Task
 from support.search_servers import KEY, Handler, SearchServer, answered, hanging
 
 CONTEXT = ToolContext(Task(id="1", question="who?"))
-QUICK = Patience(attempts=2, attempt_s=60, backoff_s=0.001)
+QUICK = Patience(attempts=2, timeout_s=60, backoff_s=0.001)
 DOCUMENTS = [
     Document("1", "Ada Lovelace", "She wrote the first program, for the Analytical Engine.", "https://w.example/Ada"),
     Document("2", "Charles Babbage", "He designed the Analytical Engine."),
@@ -115,7 +114,7 @@ def test_a_retrieve_server_is_asked_once_for_all_queries(result: object) -> None
     ],
 )
 def test_a_retrieve_server_that_fails_is_told(answer: Handler, said: str) -> None:
-    impatient = Patience(attempts=2, attempt_s=0.3, backoff_s=0.001)
+    impatient = Patience(attempts=2, timeout_s=0.3, backoff_s=0.001)
     seen, _ = ask_server(answer, patience=impatient if answer is hanging else QUICK)
     assert not seen.ok and said in seen.text and seen.text.startswith("error: no passages")
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from coa.trajectory import Form, Parser, Profile, Reading, Shape, State, load_profile
-from coa.trajectory.grammar import Grammar, Move, home, language, moves
+from coa.trajectory.grammar import Grammar, Move, home, language, moves, to_gbnf
 from coa.trajectory.grammar.language import DEAD, DONE
 from coa.trajectory.profile import SHIPPED, Agent, Kind, with_tool
 from coa.trajectory.shapes import ArgumentField, FieldType, read
@@ -140,7 +140,7 @@ def test_the_distance_is_the_length_of_the_shortest_ending() -> None:
     assert made.distance == len("<code>\n```py\nx\n```\n</code>")
     inside = made.after("<code>\n```py\nprint(1)")
     assert inside is not None and inside.distance == len("\n```\n</code>")
-    assert inside.closing().gbnf() == 'root ::= "\\x0A\\x60\\x60\\x60\\x0A\\x3C\\x2Fcode\\x3E"\n'
+    assert to_gbnf(inside.closing()) == 'root ::= "\\x0A\\x60\\x60\\x60\\x0A\\x3C\\x2Fcode\\x3E"\n'
     assert made.after("<plan>") is None
 
 

@@ -29,7 +29,7 @@ def test_the_longest_observation_is_cut_from_the_middle(kind: str) -> None:
     assert len(sample) <= whole - 300
     page, other = shorter.steps[2], shorter.steps[4]
     assert page.text.startswith("word0 word1") and page.text.endswith("word598 word599")
-    assert f"[{page.meta['cut_characters']} characters cut]" in page.text
+    assert f"[... {page.meta['cut_characters']} characters omitted ...]" in page.text
     assert other == long_run().steps[4]
     assert len(sample) > whole - 300 - 100, "no more is cut than needed, give or take the mark"
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coa.distill.importers.content import as_arguments, as_text, as_time
-from coa.distill.smolagents_steps import action_call, merged_results
+from coa.distill.importers.smolagents_steps import action_call, merged_results
 from coa.distill.team_run import (
     AgentRun,
     CodeCall,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from coa.distill.importers.content import as_text, as_time, as_usage
-from coa.distill.smolagents_steps import (
+from coa.distill.importers.smolagents_steps import (
     action_call,
     is_step,
     merged_results,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from smolagents.memory import ActionStep, PlanningStep
 
 from coa.distill.importers.content import FINISHING, as_text, plain
-from coa.distill.smolagents_steps import CODE_TOOL, action_call, plan_event
+from coa.distill.importers.smolagents_steps import CODE_TOOL, action_call, plan_event
 from coa.distill.team_run import (
     AgentRun,
     ChatMessage,

@@ -22,9 +22,9 @@ from smolagents.memory import FinalAnswerStep, MemoryStep
 from smolagents.models import Model
 
 from coa.distill.importers.content import FINISHING, plain
+from coa.distill.importers.smolagents_steps import unwrapped_task
 from coa.distill.recorder.open_run import OpenRun, SeenModel, SeenTool
 from coa.distill.recorder.taps import HERE, CodeTool, Here, ModelTap, at, bound_arguments
-from coa.distill.smolagents_steps import unwrapped_task
 from coa.distill.team_run import Format, LeftOut, Source, TeamRun
 from coa.errors import RecordingError
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage

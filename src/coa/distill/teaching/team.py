@@ -6,14 +6,10 @@ tools may be shared). A factory may also take no argument, when it brings its ow
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
@@ -37,40 +33,6 @@ class Team:
     """Keyword arguments of the factory, for teams that come with coa."""
     timeless: bool = False
     """Leave out when things happened, for teams that do the same at any time: the same run is the same file."""
-
-
-def load_factory(target: str) -> Callable[..., Any]:
-    module_name, _, name = target.rpartition(":")
-    if not module_name or not name:
-        raise RecordingError(f"the team {target!r} is not of the form module:factory or file.py:factory")
-    try:
-        module = _from_file(Path(module_name)) if module_name.endswith(".py") else _from_path(module_name)
-        factory = getattr(module, name)
-    except (ImportError, AttributeError, OSError, SyntaxError) as error:
-        raise RecordingError(
-            f"the team {target!r} cannot be loaded: {error}",
-            hint="name a function that can be imported from here, or give its file: path/to/team.py:build",
-        ) from error
-    if not callable(factory):
-        raise RecordingError(f"{target!r} is a {type(factory).__name__}, not a function")
-    return factory  # type: ignore[no-any-return]
-
-
-def _from_path(name: str) -> Any:
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    return importlib.import_module(name)
-
-
-def _from_file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ImportError(f"there is no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.resolve().parent))
-    spec.loader.exec_module(module)
-    return module
 
 
 def build(factory: Callable[..., Any], model: Any, task: Task) -> Any:

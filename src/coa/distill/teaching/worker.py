@@ -18,9 +18,10 @@ from typing import Any
 from coa.distill.recorder import Recorder
 from coa.distill.teaching.files import trace_path, write_trace
 from coa.distill.teaching.messages import Broken, Done, Ready, nothing
-from coa.distill.teaching.team import Team, build, load_factory, server_model
+from coa.distill.teaching.team import Team, build, server_model
 from coa.distill.team_run import LeftOut, TeamRun, without_times
 from coa.errors import CoaError, RecordingError
+from coa.importing import import_function
 from coa.trajectory.types import Failure, FailureSite, Stop, Task
 
 
@@ -29,7 +30,8 @@ def serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Path
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     _log_to(log)
     try:
-        factory, model = partial(load_factory(team.factory), **dict(team.arguments)), server_model(team)
+        factory = import_function(team.factory, what="the team", error=RecordingError)
+        factory, model = partial(factory, **dict(team.arguments)), server_model(team)
     except CoaError as error:
         connection.send(Broken(error))
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coa.tools.documents.charset import decode
 from coa.tools.documents.record import Document
-from coa.tools.web.sniff import Kind, kind_of
+from coa.tools.documents.sniff import Kind, kind_of
 
 
 def read_document(

@@ -24,19 +24,17 @@ class Document(BaseModel):
 
 
 class Job(BaseModel):
-    """What a worker is asked; the bytes follow it."""
+    """What a worker is asked: a line of JSON, which the bytes to read follow."""
 
     model_config = ConfigDict(frozen=True)
 
-    size: int
     kind: str
-    """A `Kind` of web/sniff.py."""
+    """A `Kind` of sniff.py."""
     declared: str = ""
     """The media type that the server names, for its charset."""
     url: str = ""
     name: str = ""
     max_characters: int
-    seconds: float
 
 
 class Reply(BaseModel):

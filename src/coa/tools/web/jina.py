@@ -8,25 +8,24 @@ from __future__ import annotations
 
 from typing import Final
 
+from coa.http import Client, Patience, Spent, Unserved
 from coa.tools.documents.record import Document
-from coa.tools.resilience import Patience, Unserved
-from coa.tools.service import Service, Spent
 
 HOSTED: Final = "https://r.jina.ai"
 
 
 class JinaReader:
     def __init__(self, key: str, *, url: str = HOSTED) -> None:
-        self._service = Service(
+        self._client = Client(
             "the Jina reader",
             url,
             headers={"Authorization": f"Bearer {key}", "Accept": "application/json", "X-Retain-Images": "none"},
             secrets=[key],
-            patience=Patience(attempts=2, attempt_s=22.0),
+            patience=Patience(attempts=2, timeout_s=22.0),
         )
 
     async def read(self, url: str, spent: Spent) -> Document:
-        answer = await self._service.post("/", {"url": url}, spent)
+        answer = await self._client.post("/", {"url": url}, spent)
         data = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(data, dict) or not isinstance(data.get("content"), str):
             raise Unserved("the Jina reader answers in a form that cannot be read")
@@ -38,4 +37,4 @@ class JinaReader:
         )
 
     async def close(self) -> None:
-        await self._service.close()
+        await self._client.close()

@@ -11,7 +11,8 @@ from coa.trajectory.grammar.language import DEAD, DONE, Grammar, Language
 _ASCII: Final = range(1, 128)
 
 
-def write(grammar: Grammar) -> str:
+def to_gbnf(grammar: Grammar) -> str:
+    """For servers: llama.cpp's notation, which xgrammar (vLLM, SGLang) reads too."""
     language, start = grammar.language, grammar.start
     if grammar.tight:
         return f"root ::= {_literal(_shortest(language, start))}\n"

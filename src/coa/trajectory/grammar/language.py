@@ -53,12 +53,6 @@ class Grammar:
         """End the step as soon as possible."""
         return replace(self, tight=True)
 
-    def gbnf(self) -> str:
-        """For servers: llama.cpp's notation, which xgrammar (vLLM, SGLang) reads too."""
-        from coa.trajectory.grammar.gbnf import write
-
-        return write(self)
-
 
 class Language:
     """Grows as steps are asked for; states never change once they are there."""

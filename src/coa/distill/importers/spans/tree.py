@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from coa.distill.importers.content import FINISHING, as_text, split_code
+from coa.distill.importers.smolagents_steps import CODE_TOOL, unwrapped_task
 from coa.distill.importers.spans.genai import read_genai, speaks_genai
 from coa.distill.importers.spans.openinference import KIND, read_openinference
 from coa.distill.importers.spans.reading import Reading, Role
 from coa.distill.importers.spans.span import Span
-from coa.distill.smolagents_steps import CODE_TOOL, unwrapped_task
 from coa.distill.team_run import (
     AgentRun,
     ChatMessage,
