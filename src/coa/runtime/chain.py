@@ -1,18 +1,19 @@
 """One run of an agent, from the question to the trajectory. Start reading here.
 
-A run is a loop. The model writes until it needs something from the environment: it has called a tool, it has answered,
-or it has come to a token limit. What it wrote is read into steps, and the last of them decides what happens: an answer
-ends the run, a tool call gets the tool's observation, anything else a note that says how to go on. Then the model
-writes on, right behind the observation, because to the model the whole run is one assistant turn.
+A run is a loop. The model writes until it needs the environment: it has called a tool, it has answered, or it has come
+to a limit. What it wrote is read into steps, and the last step decides what happens. An answer ends the run. A tool
+call gets the tool's observation. A step that a token limit cut off is continued. A model that ended its turn without an
+answer gets a note with the agents that may act next. Then the model writes on behind what the environment wrote: to the
+model, the whole run is one assistant turn.
 
-When a budget runs out (steps, tokens, context, money, time), the run does not just stop. The model is given `<answer>`
+When a budget runs out (steps, tokens, context, money, time), the run is led to an answer: the model is given `<answer>`
 to fill in, and if it does not, its last `<suggested_answer>` counts. What the environment writes is never trained.
 
-Nothing that a model or a tool does raises out of `run`: a failure ends as a trajectory that says what went wrong.
+Nothing that a model or a tool does raises out of `run`. A failure ends as a trajectory that says what went wrong.
 
-The parts, each in a file beside this one: `transcript.py` is what was written so far and by whom, `budget.py` what may
-still be spent, `constrained.py` what a model that is held to the protocol may write next, `streaming.py` what a
-listener hears, and `wording.py` has the notes to the model.
+Each part of a run has a file beside this one: `transcript.py` is what was written so far and by whom, `budget.py` what
+may still be spent, `constrained.py` what a model that is held to the protocol may write next, `streaming.py` what a
+listener hears, `wording.py` the notes to the model.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class Chain:
             try:
                 async with asyncio.timeout(self._budget.seconds_left):
                     generation = await self._generate(request)
-            except TimeoutError:  # there is still time for an answer
+            except TimeoutError:  # a tenth of the time is left for the answer
                 self._keep_partial()
                 return Stop.TIME
             steps = self._transcript.append_generation(generation, request)
@@ -165,10 +166,10 @@ class Chain:
         return GenerationRequest(self._stop_strings, min(self._sampling.max_tokens, self._budget.room))
 
     async def _generate(self, request: GenerationRequest) -> Generation:
-        """Let the model write."""
+        """Let the model write; what it wrote is not in the transcript yet."""
         self.doing = "waiting for the model"
-        context, given = self._transcript.context(), self._sampling
-        sampling = Sampling(given.temperature, given.top_p, given.top_k, request.max_tokens, given.seed)
+        context, wanted = self._transcript.context(), self._sampling
+        sampling = Sampling(wanted.temperature, wanted.top_p, wanted.top_k, request.max_tokens, wanted.seed)
         on_text = None
         if self._listen is not None:
             self._partial = PartialGeneration(request, self._profile, self._listen)
@@ -193,7 +194,7 @@ class Chain:
         last = steps[-1] if steps else None
         agent = self._profile.agents.get(last.agent) if last else None
         if last is not None and generation.finish is Finish.LENGTH and last.has(RepairKind.MISSING_CLOSE):
-            return None  # the next call goes on in mid-step
+            return None  # the next generation continues this step
         if agent is not None and agent.kind is Kind.ANSWER:
             return Stop.ANSWERED
         if last is not None and agent is not None and agent.kind is Kind.TOOL:
@@ -205,9 +206,9 @@ class Chain:
             self._observe(Observation(wording.FORGED, ok=False, meta={"error": "forged_observation"}))
             return None
         if generation.finish is Finish.LENGTH and generation.text:
-            return None  # the next call goes on where this one was cut
+            return None  # cut off between two steps; the next generation continues there
         if last is not None and generation.constrained and generation.finish is Finish.STOP:
-            return None  # a grammar is for one step; another one follows
+            return None  # a grammar allows one step at a time; the next generation is the next step
         self._nudges += 1
         if self._nudges > MAX_NUDGES:
             return Stop.UNANSWERED
@@ -275,7 +276,7 @@ class Chain:
         if self._listen is not None:
             self._listen(event)
 
-    # ---- the end of a run that has not answered by itself
+    # ---- the end of a run that has not come to an answer by itself
 
     async def _conclude(self, reason: Stop) -> None:
         """Get an answer out of what there is: written by the model, else its last suggestion."""
