@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pydantic import ValidationError
@@ -31,7 +31,7 @@ from coa.runtime import wording
 from coa.runtime.budget import Budget
 from coa.runtime.constrained import ProtocolConstraint, constrained
 from coa.runtime.setting import Setting
-from coa.runtime.streaming import Called, ChainEvent, Observed, PartialGeneration
+from coa.runtime.streaming import Called, ChainEvent, ChainListener, Observed, PartialGeneration
 from coa.runtime.transcript import GenerationRequest, Transcript
 from coa.tools import Observation, Tool, ToolContext, call_tool
 from coa.trajectory import (
@@ -58,7 +58,7 @@ MAX_NUDGES: Final = 3
 
 
 async def run(
-    task: Task | str, setting: Setting, *, sample: int = 0, listen: Callable[[ChainEvent], None] | None = None
+    task: Task | str, setting: Setting, *, sample: int = 0, listen: ChainListener | None = None
 ) -> Trajectory:
     """One attempt at one task. `sample` numbers the attempts at the same task; `listen` hears the run as it happens."""
     return await Chain(task, setting, sample=sample, listen=listen).run()
@@ -68,20 +68,14 @@ class Chain:
     """One run in progress. `trajectory()` is what there is of it at any time, also after an interruption."""
 
     def __init__(
-        self,
-        task: Task | str,
-        setting: Setting,
-        *,
-        sample: int = 0,
-        listen: Callable[[ChainEvent], None] | None = None,
+        self, task: Task | str, setting: Setting, *, sample: int = 0, listen: ChainListener | None = None
     ) -> None:
         self._task = Task(id="question", question=task) if isinstance(task, str) else task
         self._model, self._tools, self._sampling = setting.model, setting.tools, setting.sampling
         known = setting.profile_of(self._task)
         self._profile = _with_tools(known, self._tools)
         self._added = describe_added(known, self._profile)
-        self._sample = sample
-        self._listen = listen
+        self._sample, self._listen = sample, listen
         prompt = tuple(setting.prompt(self._task) or self._profile.messages(self._task))
         self._transcript = Transcript(self._profile, self._model.tokenizer, prompt, listen)
         model = constrained(self._model, setting.constrain)

@@ -41,12 +41,13 @@ class Observed:
 
 ChainEvent = Opened | Delta | Called | Observed | Step
 """What a listener hears; a `Step` when one of the model's is complete."""
+ChainListener = Callable[[ChainEvent], None]
 
 
 class PartialGeneration:
     """What the model has streamed so far of the generation that it is writing."""
 
-    def __init__(self, request: GenerationRequest, profile: Profile, listen: Callable[[ChainEvent], None]) -> None:
+    def __init__(self, request: GenerationRequest, profile: Profile, listen: ChainListener) -> None:
         self.request = request
         self._listen = listen
         self._parser = Parser(profile, given=request.opening)
