@@ -14,7 +14,7 @@ Names are imported on first use, so that the command line starts at once.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from coa.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from coa.compare import Comparison, compare

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from coa import __version__
 from coa.cli import evaluate as evaluating
 from coa.cli import run as running
 from coa.cli import sample as sampling
@@ -28,6 +27,7 @@ from coa.cli.teach import teach
 from coa.cli.tools import tools
 from coa.cli.world import world
 from coa.errors import CoaError
+from coa.version import __version__
 
 app = typer.Typer(
     name="coa",

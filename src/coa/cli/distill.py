@@ -198,7 +198,7 @@ def _notes(student: str | None, decontaminate: list[str]) -> list[str]:
 def _save_config(out: Path, settings: dict[str, Any]) -> None:
     import json
 
-    from coa import __version__
+    from coa.version import __version__
 
     saved = json.dumps({"coa": __version__, **settings}, indent=2, ensure_ascii=False)
     (out / "config.json").write_text(f"{saved}\n", encoding="utf-8")

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from coa import __version__
 from coa.distill.team_run import AgentRun, CodeCall, Event, ModelCall, Note, SubRun, TeamRun, ToolCall, ToolResult
 from coa.trajectory.formats.atif import VERSION
+from coa.version import __version__
 
 EXTRA: Final = "coa"
 """Our key in ATIF's `extra` objects."""

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import orjson
 
-from coa import __version__
 from coa.choices import Select
 from coa.errors import EvaluationError
 from coa.evaluate.attempts import GROUPS, Attempt, by_task
@@ -19,6 +18,7 @@ from coa.evaluate.metrics import Estimate
 from coa.evaluate.summary import Figures, figures, times
 from coa.report import Bar, bars, page, paragraph, table
 from coa.scoring import agreement
+from coa.version import __version__
 
 _LONGEST: Final = 200
 

@@ -20,7 +20,6 @@ import orjson
 import torch
 from transformers.utils import logging
 
-from coa import __version__
 from coa.errors import TrainingError
 from coa.models.base import Sampling
 from coa.rl import report, state
@@ -42,6 +41,7 @@ from coa.training.metrics import keep_until
 from coa.training.run_folder import METRICS, MODEL, Result, claim
 from coa.training.trackers import refuse_absent
 from coa.trajectory import Task, load_profile
+from coa.version import __version__
 
 GROUPS: Final = "groups"
 _FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept", "eval_every", "guards")

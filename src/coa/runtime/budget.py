@@ -4,32 +4,45 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 from coa.errors import ModelError
 from coa.models.price import Price
-from coa.runtime.guide import Guide
+from coa.runtime.transcript import Transcript
 from coa.trajectory import Limits, Stop, Usage
 
 ANSWER_TOKENS: Final = 512
 """Kept back for the answer when a budget runs out."""
 _UNPACED_TOKENS: Final = 64
-"""Beyond the bare minimum, on the way home of a run whose model has not ended a single call."""
+"""Beyond the bare minimum, on the path to the answer of a run whose model has not ended a single call."""
+
+
+class PathLength(NamedTuple):
+    """How much a legal path to the answer takes. A free model is given the answer to fill in: one step, no minimum."""
+
+    steps: int = 1
+    tokens: int = 0
 
 
 class Budget:
-    """Of one run. `guide`: where the model is held to the protocol, the way to the answer takes steps of its own."""
+    """Of one run. `longest_path`: where the model is held to the protocol, the shortest legal path to the answer may
+    have several steps; this is the longest that it can be."""
 
-    def __init__(self, limits: Limits, price: Price | None, guide: Guide | None) -> None:
+    def __init__(
+        self, limits: Limits, price: Price | None, transcript: Transcript, longest_path: PathLength | None = None
+    ) -> None:
         refuse_unpriced(limits, price)
         self.limits = limits
         self.usage = Usage() if price is None else Usage(cost=0.0)
-        self.context_tokens = 0
-        """How long the transcript is, prompt included."""
         self.writing_s = 0.0
         """Seconds that the model took so far."""
-        self._price, self._guide = price, guide
+        self._price, self._transcript, self._longest_path = price, transcript, longest_path or PathLength()
         self._started = time.monotonic()
+
+    @property
+    def context_tokens(self) -> int:
+        """How long the transcript is, prompt included."""
+        return self._transcript.tokens
 
     def start(self) -> None:
         self._started = time.monotonic()
@@ -60,7 +73,7 @@ class Budget:
         return None
 
     def scarcest(self, room: int) -> Stop:
-        """Which budget left only so much room that no step fits in."""
+        """Which budget is the one that leaves no more than `room` tokens, where no step fits into them."""
         if self._affordable() < room + 1:
             return Stop.COST
         full = self.context_tokens + self.reserve + room >= self.limits.context_tokens
@@ -84,10 +97,10 @@ class Budget:
         return max(int(min(tokens, self._affordable())), 1)
 
     @property
-    def held_room(self) -> int:
-        """The same, where the answer will have to be led to: its share of the model's tokens is kept back too."""
-        assert self._guide is not None
-        share = max(self._answer_share, self._guide.farthest)
+    def constrained_room(self) -> int:
+        """The same for a constrained model, which has to write the path to the answer itself: the tokens for that path
+        are kept back too."""
+        share = max(self._answer_share, self._longest_path.tokens)
         return min(self.room, self.limits.model_tokens - self.usage.completion_tokens - share)
 
     @property
@@ -95,11 +108,11 @@ class Budget:
         """Tokens that an observation may have, so that a step and the answer still fit behind it."""
         return self.limits.context_tokens - self.context_tokens - 2 * self.reserve - 32
 
-    def room_home(self, steps: int, distance: int) -> int:
-        """Tokens for the rest of the way to the answer, which takes so many steps and at least `distance` tokens."""
+    def path_room(self, shortest: PathLength) -> int:
+        """Tokens for the rest of the path to the answer, which takes at least as many as `shortest` says."""
         left = self.limits.model_tokens - self.usage.completion_tokens
         room = min(left, self.limits.context_tokens - self.context_tokens)
-        return int(max(min(room, self._payable(steps), distance + self._writable()), 0))
+        return int(max(min(room, self._payable(shortest.steps), shortest.tokens + self._writable()), 0))
 
     @property
     def answer_room(self) -> int:
@@ -115,8 +128,7 @@ class Budget:
     @property
     def reserve(self) -> int:
         """Tokens of the context that are kept back for the answer."""
-        way_home = self._guide.farthest if self._guide is not None else 0
-        return max(min(ANSWER_TOKENS, self.limits.context_tokens // 8), way_home)
+        return max(min(ANSWER_TOKENS, self.limits.context_tokens // 8), self._longest_path.tokens)
 
     def _affordable(self) -> float:
         """How many tokens the next call may write so that there is still money for the answer.
@@ -127,14 +139,14 @@ class Budget:
         limit, price = self.limits.cost, self._price
         if limit is None or price is None:
             return math.inf
-        calls = self._guide.most_steps if self._guide is not None else 1  # that the answer takes
+        calls = self._longest_path.steps  # that the answer takes
         answer = price.cost(calls * self.context_tokens, self.reserve)
         left = limit - (self.usage.cost or 0.0) - answer - price.cost(self.context_tokens)
         each = price.cost(calls, 1)  # written once, and read again when the answer is due
         return left / each if each else math.inf
 
     def _payable(self, calls: int) -> float:
-        """How many tokens the rest of the money pays for, written in so many calls, nothing kept back."""
+        """How many tokens the rest of the money pays for, written in `calls` calls, nothing kept back."""
         limit, price = self.limits.cost, self._price
         if limit is None or price is None:
             return math.inf

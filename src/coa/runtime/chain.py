@@ -1,104 +1,65 @@
-"""The chain loop: let the model write, read what it wrote, call the tool it calls, append what comes back, go on.
+"""One run of an agent, from the question to the trajectory. Start reading here.
 
-Nothing that a model or a tool does raises out of `run`: a failure ends as a trajectory that tells it. Whatever budget
-runs out, the run is led to an answer; the words with which it is led are the environment's and never trained.
+A run is a loop. The model writes until it needs the environment: it has called a tool, it has answered, or it has come
+to a limit. What it wrote is read into steps, and the last step decides what happens. An answer ends the run. A tool
+call gets the tool's observation. A step that a token limit cut off is continued. A model that ended its turn without an
+answer gets a note with the agents that may act next. Then the model writes on behind what the environment wrote: to the
+model, the whole run is one assistant turn.
+
+When a budget runs out (steps, tokens, context, money, time), the run is led to an answer: the model is given `<answer>`
+to fill in, and if it does not, its last `<suggested_answer>` counts. What the environment writes is never trained.
+
+Nothing that a model or a tool does raises out of `run`. A failure ends as a trajectory that says what went wrong.
+
+Each part of a run has a file beside this one: `transcript.py` is what was written so far and by whom, `budget.py` what
+may still be spent, `constrained.py` what a model that is held to the protocol may write next, `streaming.py` what a
+listener hears, `wording.py` the notes to the model.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from coa.errors import CoaError, ModelError
-from coa.models.base import Context, Finish, Generation, Sampling, first_stop
+from coa.models.base import Finish, Generation, Sampling
 from coa.runtime import wording
 from coa.runtime.budget import Budget
-from coa.runtime.guide import Course, Guide, constrained, mark
+from coa.runtime.constrained import ProtocolConstraint, constrained
 from coa.runtime.setting import Setting
+from coa.runtime.streaming import Called, ChainEvent, ChainListener, Observed, PartialGeneration
+from coa.runtime.transcript import GenerationRequest, Transcript
 from coa.tools import Observation, Tool, ToolContext, call_tool
 from coa.trajectory import (
     OBSERVATION,
     Author,
-    Delta,
     Failure,
     FailureSite,
     Kind,
-    Ledger,
-    Opened,
-    Parser,
     Profile,
     Reading,
     RepairKind,
-    State,
     Step,
     Stop,
     Task,
-    Tokens,
     Trajectory,
-    TurnEnd,
     Usage,
-    attribute,
     observation,
 )
-from coa.trajectory.codec import canonical
 from coa.trajectory.profile import describe_added, with_tool
 from coa.trajectory.shapes import read
 from coa.trajectory.shorten import shorten
-from coa.trajectory.types import FrozenDict
 
-NUDGES: Final = 3
-"""How often a model that ends its turn without an answer is told to go on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Called:
-    """A tool is being called."""
-
-    agent: str
-    arguments: Mapping[str, JsonValue]
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """The environment wrote a step."""
-
-    step: Step
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """What the model wrote up to a length limit, and where the run stood before it."""
-
-    steps: int
-    state: State
-    text: str
-    tokens: Tokens | None
-    ends_line: bool
-
-
-@dataclass(slots=True)
-class _Heard:
-    """What a model that streams has written so far, so that it is not lost where the model is cut off."""
-
-    stop: Sequence[str]
-    given: str
-    led: Stop | None
-    constrained: bool
-    text: str = ""
-
-
-ChainEvent = Opened | Delta | Called | Observed | Step
-"""What a listener hears; a `Step` when one of the model's is complete."""
+MAX_NUDGES: Final = 3
+"""How often a model that ends its turn without an answer is asked to go on."""
 
 
 async def run(
-    task: Task | str, setting: Setting, *, sample: int = 0, listen: Callable[[ChainEvent], None] | None = None
+    task: Task | str, setting: Setting, *, sample: int = 0, listen: ChainListener | None = None
 ) -> Trajectory:
     """One attempt at one task. `sample` numbers the attempts at the same task; `listen` hears the run as it happens."""
     return await Chain(task, setting, sample=sample, listen=listen).run()
@@ -108,37 +69,24 @@ class Chain:
     """One run in progress. `trajectory()` is what there is of it at any time, also after an interruption."""
 
     def __init__(
-        self,
-        task: Task | str,
-        setting: Setting,
-        *,
-        sample: int = 0,
-        listen: Callable[[ChainEvent], None] | None = None,
+        self, task: Task | str, setting: Setting, *, sample: int = 0, listen: ChainListener | None = None
     ) -> None:
         self._task = Task(id="question", question=task) if isinstance(task, str) else task
-        self._model = model = setting.model
-        self._tools = setting.tools
+        self._model, self._tools, self._sampling = setting.model, setting.tools, setting.sampling
         known = setting.profile_of(self._task)
-        self._profile = _knowing(known, self._tools)
+        self._profile = _with_tools(known, self._tools)
         self._added = describe_added(known, self._profile)
-        self._sampling = setting.sampling
-        self._messages = tuple(setting.prompt(self._task) or self._profile.messages(self._task))
-        self._sample = sample
-        self._listen = listen
-        self._stops = _stops(self._profile)
-        self._constrained = constrained(model, setting.constrain)
-        self._guide = Guide(self._profile, self._tools) if self._constrained is not None else None
-        self._budget = Budget(setting.limits or self._profile.limits, setting.price, self._guide)
-        self._course: Course | None = None
-        self._ledger = Ledger(model.tokenizer) if model.tokenizer is not None else None
-        self._steps: list[Step] = []
-        self._ends: list[TurnEnd] = []
-        self._text: list[tuple[Author, str]] = []
-        self._state = State.begin(self._profile)
-        self._made: dict[tuple[str, str], int] = {}
+        self._sample, self._listen = sample, listen
+        prompt = tuple(setting.prompt(self._task) or self._profile.messages(self._task))
+        self._transcript = Transcript(self._profile, self._model.tokenizer, prompt, listen)
+        model = constrained(self._model, setting.constrain)
+        self._constraint = ProtocolConstraint(model, self._profile, self._tools) if model is not None else None
+        path = self._constraint.longest_path() if self._constraint is not None else None
+        self._budget = Budget(setting.limits or self._profile.limits, setting.price, self._transcript, path)
+        self._stop_strings = _stop_strings(self._profile)
+        self._calls_made: dict[tuple[str, str], int] = {}
         self._nudges = 0
-        self._cut: _Cut | None = None
-        self._heard: _Heard | None = None
+        self._partial: PartialGeneration | None = None
         self._stop = Stop.INTERRUPTED
         self._failure: Failure | None = None
         self.doing = "starting"
@@ -148,29 +96,26 @@ class Chain:
         self._budget.start()
         try:
             async with asyncio.timeout(self._budget.limits.seconds):
-                self._open()
-                await self._go_on()
+                self._transcript.open()
+                self._stop = await self._loop()
+                if self._stop is not Stop.ANSWERED:
+                    await self._conclude(self._stop)
         except TimeoutError:
             self._stop = Stop.TIME
-            self._take_heard()
+            self._keep_partial()
             self._fall_back()
             if not self._budget.usage.model_calls:
                 self._fail(f"the model did not answer once in {self._budget.limits.seconds:g} seconds")
         except asyncio.CancelledError:
-            self._take_heard()
+            self._keep_partial()
             raise
         except CoaError as error:
             self._fail(error.message)
         return self.trajectory()
 
-    def _fail(self, message: str) -> None:
-        self._stop = Stop.FAILED
-        self._failure = Failure(site=FailureSite.MODEL, message=message, step=len(self._steps))
-
     def trajectory(self) -> Trajectory:
-        tokenizer, steps, ends = self._model.tokenizer, self._steps, self._ends
-        if any(step.meta.get("partial") for step in steps):  # some have no ids, and a ledger takes all or none
-            steps, ends = [step.model_copy(update={"tokens": None}) for step in steps], []
+        tokenizer = self._model.tokenizer
+        steps, ends = self._transcript.recorded()
         return Trajectory(
             task=self._task,
             profile=self._profile.name,
@@ -178,7 +123,7 @@ class Chain:
             stop=self._stop,
             failure=self._failure,
             usage=self._budget.total,
-            prompt=self._messages,
+            prompt=self._transcript.prompt,
             tokenizer=tokenizer.fingerprint if tokenizer is not None else None,
             ends=tuple(ends),
             sample=self._sample,
@@ -187,44 +132,67 @@ class Chain:
 
     # ---- the loop
 
-    def _open(self) -> None:
-        if self._ledger is not None:
-            self._budget.context_tokens = len(self._ledger.open(self._messages).ids)
-
-    async def _go_on(self) -> None:
+    async def _loop(self) -> Stop:
+        """Let the model write and act on what it wrote, until there is a reason to stop."""
         while True:
-            spent = self._budget.spent(len(self._steps))
-            if spent is None and self._guide is not None:
-                spent = self._plot()
+            spent = self._budget.spent(len(self._transcript.steps))
             if spent is not None:
-                await self._conclude(spent)
-                return
-            stops = self._stops if self._course is None else self._course.stop
+                return spent
+            request = self._next_request()
+            if isinstance(request, Stop):
+                return request
             try:
                 async with asyncio.timeout(self._budget.seconds_left):
-                    generation = await self._generate(stops, self._budget.room)
-            except TimeoutError:  # there is still time for an answer
-                self._take_heard()
-                await self._conclude(Stop.TIME)
-                return
-            stop = await self._act(generation, self._take(generation, stops))
-            if stop is Stop.ANSWERED:
-                self._stop = stop
-                return
+                    generation = await self._generate(request)
+            except TimeoutError:  # a tenth of the time is left for the answer
+                self._keep_partial()
+                return Stop.TIME
+            steps = self._transcript.append_generation(generation, request)
+            stop = await self._act(generation, steps)
             if stop is not None:
-                await self._conclude(stop)
-                return
+                return stop
+
+    def _next_request(self) -> GenerationRequest | Stop:
+        """What the model may write next; a reason to stop if the protocol's next step does not fit into the budget."""
+        if self._constraint is not None:
+            request = self._constraint.next_request(self._transcript, self._budget, self._sampling.max_tokens)
+            if request is not None:
+                return request
+        return GenerationRequest(self._stop_strings, min(self._sampling.max_tokens, self._budget.room))
+
+    async def _generate(self, request: GenerationRequest) -> Generation:
+        """Let the model write; what it wrote is not in the transcript yet."""
+        self.doing = "waiting for the model"
+        context, wanted = self._transcript.context(), self._sampling
+        sampling = Sampling(wanted.temperature, wanted.top_p, wanted.top_k, request.max_tokens, wanted.seed)
+        on_text = None
+        if self._listen is not None:
+            self._partial = PartialGeneration(request, self._profile, self._listen)
+            on_text = self._partial.on_text
+        began = time.monotonic()
+        try:
+            if self._constraint is not None and request.grammar is not None:
+                generation = await self._constraint.model.generate(
+                    context, stop=request.stop, sampling=sampling, on_text=on_text, grammar=request.grammar
+                )
+            else:
+                generation = await self._model.generate(context, stop=request.stop, sampling=sampling, on_text=on_text)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # answers of any shape
+            raise ModelError(f"the model's answer cannot be used: {type(error).__name__}: {error}") from error
+        self._partial = None
+        self._budget.writing_s += time.monotonic() - began
+        self._budget.pay(generation.usage)
+        return generation
 
     async def _act(self, generation: Generation, steps: Sequence[Step]) -> Stop | None:
         """Do what the model's last step asks for; the reason to stop, if there is one."""
         last = steps[-1] if steps else None
         agent = self._profile.agents.get(last.agent) if last else None
-        if generation.finish is Finish.LENGTH and last is not None and last.has(RepairKind.MISSING_CLOSE):
-            return None  # the next call goes on in mid-step
+        if last is not None and generation.finish is Finish.LENGTH and last.has(RepairKind.MISSING_CLOSE):
+            return None  # the next generation continues this step
         if agent is not None and agent.kind is Kind.ANSWER:
             return Stop.ANSWERED
-        if agent is not None and agent.kind is Kind.TOOL:
-            assert last is not None
+        if last is not None and agent is not None and agent.kind is Kind.TOOL:
             if not self._budget.calls_left:
                 return Stop.TOOL_CALLS
             self._observe(await self._call(last))
@@ -233,31 +201,33 @@ class Chain:
             self._observe(Observation(wording.FORGED, ok=False, meta={"error": "forged_observation"}))
             return None
         if generation.finish is Finish.LENGTH and generation.text:
-            return None  # the next call goes on where this one was cut
-        if generation.constrained and generation.finish is Finish.STOP and last is not None:
-            return None  # a grammar is for one step; another one follows
+            return None  # cut off between two steps; the next generation continues there
+        if last is not None and generation.constrained and generation.finish is Finish.STOP:
+            return None  # a grammar allows one step at a time; the next generation is the next step
         self._nudges += 1
-        if self._nudges > NUDGES:
+        if self._nudges > MAX_NUDGES:
             return Stop.UNANSWERED
-        self._observe(Observation(wording.unfinished(self._state.legal()), ok=False, meta={"error": "unfinished"}))
+        legal = self._transcript.state.legal()
+        self._observe(Observation(wording.unfinished(legal), ok=False, meta={"error": "unfinished"}))
         return None
 
     async def _call(self, step: Step) -> Observation:
+        """The answer to a tool call: the tool's, or a note that says why there is none."""
         reading = read(self._profile.shape(step.agent), step.text)
         if not isinstance(reading, Reading):
             return Observation(wording.slip(step.agent, reading), ok=False, meta={"error": "format"})
         tool = self._tools.get(step.agent)
         if tool is None:
             return Observation(wording.missing(step.agent, self._tools), ok=False, meta={"error": "no_such_tool"})
-        key = (step.agent, repr(sorted(reading.arguments.items())))
-        if key in self._made:
-            return Observation(wording.repeated(self._made[key]), ok=False, meta={"error": "repeated"})
-        self._made[key] = len(self._steps)
-        self._tell(Called(step.agent, reading.arguments))
+        call = (step.agent, repr(sorted(reading.arguments.items())))
+        if call in self._calls_made:
+            return Observation(wording.repeated(self._calls_made[call]), ok=False, meta={"error": "repeated"})
+        self._calls_made[call] = len(self._transcript.steps)
+        self._notify(Called(step.agent, reading.arguments))
         self._budget.pay(Usage(tool_calls=1))
         self.doing = f"waiting for the tool {step.agent}"
-        thoughts = (s.text for s in reversed(self._steps) if s.agent == self._profile.thought)
-        started = time.monotonic()
+        thoughts = (s.text for s in reversed(self._transcript.steps) if s.agent == self._profile.thought)
+        began = time.monotonic()
         answer = await call_tool(
             tool,
             reading.arguments,
@@ -265,210 +235,10 @@ class Chain:
             max_characters=self._budget.limits.observation_characters,
             timeout_s=max(round(self._budget.seconds_left, 1), 0.0),  # the model may read it
         )
-        return Observation(answer.text, answer.ok, {**answer.meta, "seconds": time.monotonic() - started})
-
-    # ---- held to the protocol
-
-    def _plot(self) -> Stop | None:
-        """Decide what the next step may be; a reason to stop if there is no room for one."""
-        assert self._guide is not None
-        if self._cut is not None:
-            self._course = self._rest()
-            return None
-        calls = self._budget.calls_left
-        room = min(self._budget.held_room, 2 * self._sampling.max_tokens)
-        self._course = self._guide.next(self._state, ends_line=self._ends_line(), room=room, calls=calls)
-        if self._course is not None or not self._guide.leads(self._state, calls=calls):
-            return None  # where the rules lead nowhere the model is left to itself
-        return self._budget.scarcest(room)
-
-    def _rest(self) -> Course | None:
-        """What is left of a step that the token limit cut: end it as soon as possible."""
-        course, cut = self._course, self._cut
-        rest = course.whole.after(cut.text) if course is not None and cut is not None else None
-        if course is None or rest is None:
-            return None
-        return Course(rest.closing(), course.whole, rest.distance, course.stop)
-
-    async def _lead_home(self, reason: Stop) -> bool:
-        """Let the model write the shortest legal way to the answer; False if it did not get there."""
-        for _ in range(len(self._profile.agents) * 2):
-            assert self._guide is not None
-            calls = self._budget.calls_left
-            room = self._budget.room_home(*self._guide.way_home(self._state, calls=calls))
-            if self._cut is not None:
-                self._course = self._rest()
-            else:
-                self._course = self._guide.home(self._state, ends_line=self._ends_line(), room=room, calls=calls)
-            if self._course is None:
-                return False
-            generation = await self._generate(self._course.stop, self._course.tokens, led=reason)
-            steps = self._take(generation, self._course.stop, led=reason)
-            if not steps or not generation.constrained or self._state.done:
-                return self._state.done
-            if self._state.waiting and self._cut is None:
-                self._observe(await self._call(steps[-1]))
-        return False
-
-    async def _conclude(self, reason: Stop) -> None:
-        """Open the answer for the model and let it fill it in; else take its last suggestion."""
-        self._stop = reason
-        try:
-            if self._guide is not None and await self._lead_home(reason):
-                return
-        except ModelError as error:
-            self._fall_back(error)
-            return
-        self._course = self._cut = None
-        opening = ("" if self._ends_line() else "\n") + "<answer>"
-        self._write(Author.ENVIRONMENT, opening, len(self._steps))
-        self.doing = "writing the final answer"
-        try:
-            generation = await self._generate(("</answer>",), self._budget.answer_room, given=opening)
-        except ModelError as error:
-            self._unwrite()
-            self._fall_back(error)
-            return
-        steps = self._take(generation, ("</answer>",), given=opening)
-        if not any(step.agent == "answer" and step.text.strip() for step in steps):
-            self._fall_back()
-
-    def _fall_back(self, error: ModelError | None = None) -> None:
-        """The last suggestion as the answer, in the environment's name; it tells why the model gave none itself.
-
-        Where there is no suggestion either, a model that broke is a run that failed.
-        """
-        texts = [
-            step.text for step in self._steps if step.agent in ("suggested_answer", "answer") and step.text.strip()
-        ]
-        if texts and not any(step.agent == "answer" and step.text.strip() for step in self._steps):
-            why = {} if error is None else {"failure": error.message}
-            meta = {"fallback": "suggested_answer", **why}
-            self._append(Step(agent="answer", text=texts[-1], author=Author.ENVIRONMENT, meta=meta))
-        elif not texts and error is not None:
-            self._fail(error.message)
-
-    # ---- what the model wrote, what the environment writes
-
-    async def _generate(
-        self, stop: Sequence[str], room: int, *, given: str = "", led: Stop | None = None
-    ) -> Generation:
-        self.doing = "waiting for the model"
-        sampling = self._sampling
-        course = self._course
-        limit = min(sampling.max_tokens, room) if course is None else course.tokens
-        turns = [(author is Author.MODEL, "".join(text for _, text in group))
-                 for author, group in groupby(self._text, key=lambda piece: piece[0])]  # fmt: skip
-        context = Context(
-            messages=self._messages,
-            text="".join(text for _, text in self._text),
-            ids=self._ledger.ids if self._ledger is not None else None,
-            turns=turns,
-        )
-        setting = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, limit, sampling.seed)
-        # Only for a listener does a model stream: many runs would pay for it in CPU, and what is taken from a stream
-        # has no ids to train on.
-        heard = self._heard = _Heard(stop, given, led, self._constrained is not None and course is not None)
-        on_text = None if self._listen is None else self._preview(self._listen, heard)
-        began = time.monotonic()
-        try:
-            if self._constrained is not None and course is not None:
-                generation = await self._constrained.generate(
-                    context, stop=stop, sampling=setting, on_text=on_text, grammar=course.grammar
-                )
-            else:
-                generation = await self._model.generate(context, stop=stop, sampling=setting, on_text=on_text)
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # answers of any shape
-            raise ModelError(f"the model's answer cannot be used: {type(error).__name__}: {error}") from error
-        self._heard = None
-        self._budget.writing_s += time.monotonic() - began
-        self._budget.pay(generation.usage)
-        if self._ledger is None:
-            self._budget.context_tokens = generation.usage.prompt_tokens + generation.usage.completion_tokens
-        return generation
-
-    def _take_heard(self) -> None:
-        """What the model was writing when it was cut off, as far as it was heard: without ids, and marked as partial.
-
-        Its tokens are counted here where there is a tokenizer; elsewhere nobody told them.
-        """
-        heard, self._heard = self._heard, None
-        if heard is None or not heard.text:
-            return
-        found = first_stop(heard.text, heard.stop)
-        text = heard.text[: found[0]] if found else heard.text
-        tokenizer, usage = self._model.tokenizer, Usage(model_calls=1)
-        if tokenizer is not None:
-            usage = Usage(
-                prompt_tokens=self._budget.context_tokens,
-                completion_tokens=len(tokenizer.encode([text])[0]),
-                model_calls=1,
-            )
-        self._budget.pay(usage)
-        cut = Generation(text, Finish.LENGTH, usage, constrained=heard.constrained)
-        self._take(cut, heard.stop, given=heard.given, led=heard.led, partial=True)
-
-    def _take(
-        self,
-        generation: Generation,
-        stop: Sequence[str],
-        *,
-        given: str = "",
-        led: Stop | None = None,
-        partial: bool = False,
-    ) -> tuple[Step, ...]:
-        """Read what was written into steps, each with the ids it was sampled as."""
-        new, tokens = generation.text, generation.tokens
-        before = self._cut or _Cut(
-            len(self._steps), self._state, "", Tokens(ids=(), logprobs=()), self._ends_line(before=bool(given))
-        )
-        # What a length limit cut in two is read as one: the steps of the first half are read again with the second.
-        del self._steps[before.steps :]
-        self._state = before.state
-        text, whole = before.text + new, _joined(before.tokens, tokens)
-        found = first_stop(text, stop)
-        end = found[0] if found else len(text)
-        parser = Parser(self._profile, given=given, ends_line=before.ends_line)
-        parser.feed(text[:end])
-        parser.finish(text[end:])
-        steps = parser.steps
-        if whole is not None and self._ledger is not None and steps:
-            steps = self._with_tokens(steps, whole, before.ends_line)
-        made = dict(mark(generation.log_kept, led)) if generation.constrained else {}
-        if partial:
-            made["partial"] = True
-        if made:
-            steps = tuple(step.model_copy(update={"meta": FrozenDict({**step.meta, **made})}) for step in steps)
-        for step in steps:
-            self._keep(step)
-            self._tell(step)
-        self._cut = None
-        if generation.ended is not None:
-            token, logprob = generation.ended
-            self._ends.append(TurnEnd(before=len(self._steps), id=token, logprob=logprob))
-        if generation.finish is Finish.LENGTH and not given and not found:
-            self._cut = _Cut(before.steps, before.state, text, whole, before.ends_line)
-        if new:
-            self._text.append((Author.MODEL, new))
-        if tokens is not None and self._ledger is not None:
-            self._ledger.append_sampled(tokens, step=len(self._steps) - 1, text=new)
-            self._budget.context_tokens = len(self._ledger)
-        elif new and self._ledger is not None:
-            self._ledger.append(Author.MODEL, new, step=len(self._steps) - 1)
-            self._budget.context_tokens = len(self._ledger)
-        return steps
-
-    def _with_tokens(self, steps: Sequence[Step], tokens: Tokens, ends_line: bool) -> tuple[Step, ...]:
-        assert self._model.tokenizer is not None
-        surfaces = []
-        for step in steps:
-            surface = canonical(step, self._profile, ends_line=ends_line) if step.surface is None else step.surface
-            surfaces.append(surface[step.given :])
-            ends_line = surface.endswith("\n") if surface else ends_line
-        shares = attribute(self._model.tokenizer, tokens.ids, tokens.logprobs, surfaces)
-        return tuple(step.model_copy(update={"tokens": share}) for step, share in zip(steps, shares, strict=True))
+        return Observation(answer.text, answer.ok, {**answer.meta, "seconds": time.monotonic() - began})
 
     def _observe(self, answer: Observation) -> None:
+        """Write an observation for the model to read."""
         text = self._fitting(answer.text)
         try:
             step = observation(text, meta={"ok": answer.ok, **answer.meta})
@@ -485,54 +255,78 @@ class Chain:
         return shorten(text, room, count=lambda part: len(tokenizer.encode([part])[0]))
 
     def _append(self, step: Step) -> None:
-        """A step of the environment's."""
-        self._cut = None
-        text = canonical(step, self._profile, ends_line=self._ends_line())
-        self._keep(step)
-        self._write(Author.ENVIRONMENT, text, len(self._steps) - 1)
-        self._tell(Observed(step))
+        """Write a step in the environment's name."""
+        self._transcript.append_step(step)
+        self._notify(Observed(step))
 
-    def _tell(self, event: ChainEvent) -> None:
+    def _notify(self, event: ChainEvent) -> None:
         if self._listen is not None:
             self._listen(event)
 
-    def _preview(self, listen: Callable[[ChainEvent], None], so_far: _Heard) -> Callable[[str], None]:
-        """Turns the text so far, as a model streams it, into events. Only for show: the record is read at the end, and
-        from what was heard only if there is no end."""
-        parser = Parser(self._profile, given=so_far.given)
-        shown = 0
+    # ---- the end of a run that has not come to an answer by itself
 
-        def heard(text: str) -> None:
-            nonlocal shown
-            so_far.text = text = text.rstrip("\ufffd")  # a character that is not whole yet
-            for event in parser.feed(text[shown:]):
-                if isinstance(event, Opened | Delta):
-                    listen(event)
-            shown = max(shown, len(text))
+    async def _conclude(self, reason: Stop) -> None:
+        """Get an answer out of what there is: written by the model, else its last suggestion."""
+        try:
+            if self._constraint is not None and await self._follow_path_to_answer(self._constraint, reason):
+                return
+            opening = self._transcript.append_opening("answer")
+            room = min(self._sampling.max_tokens, self._budget.answer_room)
+            request = GenerationRequest(("</answer>",), room, opening)
+            generation = await self._generate(request)
+        except ModelError as error:
+            self._fall_back(error)
+            return
+        self._transcript.append_generation(generation, request)
+        self._fall_back()
 
-        return heard
+    async def _follow_path_to_answer(self, constraint: ProtocolConstraint, reason: Stop) -> bool:
+        """Let a constrained model write the shortest legal path to the answer; False if it did not get there."""
+        transcript = self._transcript
+        for _ in range(len(self._profile.agents) * 2):
+            request = constraint.request_toward_answer(transcript, self._budget, reason)
+            if request is None:
+                return False
+            generation = await self._generate(request)
+            steps = transcript.append_generation(generation, request)
+            if not steps or not generation.constrained or transcript.state.done:
+                return transcript.state.done
+            if transcript.state.waiting and transcript.unfinished is None:
+                self._observe(await self._call(steps[-1]))
+        return False
 
-    def _keep(self, step: Step) -> None:
-        self._steps.append(step)
-        self._state, _ = self._state.advance(step)
+    def _fall_back(self, error: ModelError | None = None) -> None:
+        """If there is no answer, take the last suggestion, in the environment's name, and record why.
 
-    def _write(self, author: Author, text: str, step: int) -> None:
-        self._text.append((author, text))
-        if self._ledger is not None:
-            self._ledger.append(author, text, step=step)
-            self._budget.context_tokens = len(self._ledger)
+        Where there is no suggestion either, a model that broke is a run that failed.
+        """
+        texts = {step.agent: step.text for step in self._transcript.steps if step.text.strip()}
+        if "answer" in texts:
+            return
+        if "suggested_answer" in texts:
+            why = {} if error is None else {"failure": error.message}
+            meta = {"fallback": "suggested_answer", **why}
+            text = texts["suggested_answer"]
+            self._append(Step(agent="answer", text=text, author=Author.ENVIRONMENT, meta=meta))
+        elif error is not None:
+            self._fail(error.message)
 
-    def _unwrite(self) -> None:
-        """Take back an opening that the model never filled; the ledger of a concluded run is not used again."""
-        self._text.pop()
+    def _keep_partial(self) -> None:
+        """Keep what the model was writing when it was cut off, as far as it was streamed."""
+        partial, self._partial = self._partial, None
+        if partial is None:
+            return
+        generation = partial.cut_off(self._model.tokenizer, self._budget.context_tokens)
+        if generation is not None:
+            self._budget.pay(generation.usage)
+            self._transcript.append_generation(generation, partial.request, partial=True)
 
-    def _ends_line(self, *, before: bool = False) -> bool:
-        """Whether the transcript is empty or ends a line; `before` looks past the opening written last."""
-        texts = self._text[:-1] if before else self._text
-        return not texts or texts[-1][1].endswith("\n")
+    def _fail(self, message: str) -> None:
+        self._stop = Stop.FAILED
+        self._failure = Failure(site=FailureSite.MODEL, message=message, step=len(self._transcript.steps))
 
 
-def _knowing(profile: Profile, tools: Mapping[str, Tool]) -> Profile:
+def _with_tools(profile: Profile, tools: Mapping[str, Tool]) -> Profile:
     """Tools that the profile does not name join it, described by themselves."""
     for tag, tool in tools.items():
         if tag not in profile.agents:
@@ -540,13 +334,6 @@ def _knowing(profile: Profile, tools: Mapping[str, Tool]) -> Profile:
     return profile
 
 
-def _joined(one: Tokens | None, other: Tokens | None) -> Tokens | None:
-    if one is None or other is None:
-        return None
-    logprobs = None if one.logprobs is None or other.logprobs is None else one.logprobs + other.logprobs
-    return Tokens(ids=one.ids + other.ids, logprobs=logprobs)
-
-
-def _stops(profile: Profile) -> tuple[str, ...]:
-    """An answer, an observation of its own, a call: where the model has to wait for the environment."""
+def _stop_strings(profile: Profile) -> tuple[str, ...]:
+    """Where the model has to wait for the environment: after an answer or a call, and when it forges an observation."""
     return ("</answer>", f"<{OBSERVATION}>", *(f"</{tag}>" for tag in profile.tools))

@@ -16,7 +16,7 @@ from coa.models.base import Sampling
 from coa.progress import Progress
 from coa.runtime.budget import refuse_unpriced
 from coa.runtime.chain import Chain
-from coa.runtime.guide import constrained
+from coa.runtime.constrained import constrained
 from coa.runtime.setting import Setting
 from coa.scoring.answers import final
 from coa.scoring.exact import normalise

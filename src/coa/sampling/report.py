@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import orjson
 
-from coa import __version__
 from coa.errors import StoreError
 from coa.report import Bar, bars, details, funnel, page, paragraph, table
 from coa.sampling.difficulty import Fate, Rules, histogram
 from coa.sampling.outcomes import Sampled
 from coa.trajectory.formats.rows import write_rows
 from coa.trajectory.formats.tasks import from_task
+from coa.version import __version__
 
 MEANING: Final = {
     Fate.IN_SFT_DATA: "the question is in the data given with --exclude",

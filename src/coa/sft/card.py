@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from coa import __version__
 from coa.sft.config import SftConfig
 from coa.training import card
+from coa.version import __version__
 
 
 def model_card(

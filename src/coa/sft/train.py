@@ -13,7 +13,6 @@ import torch
 from accelerate import PartialState
 from transformers.utils import logging
 
-from coa import __version__
 from coa.errors import TrainingError
 from coa.models.tokenizer import TextTokenizer
 from coa.sft import data as examples_of
@@ -31,6 +30,7 @@ from coa.training.run_folder import METRICS, MODEL, Result, claim
 from coa.training.trackers import refuse_absent
 from coa.trajectory import Tally
 from coa.trajectory.formats.tasks import read_tasks
+from coa.version import __version__
 
 _FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept")
 """Settings that may change between two starts of a run: they do not change what is trained."""

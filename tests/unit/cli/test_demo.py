@@ -75,7 +75,10 @@ def test_ctrl_c_waits_for_the_stage_to_save_what_it_has(tmp_path: Path) -> None:
 from pathlib import Path
 from coa.demo import commands as stages
 stages.sys = type("sys", (), {{"executable": {str(tmp_path / "stage")!r}}})
-raise SystemExit(stages.run_stages([stages.DemoStage("slow", "saves", (), 1)], Path({str(tmp_path / "demo")!r}), {{"seed": 7}}, say=print) is None)
+done = stages.run_stages(
+    [stages.DemoStage("slow", "saves", (), 1)], Path({str(tmp_path / "demo")!r}), {{"seed": 7}}, say=print
+)
+raise SystemExit(done is None)
 """
     stage = tmp_path / "stage"
     stage.write_text(

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import orjson
 
-from coa import __version__
 from coa.distill.teaching.files import ENDING, stop_of, trace_path, write_atomic, write_trace
 from coa.distill.teaching.messages import Broken, Done, Ready, nothing
 from coa.distill.teaching.team import Team
 from coa.distill.team_run import LeftOut
 from coa.errors import RecordingError, StoreError
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
+from coa.version import __version__
 
 GRACE_S: Final = 10.0
 """After the time limit, for the worker to write down what there is."""
