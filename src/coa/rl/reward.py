@@ -53,11 +53,11 @@ class Rewards:
         if success.value is None:
             return scored.scored(COUNTED, None, success.reason).scored(REWARD, None, success.reason)
         formed = is_well_formed(scored, profile)
-        counted = success.value * (formed or not self.setting.well_formed)
+        counted = success.value * (formed or not self.setting.require_format)
         reward = (
             counted
-            + self.setting.format * formed
-            + self.setting.tool_call * scored.usage.tool_calls
+            + self.setting.format_weight * formed
+            + self.setting.tool_call_weight * scored.usage.tool_calls
         )  # fmt: skip
         why = "" if formed else "not well-formed"
         return scored.scored(COUNTED, counted, why).scored(REWARD, reward, why)

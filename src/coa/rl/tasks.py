@@ -26,7 +26,7 @@ class Sampler:
         for task in tasks:
             families.setdefault(self._family(task), []).append(task)
         self._families = {name: families[name] for name in sorted(families)}
-        self._count = min(config.drawn, len(tasks))
+        self._count = min(config.tasks_per_draw, len(tasks))
         self._taken = dict.fromkeys(self._families, 0)
         self._success = dict.fromkeys(self._families, 0.5)
         self._draws = 0
@@ -51,7 +51,7 @@ class Sampler:
         return list(chosen.values())
 
     def _one_of(self, names: Sequence[str], rng: random.Random) -> str:
-        if self._config.draw_by == "family":
+        if self._config.task_sampling == "family":
             least = min(self._taken[name] for name in names)
             return rng.choice([name for name in names if self._taken[name] == least])
         weights = [p * (1 - p) + _FLOOR for p in (self._success[name] for name in names)]
@@ -66,7 +66,7 @@ class Sampler:
         return tasks[order[position]]
 
     def _family(self, task: Task) -> str:
-        return _family(task, self._config) if self._config.draw_by != "shuffle" else ""
+        return _family(task, self._config) if self._config.task_sampling != "shuffle" else ""
 
     def learn(self, groups: Iterable[Group]) -> None:
         for group in groups:
@@ -87,7 +87,7 @@ def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
     if config.tasks is None:
         raise TrainingError("there are no tasks to learn from", hint="add --tasks FILE")
     tasks = _of_families(_read(config.tasks), config)
-    held_out = _read(config.eval_tasks)[: config.eval_count] if config.eval_tasks else []
+    held_out = _read(config.eval_tasks)[: config.num_eval_tasks] if config.eval_tasks else []
     both = {task.question for task in held_out} & {task.question for task in tasks}
     if both:
         raise TrainingError(
@@ -108,7 +108,7 @@ def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
 
 
 def _family(task: Task, config: RlConfig) -> str:
-    return str(task.meta.get(config.family, ""))
+    return str(task.meta.get(config.family_key, ""))
 
 
 def _of_families(tasks: list[Task], config: RlConfig) -> list[Task]:

@@ -10,7 +10,7 @@ import orjson
 from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from coa.sft.plan import Plan
+from coa.sft.plan import UpdatePlan
 from coa.training.checkpoint import PREFIX, rotate, seal
 from coa.training.interruption import Interruption
 from coa.training.metrics import append, clock, keep_until
@@ -28,7 +28,7 @@ _NAMES: Final = {
 class Metrics(TrainerCallback):
     """Appends to metrics.jsonl. What a killed run wrote after its last checkpoint is taken back when it goes on."""
 
-    def __init__(self, path: Path, tell: Callable[[str], None], plan: Plan) -> None:
+    def __init__(self, path: Path, tell: Callable[[str], None], plan: UpdatePlan) -> None:
         self._path, self._tell, self._plan = path, tell, plan
         self._paces: list[float] = []
 

@@ -63,15 +63,15 @@ def _add_lora(model: PreTrainedModel, base: str, lora: Lora) -> PeftModel:
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
-        target_modules=lora.targets,
-        use_dora=lora.dora,
+        target_modules=lora.target_modules,
+        use_dora=lora.use_dora,
         task_type="CAUSAL_LM",
         base_model_name_or_path=base,
     )
     try:
         return get_peft_model(model, settings)
     except ValueError as error:
-        raise ModelError(f"no adapter fits this model: {error}", hint="--set lora.targets=all-linear") from error
+        raise ModelError(f"no adapter fits this model: {error}", hint="--set lora.target_modules=all-linear") from error
 
 
 def base_of(model: torch.nn.Module) -> PreTrainedModel:
