@@ -137,8 +137,10 @@ def test_attempts_that_broke_are_made_again(
 
 @pytest.mark.parametrize(
     "extra",
-    [{"loss_agg_mode": "seq-mean-token-mean"}, {"policy_loss": "gspo", "loss_agg_mode": "seq-mean-token-mean"}, {"kl_coef": 0.05}, {"kl_coef": 0.05, "use_kl_in_reward": True},
-     {"lora": {"rank": 4}, "kl_coef": 0.05, "gradient_checkpointing": True}, {"scale_rewards": "none", "dynamic_sampling": False}],
+    [{"loss_agg_mode": "seq-mean-token-mean"}, {"policy_loss": "gspo", "loss_agg_mode": "seq-mean-token-mean"},
+     {"kl_coef": 0.05}, {"kl_coef": 0.05, "use_kl_in_reward": True},
+     {"lora": {"rank": 4}, "kl_coef": 0.05, "gradient_checkpointing": True},
+     {"scale_rewards": "none", "dynamic_sampling": False}],
     ids=["grpo", "gspo", "kl", "kl in the reward", "lora with kl", "dr grpo"],
 )  # fmt: skip
 def test_each_piece_can_be_switched(base: dict[str, object], extra: dict[str, object], tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Shared-prefix batching: the prompt of a group goes through the model once, not once for each attempt.
 
 All attempts at a task begin with the same prompt, which may be longer than what they write. Computing it for every
-attempt would be most of the work of an update. Here it is computed in four steps, and the gradient comes out the same:
+attempt can be most of the work of an update. Here it is computed in four steps, and the gradient comes out the same:
 
 1. The prompts of a batch go through the model without a gradient. Only their keys and values are kept, layer by layer,
    and marked as wanting a gradient.

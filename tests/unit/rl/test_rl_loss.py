@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from coa.rl.algorithms.base import has_contrast
+from coa.rl.algorithms import ADVANTAGE_ESTIMATORS, POLICY_LOSSES, advantage_estimator, policy_loss
+from coa.rl.algorithms.base import TokenBatch, has_contrast
 from coa.rl.algorithms.grpo import group_advantages
 from coa.rl.algorithms.gspo import mean_over_attempt
 from coa.rl.algorithms.ppo_clip import ClipRange, clipped_loss, importance_weights
+from coa.rl.config import RlConfig
 from coa.rl.loss import kl_to, token_weights
 from coa.rl.overlong import overlong_penalty
 from coa.trajectory import Sample, Task, Trajectory
@@ -118,11 +120,14 @@ class Fake:
 
     reward: float
     tokens: int
-    trajectory: Trajectory = Trajectory(task=Task(id="t", question="q"), profile="nano")
+
+    @property
+    def trajectory(self) -> Trajectory:
+        return Trajectory(task=Task(id="t", question="q"), profile="nano")
 
     @property
     def sample(self) -> Sample:
-        return Sample([0, *range(self.tokens)], [False] + [True] * self.tokens, [-1] + [0] * self.tokens)
+        return Sample([0, *range(self.tokens)], [False] + [True] * self.tokens, [-1] + [0] * self.tokens, None)
 
 
 def test_every_estimator_gives_an_advantage_for_each_token_that_the_model_wrote() -> None:

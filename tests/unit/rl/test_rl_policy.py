@@ -102,7 +102,7 @@ def test_at_another_temperature_sampled_and_recomputed_logprobs_agree_too(folder
         stats = next(iter(Trainer(policy, setting).learn([group(policy)], 1)))
         assert stats.logprob_diffs and max(diff for _, diff in stats.logprob_diffs) < 1e-5
         plain = next(iter(Trainer(policy, config(folder)).learn([group(policy)], 1)))
-        assert max(diff for _, diff in plain.gaps) > 1e-2, "they are not those of temperature 1"
+        assert max(diff for _, diff in plain.logprob_diffs) > 1e-2, "they are not those of temperature 1"
     finally:
         asyncio.run(policy.sampler.close())
 
@@ -145,7 +145,7 @@ def worst_rank(policy: Policy, sample: Sample) -> int:
 
 
 def test_what_the_baseline_weighs_is_what_the_loss_weighs(folder: str) -> None:
-    with pytest.raises(ValidationError, match="baseline=token is for mean=token"):
+    with pytest.raises(ValidationError, match="token_baseline needs loss_agg_mode=token-mean"):
         config(folder, advantage_estimator="token_baseline", loss_agg_mode="seq-mean-token-mean")
 
 

@@ -50,7 +50,8 @@ def test_old_keys_of_sft_are_accepted_with_a_warning_in_lists_of_tables_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "old.toml").write_text(
-        'model = "m"\nwarmup = 0.2\nrow_tokens = 64\ncontext = [{ max_tokens = 32, epochs = 1.0 }]\n[lora]\ndora = true\n'
+        'model = "m"\nwarmup = 0.2\nrow_tokens = 64\ncontext = [{ max_tokens = 32, epochs = 1.0 }]\n'
+        "[lora]\ndora = true\n"
     )
     found = load_config(tmp_path / "old.toml", ["patience=2", "held_out=3"])
     assert (found.warmup_ratio, found.micro_batch_tokens, found.early_stopping_patience) == (0.2, 64, 2)
