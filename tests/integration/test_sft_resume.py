@@ -185,7 +185,7 @@ def test_an_adapter_alone_is_loaded_over_its_base_and_equals_the_merged_one(
     base: dict[str, Any], tmp_path: Path
 ) -> None:
     for name, merge in (("merged", True), ("adapter", False)):
-        lora = {"rank": 4, "dora": True, "merge": merge}
+        lora = {"rank": 4, "use_dora": True, "merge": merge}
         train(SftConfig.model_validate({**base, "lora": lora, "max_steps": 3}), tmp_path / name, tell=lambda _: None)
     assert not (tmp_path / "adapter" / "model" / "model.safetensors").exists()
     one, one_tokenizer = load_weights(tmp_path / "merged")

@@ -1,6 +1,6 @@
-"""What an attempt is worth: the scorer's number, if the run is well-formed, and small terms with weights.
+"""The reward of an attempt: the scorer's number if the run is well-formed, plus small terms with weights.
 
-An attempt that could not be scored has no reward, which is not zero: it leaves its group.
+An attempt that could not be scored has no reward, which is not the same as zero: it leaves its group.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from coa.trajectory import Profile, Trajectory, check
 log = logging.getLogger(__name__)
 SUCCESS: Final = "success"
 COUNTED: Final = "counted"
-"""What of the task's score counts: nothing in a run that breaks the rules, where these are a condition."""
+"""The part of the task's score that counts: 0 in a run that breaks the rules, where keeping them is a condition."""
 REWARD: Final = "reward"
 
 Own = Callable[[Trajectory, float | None], float | Awaitable[float | None] | None]
-"""A user's function of the trajectory and its score."""
+"""A user's reward function, of the trajectory and its score."""
 
 
 def is_well_formed(trajectory: Trajectory, profile: Profile) -> bool:
-    """Keeps all rules of the profile, and nothing had to be repaired to read it."""
+    """Whether the run keeps all rules of the profile and nothing in it had to be repaired by the parser."""
     return not trajectory.repairs and not check(trajectory.steps, profile)
 
 
 @dataclass(frozen=True)
 class Rewards:
-    """Asked once for each attempt."""
+    """Computes the reward of each attempt."""
 
     setting: settings.Reward
     scorer: Scorer
@@ -74,7 +74,7 @@ def own_reward(path: str) -> Own:
             f"the reward {path!r} cannot be imported: {error}", hint="write it as module:function"
         ) from error
     if not callable(function):
-        raise TrainingError(f"the reward {path!r} is no function", hint="write it as module:function")
+        raise TrainingError(f"the reward {path!r} is not a function", hint="write it as module:function")
     return function
 
 

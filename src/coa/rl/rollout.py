@@ -1,8 +1,8 @@
-"""Attempts at tasks, by the runtime and the engine that everything else uses; no second agent loop.
+"""Rollouts: attempts at tasks, by the runtime and the engine that everything else uses. There is no second agent loop.
 
-Sampled from the policy at `temperature`, without grammar; `top_p` and `top_k` cut its tail where they are set. Logprobs
-kept in the trajectory are the policy's own, of the whole distribution. An attempt that broke is made again, then left
-out and counted; nothing is padded.
+Attempts are sampled from the policy at `temperature`, without a grammar; `top_p` and `top_k` cut off unlikely tokens
+where they are set. The log-probabilities in the trajectory are those of the whole distribution. An attempt that failed
+is made again, then left out and counted; nothing is padded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from coa.trajectory import Message, Profile, Stop, Task, Tokenizer, Trajectory, 
 from coa.trajectory.profile import with_added
 
 _SEEDS: Final = 1 << 12
-"""Room for the attempts of a group between the seeds of two."""
+"""Distance between the seeds of two groups, so that all attempts of a group have seeds of their own."""
 Leave = Callable[[int], None]
 
 
@@ -41,10 +41,11 @@ class Rollouts:
     config: RlConfig
     exact: bool
     made: Callable[[], None] = lambda: None
-    """Told of each attempt as it ends."""
+    """Called when an attempt has ended."""
 
     async def __call__(self, tasks: Sequence[Task], *, step: int, number: int, ahead: int = 0) -> list[Group]:
-        """A group for each task; `number` is that of the round in the step. `ahead`: so many steps before it."""
+        """A group for each task. `number` is how many times tasks were sampled before in this step; `ahead` is how many
+        steps before `step` the attempts are made."""
         config = self.config
         groups = await self._all([(task, config.num_generations) for task in tasks], f"{step}/{number}")
         refilled = [0] * len(tasks)
@@ -93,7 +94,8 @@ class Rollouts:
         return task.prompt if self.config.use_task_prompts else None
 
     def attempt(self, trajectory: Trajectory, reward: float | None = None) -> RewardedAttempt | None:
-        """As something to learn from; None where nothing was sampled. `reward` is known of one that was kept."""
+        """The trajectory as an attempt to learn from; None if nothing was sampled in it. `reward` is given if
+        it was read from a checkpoint."""
         base = _profile(trajectory.task.profile or self.config.profile)
         sample = to_sample(trajectory, self.tokenizer, with_added(base, trajectory.meta), ends=True)
         if sample.logprobs is None:
@@ -125,7 +127,7 @@ class Rollouts:
 
 
 def _why_not(trajectory: Trajectory) -> str:
-    """Why it cannot be learnt from; nothing for one that can."""
+    """Why a trajectory cannot be learnt from; empty for one that can."""
     if trajectory.failure is not None and not _ended([trajectory]):
         return trajectory.failure.message
     score = trajectory.scores[REWARD]

@@ -1,4 +1,4 @@
-"""Which tasks come next. Everything follows from the seed and a few counters, so a resumed run draws the same."""
+"""Which tasks come next. That follows from the seed and a few counters, so a resumed run samples the same tasks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from coa.trajectory import Task
 from coa.trajectory.formats.tasks import read_tasks
 
 _FLOOR: Final = 0.04
-"""So that families which are always or never solved are still asked now and then."""
+"""Added to p(1-p), so that families which are always or never solved are still sampled now and then."""
 _PACE: Final = 0.2
-"""How fast a family's success is forgotten."""
+"""Weight of a new group in a family's moving average of success."""
 
 
 class Sampler:
@@ -33,11 +33,11 @@ class Sampler:
 
     @property
     def success(self) -> dict[str, float]:
-        """Of each family so far."""
+        """The success of each family so far, as a moving average."""
         return dict(self._success)
 
     def draw(self) -> list[Task]:
-        """Different ones; every task of a family once before any comes again."""
+        """Some tasks, all different; every task of a family comes once before any of them comes again."""
         rng = random.Random(f"{self._config.seed} draw {self._draws}")
         self._draws += 1
         chosen: dict[str, Task] = {}
@@ -83,7 +83,7 @@ class Sampler:
 
 
 def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
-    """To learn from, to look at, and what identifies them."""
+    """The tasks to learn from, the held-out tasks, and a fingerprint of both."""
     if config.tasks is None:
         raise TrainingError("there are no tasks to learn from", hint="add --tasks FILE")
     tasks = _of_families(_read(config.tasks), config)
@@ -92,7 +92,7 @@ def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
     if both:
         raise TrainingError(
             f"{len(both)} of the tasks to evaluate on are also learnt from, e.g. {min(both)!r}",
-            hint="give tasks of their own with --eval-tasks",
+            hint="give other tasks with --eval-tasks",
         )
     lost = [task.id for task in tasks if not task.answer and task.tests is None]
     ones_own = config.reward.function is not None or ":" in config.reward.scorer

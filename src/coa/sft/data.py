@@ -39,10 +39,10 @@ class SftData:
 
     @property
     def defects(self) -> str:
-        """What was wrong with the data, for the line that a run starts with; nothing where all was well."""
-        told = [f"{self.left_out.total()} rows left out: {by_kind(self.left_out)}"] if self.left_out else []
-        told += [f"{self.repaired} repaired when read: {by_kind(self.repairs)}"] if self.repaired else []
-        return "; ".join(told)
+        """What was wrong with the data, for the first line of a run; empty if nothing was."""
+        found = [f"{self.left_out.total()} rows left out: {by_kind(self.left_out)}"] if self.left_out else []
+        found += [f"{self.repaired} repaired when read: {by_kind(self.repairs)}"] if self.repaired else []
+        return "; ".join(found)
 
 
 def load(config: SftConfig) -> SftData:
@@ -82,7 +82,7 @@ def _refuse_other_profiles(trajectories: Iterable[Trajectory], config: SftConfig
 
 
 def _refuse_unknown_agents(trajectories: Iterable[Trajectory], config: SftConfig) -> None:
-    """A misspelled tag would weigh nothing in silence."""
+    """A misspelled tag would silently have no effect."""
     if not config.agent_weights:
         return
     kinds = {(t.profile, repr(t.meta.get("tools"))): t for t in trajectories}
@@ -161,8 +161,8 @@ def failed_calls(trajectory: Trajectory, profile: Profile) -> list[int]:
         if agent is None or agent.kind is not Kind.TOOL or step.author is not Author.MODEL:
             continue
         after = trajectory.steps[number + 1] if number + 1 < len(trajectory.steps) else None
-        told = after is not None and after.agent == OBSERVATION and after.meta.get("error") == "format"
-        if told or not isinstance(read(profile.shape(step.agent), step.text), Reading):
+        reported = after is not None and after.agent == OBSERVATION and after.meta.get("error") == "format"
+        if reported or not isinstance(read(profile.shape(step.agent), step.text), Reading):
             failed.append(number)
     return failed
 
@@ -174,7 +174,7 @@ def refuse_unusable(tokenizer: TextTokenizer, examples: Sequence[TokenSample], t
         raise TrainingError(
             f"there is no token to train on: {tally}",
             hint="`coa inspect DATA --mask --tokenizer M` shows what would be trained; raise max_length if all is too "
-            "long, look at agent_weights if all weigh nothing",
+            "long, or look at agent_weights if all weights are 0",
         )
     highest = max(int(example.ids.max()) for example in examples)
     if highest >= vocabulary:

@@ -23,14 +23,14 @@ _GROUPED_UPDATES: Final = 32
 
 @dataclass(frozen=True)
 class Update:
-    """Samples of one update, by phase and index, and the rows they are divided into."""
+    """The samples of one update, by their phase and their indices in its pool."""
 
     phase: int
     samples: tuple[int, ...]
 
 
 class UpdatePlan(Dataset[dict[str, Any]]):
-    """All rows of a run, in order; every update has the same number of them."""
+    """All rows of a run, in order. Every update has the same number of rows."""
 
     def __init__(self, pools: Sequence[Sequence[TokenSample]], config: SftConfig, *, processes: int = 1) -> None:
         self.pools = pools
@@ -49,7 +49,7 @@ class UpdatePlan(Dataset[dict[str, Any]]):
         return rows_needed([len(example) for example in self.examples(update)], limit)
 
     def end_after(self, updates: int) -> None:
-        """Forget what was planned for later."""
+        """Forget the updates after this number."""
         del self.updates[updates:]
 
     def examples(self, update: Update) -> list[TokenSample]:
@@ -67,7 +67,7 @@ class UpdatePlan(Dataset[dict[str, Any]]):
 
 
 class HeldOut(Dataset[dict[str, Any]]):
-    """Rows of samples that are only looked at. The mean of their losses is the mean over all their labels."""
+    """Rows of held-out samples. The mean of their losses is the mean over all their labels."""
 
     def __init__(self, examples: Sequence[TokenSample], max_tokens: int) -> None:
         lengths = [len(example) for example in examples]
@@ -88,7 +88,7 @@ def _updates(pools: Sequence[Sequence[TokenSample]], config: SftConfig) -> Itera
     for number, (pool, phase) in enumerate(zip(pools, config.phases, strict=True)):
         wanted = max(round(phase.epochs * len(pool) / batch), 1)
         if left is not None:
-            # The last phase goes on for as long as it takes; the others keep their share.
+            # With max_steps the last phase gets the updates that are left; the others keep their number.
             wanted = left if number == len(pools) - 1 else min(wanted, left)
             left -= wanted
         stream = _stream(pool, random.Random(f"{config.seed} {number}"), batch if config.group_by_length else None)
@@ -97,7 +97,7 @@ def _updates(pools: Sequence[Sequence[TokenSample]], config: SftConfig) -> Itera
 
 
 def _stream(pool: Sequence[TokenSample], rng: random.Random, batch: int | None) -> Iterator[int]:
-    """Indices without end, every one once an epoch, in another order each time."""
+    """Indices without end, each once per epoch, in another order each time."""
     while True:
         order = list(range(len(pool)))
         rng.shuffle(order)
@@ -105,7 +105,7 @@ def _stream(pool: Sequence[TokenSample], rng: random.Random, batch: int | None) 
 
 
 def _grouped(order: list[int], pool: Sequence[TokenSample], batch: int, rng: random.Random) -> Iterator[int]:
-    """Sorted by length within stretches of many updates, the updates of a stretch in random order."""
+    """Sorted by length within the samples of many updates; these updates are in random order."""
     stretch = batch * _GROUPED_UPDATES
     for start in range(0, len(order), stretch):
         part = sorted(order[start : start + stretch], key=lambda index: -len(pool[index]))

@@ -1,4 +1,4 @@
-"""The stage: settings and a run folder in, a model folder out. Run again, it goes on where it was."""
+"""The stage: settings and a run folder in, a model folder out. Called again, it continues where it stopped."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def train(
     command: str | None = None,
     tell: Callable[[str], None] = print,
 ) -> TrainingResult:
-    """Fine-tune as the settings say. `tell` hears the check of the data, progress and results, line by line.
+    """Fine-tune as the settings say. `tell` gets the report of the data, progress and results, line by line.
 
     `tools` are objects for `num_eval_tasks`, beside those that the settings name.
     """
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    # On a machine without accelerator several processes only find each other when told that it is one.
+    # On a machine without an accelerator several processes only find each other if they are told that there is none.
     everyone = PartialState(cpu=not torch.accelerator.is_available())
     say = tell if everyone.is_main_process else _silent
     refuse_absent(config.report_to)
@@ -91,14 +91,14 @@ def train(
     agent_eval = _agent_eval(config, loaded, tokenizer, tools or {}, out, say, everyone)
     if not len(held_out) and (config.held_out or config.early_stopping_patience):
         raise TrainingError(
-            f"none of the {len(loaded.held_out)} held-out trajectories can be looked at: they are too long, or nothing "
+            f"none of the {len(loaded.held_out)} held-out trajectories can be evaluated: they are too long, or nothing "
             "in them is trained",
             hint="raise max_length, or hold out more tasks with --set held_out=N",
         )
     looks = (config.eval_steps or max(len(plan.updates) // 10, 1)) if len(held_out) or agent_eval else 0
     last = checkpoint.latest(out)
     if last is not None and config.early_stopping_patience and has_stopped(last, config.early_stopping_patience):
-        # It came to its early end, and was killed before its model was written.
+        # It had stopped early, and was killed before its model was written.
         plan.end_after(checkpoint.step_of(last))
     interruption = Interruption(say, "update")
     trainer = RowTrainer(

@@ -21,11 +21,11 @@ from coa.sft.plan import HeldOut, UpdatePlan
 from coa.training.optimizer import cosine
 
 AgentEval = Callable[[torch.nn.Module, int], dict[str, float]]
-"""Runs the agent as it is after so many updates; what it gives is logged."""
+"""Runs the agent with the model as it is after this number of updates, and returns metrics."""
 
 
 class RowTrainer(Trainer):
-    """Takes rows in the order of the plan. A row's loss already is its share of the update's mean."""
+    """Takes rows in the order of the plan. The loss of a row is already its share of the update's mean."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class RowTrainer(Trainer):
 
 
 class Clock:
-    """Time spent in updates: looks at held-out tasks and checkpoints in between do not count."""
+    """Time spent in updates; evaluations and checkpoints in between do not count."""
 
     def __init__(self) -> None:
         self._spent = 0.0
@@ -130,7 +130,7 @@ def _only_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def arguments(
     config: SftConfig, out: Path, plan: UpdatePlan, *, looks: int, bf16: bool, resumed: bool, processes: int = 1
 ) -> TrainingArguments:
-    """The settings as transformers names them."""
+    """The settings as transformers' arguments."""
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
     steps = len(plan.updates)
     save_every = looks if config.early_stopping_patience else config.save_steps or max(-(-steps // 10), 20)

@@ -1,4 +1,4 @@
-"""A run's folder belongs to one run: its settings, its data, its seed."""
+"""A run folder belongs to one run, with its settings, data and seed."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ MODEL: Final = "model"
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a run came to."""
+    """The result of a training run."""
 
     folder: Path
-    """The model, once it is finished; else the run."""
+    """The model's folder if the run is finished, else the run folder."""
     steps: int
     finished: bool
     figures: Mapping[str, str]
     main: bool = True
-    """Whether this is the process that speaks for all of them."""
+    """Whether this is the process that reports for all of them."""
 
 
 def claim(

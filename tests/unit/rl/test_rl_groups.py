@@ -215,7 +215,7 @@ def test_ones_own_reward_may_leave_an_attempt_out_and_may_break() -> None:
     assert rewarded(answered, own=lambda *_: float("nan"))[0] is None
     with pytest.raises(TrainingError, match="cannot be imported"):
         own_reward("no_such_module:reward")
-    with pytest.raises(TrainingError, match="is no function"):
+    with pytest.raises(TrainingError, match="is not a function"):
         own_reward("math:pi")
 
 
