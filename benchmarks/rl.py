@@ -111,17 +111,17 @@ def _ours(name: str, group: int, tokens: int) -> tuple[float, float, float, floa
                 "model": "smollm2",
                 "profile": name,
                 "tasks": f"{folder}/tasks.jsonl",
-                "steps": STEPS,
-                "prompts": PROMPTS,
-                "draw": PROMPTS,
-                "group": group,
-                "model_tokens": tokens - ROOM,
-                "context_tokens": (longest + tokens + ROOM) * 8 // 7 + 1,  # the runtime keeps an eighth for the answer
-                "turn_tokens": tokens - ROOM,
-                "tool_calls": 0,
+                "max_steps": STEPS,
+                "train_batch_size": PROMPTS,
+                "gen_batch_size": PROMPTS,
+                "num_generations": group,
+                "max_completion_length": tokens - ROOM,
+                "max_model_len": (longest + tokens + ROOM) * 8 // 7 + 1,  # the runtime keeps an eighth for the answer
+                "max_turn_tokens": tokens - ROOM,
+                "max_tool_calls": 0,
                 "reward": {"function": "benchmarks.rl:half_right"},
                 "report_to": [],
-                "checkpoint_every": 1000,
+                "save_steps": 1000,
             }
         )
         moments: list[tuple[float, float]] = []

@@ -79,21 +79,21 @@ def _ours(length: int) -> tuple[float, float]:
     import torch
 
     from coa.sft.config import SftConfig
-    from coa.sft.plan import HeldOut, Plan
+    from coa.sft.plan import HeldOut, UpdatePlan
     from coa.sft.trainer import RowTrainer, arguments
-    from coa.training.packing import Example
-    from coa.training.policy import take_rows
+    from coa.training.packed_model import take_rows
+    from coa.training.packing import TokenSample
     from coa.training.weights import open_trained
 
     batch, updates = SIZES[length]
     long = length > 1024
     config = SftConfig(
-        batch_size=batch, max_steps=updates, max_tokens=length, gradient_checkpointing=long, report_to=()
+        batch_size=batch, max_steps=updates, max_length=length, gradient_checkpointing=long, report_to=()
     )
-    examples = [Example(torch.tensor(ids), torch.tensor(mask).float()) for ids, mask in samples(length)]
+    examples = [TokenSample(torch.tensor(ids), torch.tensor(mask).float()) for ids, mask in samples(length)]
     _, model, _ = open_trained("smollm2", None, dtype=torch.float32, device="cpu")
     take_rows(model)
-    plan = Plan([examples], config)
+    plan = UpdatePlan([examples], config)
     with tempfile.TemporaryDirectory() as out:
         args = arguments(config, Path(out), plan, looks=0, bf16=False, resumed=False)
         args.save_strategy = "no"

@@ -4,7 +4,8 @@
 
 Later sources win. A config class is a frozen pydantic model that forbids unknown keys; the string below each field is
 its help text, in `coa ... --settings` and in the reference pages alike. A class may list keys that it used to have in
-`RENAMED`: they are still accepted, with a warning that names the new key.
+`RENAMED`: they are still accepted, with a warning that names the new key. `RENAMED_VALUES` says what an old key's
+values are called today, where those have changed too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -43,7 +44,7 @@ def load_config(
         if value is not None:
             _put(data, key, value)
     try:
-        return kind.model_validate(_renamed(kind, data, ""))
+        return kind.model_validate(with_new_names(kind, data))
     except ValidationError as error:
         raise ConfigError(f"{path or 'settings'}: {first_problem(error)}", hint=hint) from error
 
@@ -101,22 +102,37 @@ def _put(data: dict[str, Any], key: str, value: object) -> None:
     data[name] = value
 
 
-def _renamed(kind: type[BaseModel], data: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The data under the names of today, in tables too."""
+def with_new_names(
+    kind: type[BaseModel], data: Mapping[str, Any], *, warn: bool = True, prefix: str = ""
+) -> dict[str, Any]:
+    """Settings under the names of today, in tables and lists of tables too. `warn` logs each old name."""
     names: Mapping[str, str] = getattr(kind, "RENAMED", {})
+    values: Mapping[str, Mapping[Any, Any]] = getattr(kind, "RENAMED_VALUES", {})
     found = {}
     for key, value in data.items():
         new = names.get(key, key)
-        if new != key:
+        if new != key and warn:
             log.warning("%s%s is now called %s; the old name will stop working in the next release", prefix, key, new)
+        if key in values and isinstance(value, str | int):
+            value = values[key].get(value, value)
         field = kind.model_fields.get(new)
-        table = _table_of(field.annotation) if field is not None and isinstance(value, Mapping) else None
-        found[new] = _renamed(table, value, f"{prefix}{new}.") if table is not None else value
+        table = _table_of(field.annotation, lists=True) if field is not None else None
+        inside = f"{prefix}{new}."
+        if table is not None and isinstance(value, Mapping):
+            value = with_new_names(table, value, warn=warn, prefix=inside)
+        elif table is not None and isinstance(value, list | tuple):
+            value = [with_new_names(table, v, warn=warn, prefix=inside) if isinstance(v, Mapping) else v for v in value]
+        found[new] = value
     return found
 
 
-def _table_of(annotation: Any) -> type[BaseModel] | None:
-    """The config class of a field that is a table, `Table` or `Table | None`; None for any other field."""
+def _table_of(annotation: Any, *, lists: bool = False) -> type[BaseModel] | None:
+    """The config class of a field that is a table, `Table` or `Table | None`; None for any other field.
+
+    With `lists`, also that of a list of tables.
+    """
+    if get_origin(annotation) in (list, tuple) and not lists:
+        return None
     for kind in (annotation, *get_args(annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind

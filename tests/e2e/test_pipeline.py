@@ -198,7 +198,7 @@ def test_rows_are_trained_on_and_the_result_is_asked(tmp_path: Path) -> None:
         "--tool",
         "web_search=mytools:Lookup",
         "--set",
-        "eval_every=100",
+        "eval_steps=100",
         "--json",
     ]
     result = json.loads(coa(*train, cwd=tmp_path))
@@ -298,7 +298,7 @@ def test_a_fine_tuned_model_is_improved_by_rl_and_asked(tmp_path: Path) -> None:
     assert [row["step"] for row in rows if "groups_drawn" in row] == [1, 2, 3]
     assert [row["step"] for row in rows if "held_out_answered" in row] == [0, 3]
     assert any(row.get("trained_tokens", 0) > 0 for row in rows)
-    assert all(row["logprob_gap"] < 1e-4 for row in rows if "logprob_gap" in row)
+    assert all(row["logprob_diff_mean"] < 1e-4 for row in rows if "logprob_diff_mean" in row)
     assert list((run / "tensorboard").iterdir()) and json.loads((run / "config.json").read_text())["stage"] == "rl"
     assert "tiny.toml" in (run / "model" / "README.md").read_text()
     assert "reward" in coa("inspect", run / "groups" / "step-0001.jsonl", "--limit", 1, "--no-pager")

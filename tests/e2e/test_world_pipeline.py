@@ -22,7 +22,7 @@ def test_a_world_teaches_a_model(tmp_path: Path) -> None:
     out = tmp_path / "sft"
     coa("sft", "--model", model, "--data", data, "--out", out, "--world", world,
         "--tasks", world / "tasks" / "test.jsonl", "--init-eval", 1, "--set", "max_steps=2", "--set", "batch_size=2",
-        "--set", "max_tokens=4096",
+        "--set", "max_length=4096",
         "--set", 'report_to=[]', "--json")  # fmt: skip
     evaluated = [path for path in out.rglob("trajectories.jsonl")]
     assert evaluated

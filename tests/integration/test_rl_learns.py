@@ -35,18 +35,18 @@ def test_a_model_of_random_weights_learns_to_use_a_tool_from_reward_alone(seed: 
     train(config, tmp_path / "run", tools={"web_search": newborn.Knowing()}, tell=_silent)
     rows = metrics(tmp_path / "run")
     success = [row["success"] for row in rows]
-    assert len(success) == config.steps
+    assert len(success) == config.max_steps
     assert success[0] < 0.3 and sum(success[-3:]) / 3 > 0.9, success
-    last = list(read(tmp_path / "run" / "groups" / f"step-{config.steps:04}.jsonl"))
+    last = list(read(tmp_path / "run" / "groups" / f"step-{config.max_steps:04}.jsonl"))
     assert sum([step.agent for step in t.steps] == ["web_search", "observation", "answer"] for t in last) > 0.9 * len(
         last
     )
-    gaps = [row["logprob_gap_most"] for row in rows if "logprob_gap_most" in row]
+    gaps = [row["logprob_diff_max"] for row in rows if "logprob_diff_max" in row]
     assert max(gaps) < 1e-4
 
 
 def test_what_to_ask_the_tool_is_learnt_after_fine_tuning(base: dict[str, object], tmp_path: Path) -> None:
-    learning = {"steps": 18, "prompts": 8, "draw": 8, "updates": 4, "seed": 1}
+    learning = {"max_steps": 18, "train_batch_size": 8, "gen_batch_size": 8, "num_mini_batches": 4, "seed": 1}
     train(RlConfig.model_validate({**base, **learning}), tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
     success = [row["success"] for row in metrics(tmp_path / "run") if "success" in row]
     assert success[0] < 0.3 and sum(success[-3:]) / 3 > 0.9, success
@@ -54,7 +54,7 @@ def test_what_to_ask_the_tool_is_learnt_after_fine_tuning(base: dict[str, object
     asked = [step.text for t in last for step in t.steps if step.agent == "web_search"]
     assert asked.count(KEY) > 0.9 * len(asked)
     assert all(step.tokens is None for t in last for step in t.steps if step.author is Author.ENVIRONMENT)
-    gaps = [row["logprob_gap_most"] for row in metrics(tmp_path / "run") if "logprob_gap_most" in row]
+    gaps = [row["logprob_diff_max"] for row in metrics(tmp_path / "run") if "logprob_diff_max" in row]
     assert max(gaps) < 1e-4
 
 
@@ -71,7 +71,7 @@ def test_tools_that_break_or_hang_do_not_stop_a_step(base: dict[str, object], tm
                 await asyncio.sleep(3600)
             return await super().call(arguments, context)
 
-    config = RlConfig.model_validate({**base, "steps": 2})
+    config = RlConfig.model_validate({**base, "max_steps": 2})
     result = train(config, tmp_path / "run", tools={"web_search": Unsound(timeout_s=0.2)}, tell=_silent)
     assert result.finished
     rows = metrics(tmp_path / "run")
@@ -94,7 +94,7 @@ def test_what_has_no_reward_leaves_its_group(
 ) -> None:
     (tmp_path / "my_rl_reward.py").write_text(REWARD)
     monkeypatch.chdir(tmp_path)
-    config = RlConfig.model_validate({**base, "steps": 1, "reward": {"function": "my_rl_reward:half"}})
+    config = RlConfig.model_validate({**base, "max_steps": 1, "reward": {"function": "my_rl_reward:half"}})
     train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
     (row,) = metrics(tmp_path / "run")
     assert row["unscored"] == 6 * 4 and row["groups_drawn"] == 6
@@ -102,12 +102,12 @@ def test_what_has_no_reward_leaves_its_group(
     assert len(kept) == 24 and {t.sample % 2 for t in kept} == {1}
 
     said: list[str] = []
-    config = RlConfig.model_validate({**base, "steps": 1, "reward": {"scorer": "my_rl_reward:never"}})
+    config = RlConfig.model_validate({**base, "max_steps": 1, "reward": {"scorer": "my_rl_reward:never"}})
     train(config, tmp_path / "none", tools={"web_search": Keyed()}, tell=said.append)
     (row,) = metrics(tmp_path / "none")
     assert row["unscored"] == 48 and row["groups_used"] == 0 and "reward" not in row
     assert any("none could be scored" in line for line in said)
-    assert any("attempts left out: 48 unscored, such as at task " in line for line in said), said
+    assert any("attempts left out: 48 unscored; one of task " in line for line in said), said
 
 
 def test_attempts_that_broke_are_made_again(
@@ -127,7 +127,7 @@ def test_attempts_that_broke_are_made_again(
         return await generate(self, context, **rest)
 
     monkeypatch.setattr(LocalModel, "generate", unsound)
-    config = RlConfig.model_validate({**base, "steps": 1, "retries": 2})
+    config = RlConfig.model_validate({**base, "max_steps": 1, "max_retries": 2})
     train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
     (row,) = metrics(tmp_path / "run")
     assert row["refilled"] >= 4 and row["refilled"] + row["failed"] <= 24
@@ -137,17 +137,21 @@ def test_attempts_that_broke_are_made_again(
 
 @pytest.mark.parametrize(
     "extra",
-    [{"mean": "sequence"}, {"ratio": "sequence", "mean": "sequence"}, {"kl": 0.05}, {"kl": 0.05, "kl_in": "reward"},
-     {"lora": {"rank": 4}, "kl": 0.05, "gradient_checkpointing": True}, {"scale": "none", "dynamic_sampling": False}],
+    [{"loss_agg_mode": "seq-mean-token-mean"}, {"policy_loss": "gspo", "loss_agg_mode": "seq-mean-token-mean"},
+     {"kl_coef": 0.05}, {"kl_coef": 0.05, "use_kl_in_reward": True},
+     {"lora": {"rank": 4}, "kl_coef": 0.05, "gradient_checkpointing": True},
+     {"scale_rewards": "none", "dynamic_sampling": False}],
     ids=["grpo", "gspo", "kl", "kl in the reward", "lora with kl", "dr grpo"],
 )  # fmt: skip
 def test_each_piece_can_be_switched(base: dict[str, object], extra: dict[str, object], tmp_path: Path) -> None:
-    config = RlConfig.model_validate({**base, "steps": 2, "overlong": 0.0, "updates": 2, **extra})
+    config = RlConfig.model_validate(
+        {**base, "max_steps": 2, "overlong_buffer_ratio": 0.0, "num_mini_batches": 2, **extra}
+    )
     result = train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
     rows = metrics(tmp_path / "run")
     assert result.finished and all(row["updates_skipped"] == 0 for row in rows)
-    assert all(row["logprob_gap"] < 1e-5 for row in rows if "logprob_gap" in row)
-    if "kl" in extra and extra.get("kl_in") != "reward":
+    assert all(row["logprob_diff_mean"] < 1e-5 for row in rows if "logprob_diff_mean" in row)
+    if "kl_coef" in extra and not extra.get("use_kl_in_reward"):
         assert rows[-1]["kl"] > 0
 
 
@@ -159,7 +163,7 @@ def test_overlong_attempts_lose_reward_by_what_the_model_wrote_alone(base: dict[
             found = await super().call(arguments, context)
             return Observation(" ".join([found.text] * 9))
 
-    short = {"steps": 1, "model_tokens": 8, "overlong": 0.5, "context_tokens": 200}
+    short = {"max_steps": 1, "max_completion_length": 8, "overlong_buffer_ratio": 0.5, "max_model_len": 200}
     train(RlConfig.model_validate({**base, **short}), tmp_path / "run", tools={"web_search": Talking()}, tell=_silent)
     kept = list(read(tmp_path / "run" / "groups" / "step-0001.jsonl"))
     assert kept
@@ -174,13 +178,18 @@ def test_overlong_attempts_lose_reward_by_what_the_model_wrote_alone(base: dict[
 def test_why_attempts_broke_is_said_and_ends_a_run_in_which_all_do(tmp_path: Path) -> None:
     tasks = key_tasks(tmp_path / "tasks.jsonl")
     (tmp_path / "asking.toml").write_text(PROFILE)
-    narrow = {"kv_gb": 1e-6, "steps": 2, "guards": {"idle_steps": 2}}  # no context fits
+    narrow = {"kv_cache_gb": 1e-6, "max_steps": 2, "guards": {"max_idle_steps": 2}}  # no context fits
     config = RlConfig.model_validate({**settings(word_model(tmp_path / "random"), tasks), **narrow})
     said: list[str] = []
-    with pytest.raises(TrainingError, match=r"for 2 steps; attempts left out: 48 broke, such as .* do not fit into"):
+    with pytest.raises(
+        TrainingError, match=r"for 2 consecutive steps; attempts left out: 48 failed; one of .* do not fit into"
+    ):
         train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=said.append)
     assert any("do not fit into" in line for line in said)
-    assert "an attempt may have 160 tokens, but kv_gb=1e-06 has room for" in said[1] and "--set kv_gb=" in said[1]
+    assert (
+        "an attempt may have 160 tokens, but kv_cache_gb=1e-06 has room for" in said[1]
+        and "--set kv_cache_gb=" in said[1]
+    )
 
 
 def test_equal_rewards_are_said_also_where_such_groups_are_learnt_from(
@@ -190,13 +199,13 @@ def test_equal_rewards_are_said_also_where_such_groups_are_learnt_from(
     monkeypatch.chdir(tmp_path)
     tasks = key_tasks(tmp_path / "tasks.jsonl")
     (tmp_path / "asking.toml").write_text(PROFILE)
-    grpo = {"dynamic_sampling": False, "overlong": 0.0, "steps": 3, "guards": {"idle_steps": 2}}
+    grpo = {"dynamic_sampling": False, "overlong_buffer_ratio": 0.0, "max_steps": 3, "guards": {"max_idle_steps": 2}}
     random = settings(word_model(tmp_path / "random"), tasks)
     config = RlConfig.model_validate({**random, **grpo, "reward": {"function": "my_equal_reward:zero"}})
     said: list[str] = []
-    with pytest.raises(TrainingError, match=r"has a spread of rewards .* for 2 steps"):
+    with pytest.raises(TrainingError, match=r"do rewards differ .* for 2 consecutive steps"):
         train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=said.append)
-    assert any(line.startswith("step 1: nothing to learn: none of 6 groups") for line in said)
+    assert any(line.startswith("step 1: nothing to learn: in none of 6 groups") for line in said)
 
 
 def test_held_out_tasks_are_tried_with_the_tools_and_limits_of_their_own_profile(tmp_path: Path) -> None:
@@ -207,7 +216,7 @@ def test_held_out_tasks_are_tried_with_the_tools_and_limits_of_their_own_profile
     tasks = key_tasks(tmp_path / "tasks.jsonl")
     (tmp_path / "asking.toml").write_text(PROFILE)
     random = settings(word_model(tmp_path / "random"), tasks)
-    config = RlConfig.model_validate({**random, "steps": 1, "eval_tasks": str(tmp_path / "held_out.jsonl")})
+    config = RlConfig.model_validate({**random, "max_steps": 1, "eval_tasks": str(tmp_path / "held_out.jsonl")})
     said: list[str] = []
     train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=said.append)
     assert any(line.startswith("no tool wiki_search") for line in said), said

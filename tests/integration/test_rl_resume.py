@@ -38,7 +38,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     folder = tmp_path_factory.mktemp("base")
     made = settings(before_rl(folder, steps=80), key_tasks(folder / "tasks.jsonl"))
     # More is drawn than is used, so that there is a surplus to be kept.
-    return {**made, "steps": 4, "prompts": 3, "draw": 5, "updates": 2, "checkpoint_every": 1}
+    return {**made, "max_steps": 4, "train_batch_size": 3, "gen_batch_size": 5, "num_mini_batches": 2, "save_steps": 1}
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -46,7 +46,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    "extra", [{}, {"lora": {"rank": 4, "dropout": 0.1}, "draw_by": "difficulty"}], ids=["full", "lora"]
+    "extra", [{}, {"lora": {"rank": 4, "dropout": 0.1}, "task_sampling": "difficulty"}], ids=["full", "lora"]
 )
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
     base: dict[str, object], extra: dict[str, object], tmp_path: Path
@@ -75,7 +75,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
 
 
 def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dict[str, object], tmp_path: Path) -> None:
-    config = RlConfig.model_validate({**base, "steps": 1})
+    config = RlConfig.model_validate({**base, "max_steps": 1})
     tools = {"web_search": Keyed()}
     train(config, tmp_path / "run", tools=tools, tell=lambda _: None)
     said: list[str] = []
@@ -88,16 +88,16 @@ def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dic
 
 
 def test_a_guard_that_stopped_a_run_may_be_set_otherwise_to_go_on(base: dict[str, object], tmp_path: Path) -> None:
-    config = RlConfig.model_validate({**base, "steps": 2, "guards": {"logprob_gap": 1e-30}})
+    config = RlConfig.model_validate({**base, "max_steps": 2, "guards": {"max_logprob_diff": 1e-30}})
     tools = {"web_search": Keyed()}
-    with pytest.raises(TrainingError, match=r"raise guards\.logprob_gap"):
+    with pytest.raises(TrainingError, match=r"raise guards\.max_logprob_diff"):
         train(config, tmp_path / "run", tools=tools, tell=lambda _: None)
-    raised = config.model_copy(update={"guards": config.guards.model_copy(update={"logprob_gap": 0.05})})
+    raised = config.model_copy(update={"guards": config.guards.model_copy(update={"max_logprob_diff": 0.05})})
     assert train(raised, tmp_path / "run", tools=tools, tell=lambda _: None).finished
 
 
 def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, object], tmp_path: Path) -> None:
-    config = RlConfig.model_validate({**base, "steps": 3, "checkpoint_every": 100})
+    config = RlConfig.model_validate({**base, "max_steps": 3, "save_steps": 100})
     tools = {"web_search": Keyed()}
 
     def interrupt(line: str) -> None:
@@ -128,7 +128,15 @@ def test_attempts_made_ahead_are_of_the_weights_before_the_step_in_which_they_ar
 ) -> None:
     """Step 3 learns from what the weights after step 1 wrote, stopped and gone on or not."""
     config = RlConfig.model_validate(
-        {**base, "ahead": 1, "importance_cap": 2.0, "checkpoints_kept": 9, "prompts": 4, "draw": 4, "lr": 3e-3}
+        {
+            **base,
+            "one_step_off_policy": True,
+            "importance_sampling_cap": 2.0,
+            "save_total_limit": 9,
+            "train_batch_size": 4,
+            "gen_batch_size": 4,
+            "lr": 3e-3,
+        }
     )
     tools = {"web_search": Keyed()}
     run = tmp_path / "run"

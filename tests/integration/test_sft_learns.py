@@ -26,12 +26,12 @@ def test_a_model_from_scratch_learns_the_grammar_and_to_copy_through_a_tool(tmp_
         lr=6e-3,
         epochs=10,
         batch_size=32,
-        max_tokens=64,
-        row_tokens=1024,
+        max_length=64,
+        micro_batch_tokens=1024,
         weight_decay=0.0,
-        tasks=str(tmp_path / "tasks.jsonl"),
-        init_eval=len(tasks),
-        eval_every=10_000,
+        eval_tasks=str(tmp_path / "tasks.jsonl"),
+        num_eval_tasks=len(tasks),
+        eval_steps=10_000,
         profile="nano",
         report_to=(),
     )
@@ -56,11 +56,11 @@ def test_tasks_to_evaluate_on_are_told_from_the_training_data_by_their_questions
     config = SftConfig(
         model=str(word_model(tmp_path / "random")),
         data=(str(tmp_path / "data.jsonl"),),
-        tasks=str(tmp_path / "tasks.jsonl"),
-        init_eval=1,
+        eval_tasks=str(tmp_path / "tasks.jsonl"),
+        num_eval_tasks=1,
         max_steps=1,
         batch_size=8,
-        max_tokens=64,
+        max_length=64,
         profile="nano",
         report_to=(),
     )
@@ -84,7 +84,7 @@ def test_the_first_line_and_the_card_tell_what_was_wrong_with_the_data(tmp_path:
         data=(str(tmp_path / "afm.json"),),
         max_steps=1,
         batch_size=2,
-        context=({"max_tokens": 32, "epochs": 1}, {"max_tokens": 64, "epochs": 1}),
+        length_schedule=({"max_length": 32, "epochs": 1}, {"max_length": 64, "epochs": 1}),
         report_to=(),
     )
     result = train(config, tmp_path / "run", tell=said.append)

@@ -26,10 +26,10 @@ def test_two_processes_end_with_the_weights_of_one(tmp_path: Path) -> None:
         lr=1e-3,
         max_steps=4,
         batch_size=8,
-        max_tokens=64,
+        max_length=64,
         held_out=6,
-        eval_every=2,
-        checkpoint_every=3,
+        eval_steps=2,
+        save_steps=3,
         report_to=(),
     )
     train(config, tmp_path / "one", tell=lambda _: None)

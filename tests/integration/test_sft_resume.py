@@ -43,10 +43,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "lr": 1e-3,
         "max_steps": 14,
         "batch_size": 8,
-        "max_tokens": 64,
+        "max_length": 64,
         "held_out": 6,
-        "eval_every": 5,
-        "checkpoint_every": 3,
+        "eval_steps": 5,
+        "save_steps": 3,
         "report_to": [],
     }
 
@@ -110,7 +110,7 @@ def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dic
 def test_a_run_that_was_refused_at_its_start_may_be_corrected(base: dict[str, Any], tmp_path: Path) -> None:
     config = SftConfig.model_validate({**base, "max_steps": 1, "held_out": 0})
     with pytest.raises(TrainingError, match="no token to train on"):
-        train(config.model_copy(update={"max_tokens": 16}), tmp_path / "run", tell=lambda _: None)
+        train(config.model_copy(update={"max_length": 16}), tmp_path / "run", tell=lambda _: None)
     assert train(config, tmp_path / "run", tell=lambda _: None).finished
     damaged = tmp_path / "damaged"
     damaged.mkdir()
@@ -120,7 +120,7 @@ def test_a_run_that_was_refused_at_its_start_may_be_corrected(base: dict[str, An
 
 
 def test_what_would_fail_in_the_middle_of_a_run_is_refused_at_its_start(base: dict[str, Any], tmp_path: Path) -> None:
-    later = {"context": [{"max_tokens": 64, "epochs": 1.0}, {"max_tokens": 16, "epochs": 1.0}]}
+    later = {"length_schedule": [{"max_length": 64, "epochs": 1.0}, {"max_length": 16, "epochs": 1.0}]}
     with pytest.raises(TrainingError, match="no token to train on"):
         train(SftConfig.model_validate({**base, **later, "held_out": 0}), tmp_path / "a", tell=lambda _: None)
     rows = copying(64)
@@ -131,12 +131,14 @@ def test_what_would_fail_in_the_middle_of_a_run_is_refused_at_its_start(base: di
     ]
     write(tmp_path / "long.jsonl", long)
     with pytest.raises(TrainingError, match="none of the 6 held-out"):
-        config = SftConfig.model_validate({**base, "data": [str(tmp_path / "long.jsonl")], "patience": 1})
+        config = SftConfig.model_validate(
+            {**base, "data": [str(tmp_path / "long.jsonl")], "early_stopping_patience": 1}
+        )
         train(config, tmp_path / "b", tell=lambda _: None)
 
 
 def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, Any], tmp_path: Path) -> None:
-    config = SftConfig.model_validate({**base, "held_out": 0, "checkpoint_every": 100})
+    config = SftConfig.model_validate({**base, "held_out": 0, "save_steps": 100})
 
     def interrupt(line: str) -> None:
         if line.startswith("step 4/"):
@@ -154,7 +156,15 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, Any], tmp_path: 
 def test_training_stops_early_and_takes_the_best(base: dict[str, Any], tmp_path: Path) -> None:
     """A rate so high that the held-out loss rises at once."""
     config = SftConfig.model_validate(
-        {**base, "lr": 30.0, "warmup": 0.0, "max_steps": 30, "eval_every": 2, "patience": 2, "max_grad_norm": 0.0}
+        {
+            **base,
+            "lr": 30.0,
+            "warmup_ratio": 0.0,
+            "max_steps": 30,
+            "eval_steps": 2,
+            "early_stopping_patience": 2,
+            "max_grad_norm": 0.0,
+        }
     )
     result = train(config, tmp_path / "run", tell=lambda _: None)
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -175,7 +185,7 @@ def test_an_adapter_alone_is_loaded_over_its_base_and_equals_the_merged_one(
     base: dict[str, Any], tmp_path: Path
 ) -> None:
     for name, merge in (("merged", True), ("adapter", False)):
-        lora = {"rank": 4, "dora": True, "merge": merge}
+        lora = {"rank": 4, "use_dora": True, "merge": merge}
         train(SftConfig.model_validate({**base, "lora": lora, "max_steps": 3}), tmp_path / name, tell=lambda _: None)
     assert not (tmp_path / "adapter" / "model" / "model.safetensors").exists()
     one, one_tokenizer = load_weights(tmp_path / "merged")

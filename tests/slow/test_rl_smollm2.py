@@ -66,7 +66,7 @@ def test_smollm2_gets_better_at_computing_by_rl(tmp_path: Path) -> None:
     fine_tune(light, tmp_path / "sft", tell=_said)
     config = load_config(
         ROOT / "configs" / "rl" / "nano.toml",
-        ["report_to=[]", "eval_count=60", "eval_every=100", "tool_calls=3"],
+        ["report_to=[]", "num_eval_tasks=60", "eval_steps=100", "max_tool_calls=3"],
         model=str(tmp_path / "sft"),
         tasks=keep_tasks(tmp_path / "tasks.jsonl", problems(200, seed=1)),
         eval_tasks=keep_tasks(tmp_path / "held_out.jsonl", problems(60, seed=2)),

@@ -50,8 +50,8 @@ def test_smollm2_learns_to_compute_with_the_code_agent(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_text("\n".join(task.model_dump_json(exclude_defaults=True) for task in tasks))
     recipe = Path(__file__).parents[2] / "configs" / "sft" / "nano.toml"
     config = load_config(
-        recipe, ["report_to=[]", "eval_every=20"], data=(str(tmp_path / "data.jsonl"),), init_eval=50,
-        tasks=str(tmp_path / "tasks.jsonl"), profile="nano",
+        recipe, ["report_to=[]", "eval_steps=20"], data=(str(tmp_path / "data.jsonl"),), num_eval_tasks=50,
+        eval_tasks=str(tmp_path / "tasks.jsonl"), profile="nano",
     )  # fmt: skip
     train(config, tmp_path / "run", tell=lambda line: print(line, flush=True))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

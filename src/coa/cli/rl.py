@@ -25,7 +25,7 @@ def rl(
     ] = None,
     tool: Annotated[list[str] | None, typer.Option(help="name=setting or name=module:factory. Repeatable.")] = None,
     eval_tasks: Annotated[str | None, typer.Option(help="Tasks that are not learnt from, to look at success.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Number of training steps.")] = None,
     show_settings: Annotated[bool, typer.Option("--settings", help="List all keys for --set, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
 ) -> None:
@@ -45,7 +45,7 @@ def rl(
         world=world,
         tools=tuple(tool) if tool else None,
         eval_tasks=eval_tasks,
-        steps=steps,
+        max_steps=steps,
     )
     if chosen.tasks is None:
         raise TrainingError("there are no tasks to learn from", hint="add --tasks FILE")

@@ -49,8 +49,8 @@ def sft(
         model=model,
         data=tuple(data) if data else None,
         profile=profile,
-        init_eval=init_eval,
-        tasks=tasks,
+        num_eval_tasks=init_eval,
+        eval_tasks=tasks,
         tools=tuple(tool) if tool else None,
         world=world,
     )

@@ -16,7 +16,7 @@ import typer
 from coa.errors import TrainingError
 
 if TYPE_CHECKING:
-    from coa.training.run_folder import Result
+    from coa.training.run_folder import TrainingResult
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def _clear() -> None:
         typer.echo("\r\x1b[K", err=True, nl=False)
 
 
-def close(result: Result, out: Path, *, as_json: bool) -> None:
+def close(result: TrainingResult, out: Path, *, as_json: bool) -> None:
     """Tell what a run came to; one that was stopped before its end exits with 1."""
     if not result.main:
         return

@@ -68,20 +68,22 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[DemoStage]:
         )
         return DemoStage(name, about, command, seconds=5 + 0.04 * count, again=("--retry-failed",))
 
-    sft = {"max_steps": recipe.sft_steps, "batch_size": 4, "lr": 2e-4, "epochs": 8, "max_tokens": 1024, "seed": seed}
+    sft = {"max_steps": recipe.sft_steps, "batch_size": 4, "lr": 2e-4, "epochs": 8, "max_length": 1024, "seed": seed}
     sft |= {"freeze_embeddings": True, "held_out": 0}
-    rl: dict[str, Any] = {"steps": recipe.rl_steps, "prompts": 12, "group": 6, "draw": 14, "rounds": 1, "seed": seed}
+    rl: dict[str, Any] = {"max_steps": recipe.rl_steps, "train_batch_size": 12, "num_generations": 6, "seed": seed}
+    rl |= {"gen_batch_size": 14, "max_num_gen_batches": 1}
     # Without three hops: long attempts, few of them right after so little fine-tuning.
     families = ["arithmetic", "code_only", "comparison", "one_hop", "page_only", "two_hop"]
-    rl |= {"families": families, "draw_by": "family", "checkpoint_every": 1}
+    rl |= {"families": families, "task_sampling": "family", "save_steps": 1}
     # Sampled as a run is: from the whole vocabulary a lightly taught model loses a quarter of what it would get right
     # to slips, and RL learns not to slip, which greedy decoding never does (docs/lab-book.md).
-    rl |= {"top_p": 0.9, "top_k": 20, "guards.entropy": 0.01}
-    rl |= {"max_rows": 84, "kv_gb": 4, "turn_tokens": 80, "row_tokens": 2048}
+    rl |= {"top_p": 0.9, "top_k": 20, "guards.min_entropy": 0.01}
+    rl |= {"max_num_seqs": 84, "kv_cache_gb": 4, "max_turn_tokens": 80, "micro_batch_tokens": 2048}
     # A group's advantages sum to zero over its tokens: wrong attempts are the longer ones here, and otherwise what all
     # of them have in common is pushed down (docs/lab-book.md).
-    rl |= {"baseline": "token", "updates": 2, "lr": 4e-5, "lr_end": 0.25, "warmup_steps": 2}
-    rl |= {"beta2": 0.95, "weight_decay": 0.0}
+    rl |= {"advantage_estimator": "token_baseline", "num_mini_batches": 2}
+    rl |= {"lr": 4e-5, "min_lr_ratio": 0.25, "warmup_steps": 2}
+    rl |= {"adam_beta2": 0.95, "weight_decay": 0.0}
     rl |= {"freeze_embeddings": True, "freeze_layers": 10}
     if recipe.adapter:
         lora = {"lora.rank": 8, "lora.alpha": 16, "lora.merge": False, "freeze_embeddings": False}

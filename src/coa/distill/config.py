@@ -5,15 +5,13 @@ Each filter reads its own table and nothing else, so that a funnel says which se
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from coa.errors import CoaError
-from coa.training.settings import apply_setting
+from coa.config import load_config as load
 from coa.trajectory.protocol import Rule
 from coa.trajectory.types import Frozen
 
@@ -95,25 +93,6 @@ class DistillConfig(Frozen):
     contamination: Contamination = Contamination()
 
 
-class ConfigError(CoaError):
-    """A configuration file that cannot be read or obeyed."""
-
-
 def load_config(path: str | Path | None, settings: Sequence[str] = ()) -> DistillConfig:
     """From a TOML file, then what `--set table.key=value` says."""
-    try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8")) if path is not None else {}
-        for setting in settings:
-            apply_setting(data, setting)
-        return DistillConfig.model_validate(data)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(
-            f"{path or 'the settings'}: {where}: {first['msg']}",
-            hint=f"the tables are {', '.join(DistillConfig.model_fields)}",
-        ) from error
+    return load(DistillConfig, path, settings, hint=f"the tables are {', '.join(DistillConfig.model_fields)}")

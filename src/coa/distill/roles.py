@@ -19,7 +19,7 @@ from typing import Final
 
 from pydantic import Field, ValidationError
 
-from coa.distill.config import ConfigError
+from coa.errors import ConfigError
 from coa.distill.team_run import AgentRun, ModelCall, Purpose
 from coa.trajectory import Profile
 from coa.trajectory.types import Frozen

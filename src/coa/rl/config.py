@@ -1,248 +1,370 @@
-"""What an RL run is: one model of settings, from TOML and `--set key=value`. Unknown keys fail.
+"""The settings of `coa rl`: one frozen class, from TOML, `--set key=value` or Python. Unknown keys are refused.
 
-Defaults are the paper's: DAPO, all of it (clip-higher with dual clip, token mean, dynamic sampling, soft overlong
-shaping, no KL), groups of 8 at temperature 1.
+The defaults are the paper's: the whole of DAPO (clip-higher with dual clip, mean over tokens, dynamic sampling, soft
+overlong shaping, no KL), with groups of 8 attempts at temperature 1. Keys have the names that TRL or verl give them
+where one of the two has such a key; docs/rl.md has the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from coa.config import describe_config
+from coa.config import load_config as load
 from coa.errors import TrainingError
+from coa.rl.algorithms import ADVANTAGE_ESTIMATORS, POLICY_LOSSES
 from coa.scoring.opening import JudgeConfig
-from coa.training.settings import Lora, describe_settings, load_settings
+from coa.training.settings import Lora
 from coa.trajectory import Limits, Profile
 from coa.trajectory.types import Frozen
 
 
 class Reward(JudgeConfig):
-    """What an attempt is worth."""
+    """How much an attempt is worth."""
+
+    RENAMED: ClassVar[dict[str, str]] = {
+        "well_formed": "require_format",
+        "format": "format_weight",
+        "tool_call": "tool_call_weight",
+    }
 
     scorer: str = "auto"
-    """Who judges the answer: exact, f1, numeric, math, choice, code, judge, auto, or module:function(task, answer)."""
-    well_formed: bool = True
-    """Nothing for a right answer in a run that breaks the profile's rules or had to be repaired."""
-    format: float = 0.0
-    """Added for a run that keeps the rules, whatever its answer."""
-    tool_call: float = 0.0
-    """Added for each tool call; below zero it teaches economy."""
+    """The scorer that judges answers: exact, f1, numeric, math, choice, code, judge, auto, or
+    module:function(task, answer)."""
+    require_format: bool = True
+    """Give no reward for a correct answer if the run breaks the profile's rules or the parser had to repair it."""
+    format_weight: float = 0.0
+    """Reward added to every run that keeps the profile's rules, whatever its answer."""
+    tool_call_weight: float = 0.0
+    """Reward added for each tool call; a negative number teaches the model to call fewer tools."""
     function: str | None = None
-    """module:function(trajectory, score) -> number, or None to leave the attempt out; instead of all the above."""
+    """A reward function of your own, module:function(trajectory, score), which returns a number, or None to leave the
+    attempt out; it replaces all other terms of the reward."""
 
 
 class Guards(Frozen):
-    """When to warn and when to stop."""
+    """When a run warns and when it stops."""
 
-    logprob_gap: float = Field(0.05, ge=0)
-    """Stop when sampled and recomputed logprobs differ by more than this on average; 0 never does."""
-    entropy: float = Field(0.02, ge=0)
-    """Warn when the mean of -logprob of sampled tokens falls below this. With `top_p` or `top_k` it is lower."""
-    length: float = Field(0.25, ge=0)
-    """Warn when attempts have less than this share of the tokens that the first ones had."""
-    moved: float = Field(0.1, ge=0)
-    """Warn when a step's updates move the policy further than this (KL, a token) from the one that sampled; seen from
-    the second update of a step on. 0 never does."""
-    idle_steps: int = Field(10, ge=1)
-    """Stop after so many steps in a row from which nothing could be learnt."""
-    bad_updates: int = Field(3, ge=1)
-    """Stop after so many updates in a row whose gradient is not a number; each of them is left out."""
+    RENAMED: ClassVar[dict[str, str]] = {
+        "logprob_gap": "max_logprob_diff",
+        "entropy": "min_entropy",
+        "length": "min_length_ratio",
+        "moved": "max_policy_kl",
+        "idle_steps": "max_idle_steps",
+        "bad_updates": "max_bad_updates",
+    }
+
+    max_logprob_diff: float = Field(0.05, ge=0)
+    """Stop before an update if the log-probabilities from sampling and from training differ by more than this on
+    average; 0 never stops."""
+    min_entropy: float = Field(0.02, ge=0)
+    """Warn if the mean of -logprob over sampled tokens falls below this; `top_p` and `top_k` lower it."""
+    min_length_ratio: float = Field(0.25, ge=0)
+    """Warn if attempts are shorter than this share of the length of the first ones."""
+    max_policy_kl: float = Field(0.1, ge=0)
+    """Warn if a step moves the policy further than this from the one that sampled (KL per token); it can be measured
+    from the second update of a step on, and 0 never warns."""
+    max_idle_steps: int = Field(10, ge=1)
+    """Stop after this number of consecutive steps without a group to learn from."""
+    max_bad_updates: int = Field(3, ge=1)
+    """Stop after this number of consecutive updates whose gradient is not finite; each such update is skipped."""
 
 
 class RlConfig(Frozen):
     """Settings of `coa rl`."""
 
-    model: str = "smollm2"
-    """A model folder, a hub id, nano, or smollm2."""
-    tasks: str | None = None
-    """Tasks to learn from: a .jsonl, .json or .parquet file, a folder of them, or the hub's (owner/name)."""
-    profile: str = "nano"
-    """By name or .toml; a task's own comes first."""
-    tools: tuple[str, ...] = ()
-    """name=setting or name=module:factory; tools that the profile calls are found by themselves."""
-    world: str | None = None
-    """An offline world whose tools are used, by name (atlas) or folder."""
-    own_prompts: bool = False
-    """Show each task with the prompt that its row brings, where it brings one."""
+    RENAMED: ClassVar[dict[str, str]] = {
+        "own_prompts": "use_task_prompts",
+        "steps": "max_steps",
+        "prompts": "train_batch_size",
+        "group": "num_generations",
+        "draw": "gen_batch_size",
+        "rounds": "max_num_gen_batches",
+        "enough": "min_groups",
+        "spread_of": "filter_groups_metric",
+        "max_age": "max_staleness",
+        "draw_by": "task_sampling",
+        "family": "family_key",
+        "retries": "max_retries",
+        "turn_tokens": "max_turn_tokens",
+        "model_tokens": "max_completion_length",
+        "context_tokens": "max_model_len",
+        "tool_calls": "max_tool_calls",
+        "seconds": "timeout_s",
+        "max_rows": "max_num_seqs",
+        "kv_gb": "kv_cache_gb",
+        "exact": "full_determinism",
+        "ahead": "one_step_off_policy",
+        "overlong": "overlong_buffer_ratio",
+        "overlong_penalty": "overlong_penalty_factor",
+        "scale": "scale_rewards",
+        "baseline": "advantage_estimator",
+        "updates": "num_mini_batches",
+        "epochs": "ppo_epochs",
+        "clip_low": "clip_ratio_low",
+        "clip_high": "clip_ratio_high",
+        "dual_clip": "clip_ratio_c",
+        "importance_cap": "importance_sampling_cap",
+        "mean": "loss_agg_mode",
+        "ratio": "policy_loss",
+        "kl": "kl_coef",
+        "kl_in": "use_kl_in_reward",
+        "lr_end": "min_lr_ratio",
+        "beta2": "adam_beta2",
+        "row_tokens": "micro_batch_tokens",
+        "eval_count": "num_eval_tasks",
+        "eval_every": "eval_steps",
+        "checkpoint_every": "save_steps",
+        "checkpoints_kept": "save_total_limit",
+    }
+    RENAMED_VALUES: ClassVar[dict[str, dict[Any, Any]]] = {
+        "baseline": {"attempt": "grpo", "token": "token_baseline"},
+        "mean": {"token": "token-mean", "sequence": "seq-mean-token-mean"},
+        "ratio": {"token": "ppo_clip", "sequence": "gspo"},
+        "kl_in": {"loss": False, "reward": True},
+    }
 
-    steps: int = Field(60, ge=1)
-    prompts: int = Field(64, ge=1)
-    """Groups to learn from in a step."""
-    group: int = Field(8, ge=2)
-    """Attempts at a task."""
-    draw: int | None = Field(None, ge=1)
-    """Tasks asked at a time; None stands for twice `prompts`, or as many where dynamic sampling is off."""
-    rounds: int = Field(4, ge=1)
-    """How often tasks are drawn in a step at most, until there are enough groups with a spread of rewards."""
-    enough: int | None = Field(None, ge=1)
-    """With so many groups no further tasks are drawn; None stands for `prompts`."""
+    model: str = "smollm2"
+    """Model to train: a folder, a hub id, nano, or smollm2."""
+    tasks: str | None = None
+    """Tasks to learn from: a .jsonl, .json or .parquet file, a folder of them, or a data set on the hub
+    (owner/name)."""
+    profile: str = "nano"
+    """Profile of the agents, by name or as a .toml file; a task that names a profile is run with that one."""
+    tools: tuple[str, ...] = ()
+    """Tools as name=setting or name=module:factory; tools that the profile calls are found without it."""
+    world: str | None = None
+    """Offline world whose tools are used, by name (atlas) or folder."""
+    use_task_prompts: bool = False
+    """Show each task with the prompt in its own row, where it has one, instead of the profile's prompt."""
+
+    max_steps: int = Field(60, ge=1)
+    """Number of training steps; a step samples attempts and learns from them."""
+    train_batch_size: int = Field(64, ge=1)
+    """Number of groups to learn from in a step; a group is all attempts at one task."""
+    num_generations: int = Field(8, ge=2)
+    """Number of attempts at each task, which form its group."""
+    gen_batch_size: int | None = Field(None, ge=1)
+    """Number of tasks sampled at a time; none takes twice `train_batch_size`, or exactly that without dynamic
+    sampling."""
+    max_num_gen_batches: int = Field(4, ge=1)
+    """Maximum number of times tasks are sampled in a step while too few groups have different scores."""
+    min_groups: int | None = Field(None, ge=1)
+    """Number of groups with different scores at which sampling stops; none takes `train_batch_size`."""
     dynamic_sampling: bool = True
-    """Leave out groups without a spread, and draw others. False learns from what is drawn first."""
-    spread_of: Literal["score", "reward"] = "score"
-    """What has to differ in a group. score: the scorer's number, which is nothing in a run that breaks the rules (or
-    the number of `reward.function`); small terms and length alone do not make a group worth learning from."""
-    max_age: int = Field(2, ge=0)
-    """Groups found beyond need are used in one of the next so many steps, or dropped."""
-    draw_by: Literal["shuffle", "family", "difficulty"] = "shuffle"
-    """family: each family of tasks as often as the others. difficulty: in proportion to p(1-p) + 0.04, p being a
-    family's success so far; with few tasks a step the model then learns the habits of a family at the others' cost."""
-    family: str = "family"
-    """Where a task's meta names its family."""
+    """Skip groups whose attempts all score the same and sample other tasks instead; if false, learn from the first
+    tasks sampled."""
+    filter_groups_metric: Literal["score", "reward"] = "score"
+    """What must differ within a group for dynamic sampling to keep it: the scorer's number (`score`, which is 0 in a
+    run that breaks the rules), or the whole reward with its small terms and the length penalty (`reward`)."""
+    max_staleness: int = Field(2, ge=0)
+    """Number of steps after which a surplus group that has not been used is dropped."""
+    task_sampling: Literal["shuffle", "family", "difficulty"] = "shuffle"
+    """Order of the tasks: at random, each family of tasks equally often (`family`), or families in proportion to
+    p(1-p) + 0.04 where p is the family's success so far (`difficulty`). With few tasks per step `difficulty` lets the
+    model pick up one family's habits at the expense of the others."""
+    family_key: str = "family"
+    """Key in a task's `meta` that names its family."""
     families: tuple[str, ...] = ()
-    """Learn from the tasks of these only; none stands for all."""
-    retries: int = Field(1, ge=0)
-    """How often an attempt that broke is made again, before it is left out."""
+    """Families of tasks to learn from; none stands for all."""
+    max_retries: int = Field(1, ge=0)
+    """Number of times an attempt that failed is repeated before it is left out."""
 
     temperature: float = Field(1.0, gt=0)
-    """Of attempts, and of all probabilities that are compared. Below 1 a small model slips less often, so that what an
-    attempt is worth says more about what it decided."""
+    """Sampling temperature of attempts, also used for every probability in the loss; below 1 a small model makes fewer
+    slips, so that rewards depend more on its decisions."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Attempts take only the likeliest tokens that make up this share; 1: all, as the gradient supposes. Below 1 rare
-    slips are neither made nor unlearnt, so that attempts differ by what they decided."""
+    """Nucleus sampling: attempts use only the most likely tokens that make up this share. 1 uses all tokens, which is
+    what the gradient assumes; below 1 rare slips are neither made nor unlearnt."""
     top_k: int = Field(0, ge=0)
-    """Attempts take only so many of the likeliest tokens; 0: all. With `top_p` it is much quicker than that alone."""
-    turn_tokens: int = Field(4096, ge=1)
-    """Of one call of the model."""
-    model_tokens: int | None = Field(None, ge=1)
-    """What the model may write in an attempt; None: the profile's."""
-    context_tokens: int | None = Field(None, ge=1)
-    tool_calls: int | None = Field(None, ge=0)
-    seconds: float | None = Field(None, gt=0)
-    """Deadline of an attempt."""
-    max_rows: int = Field(48, ge=1)
-    """Attempts that are computed at a time."""
-    kv_gb: float = Field(2.0, gt=0)
-    """Memory for their contexts."""
-    exact: bool | None = None
-    """The same run again to the last bit, on a CPU, if the tools answer the same. Slow tools then hold up all attempts.
-    None: on a CPU yes, on a GPU or with `ahead` no."""
-    ahead: Literal[0, 1] = 0
-    """1: the next step's attempts are made while this step's are learnt from, by a copy of the trained weights as they
-    were before it. Pays where tools or a GPU leave the processor idle."""
+    """Attempts use only this number of the most likely tokens; 0 uses all. Together with `top_p` it is much faster than
+    `top_p` alone."""
+    max_turn_tokens: int = Field(4096, ge=1)
+    """Maximum number of tokens in one call of the model."""
+    max_completion_length: int | None = Field(None, ge=1)
+    """Maximum number of tokens that the model writes in one attempt, without tool output; none takes the profile's
+    `model_tokens`."""
+    max_model_len: int | None = Field(None, ge=1)
+    """Maximum number of tokens in the context of an attempt, with prompt and tool output; none takes the profile's
+    `context_tokens`."""
+    max_tool_calls: int | None = Field(None, ge=0)
+    """Maximum number of tool calls in an attempt; none takes the profile's `tool_calls`."""
+    timeout_s: float | None = Field(None, gt=0)
+    """Seconds after which an attempt is ended; none takes the profile's `seconds`."""
+    max_num_seqs: int = Field(48, ge=1)
+    """Maximum number of attempts that the engine computes at a time."""
+    kv_cache_gb: float = Field(2.0, gt=0)
+    """Memory for the attempts' keys and values, in GB."""
+    full_determinism: bool | None = None
+    """Make a repeated run on a CPU identical to the last bit, provided the tools give the same answers; slow tools then
+    hold up all attempts. None means true on a CPU, false on a GPU or with `one_step_off_policy`."""
+    one_step_off_policy: bool = False
+    """Sample the next step's attempts while this step's updates run, with a copy of the trained weights from before
+    these updates. It pays off where tools or a GPU leave the processor idle."""
 
     reward: Reward = Reward()
     guards: Guards = Guards()
-    overlong: float = Field(0.125, ge=0, lt=1)
-    """The last share of `model_tokens`, over which the reward falls; 0: none."""
-    overlong_penalty: float = Field(1.0, ge=0)
-    """How much it has fallen at the end."""
-    scale: Literal["group", "none"] = "group"
-    """Divide advantages by the group's standard deviation, or do not."""
-    baseline: Literal["attempt", "token"] = "attempt"
-    """What a reward is compared with: the mean of the group's attempts, or of their tokens. token: where long attempts
-    tend to be wrong, what right and wrong ones have in common is not unlearnt."""
+    overlong_buffer_ratio: float = Field(0.125, ge=0, lt=1)
+    """Share of `max_completion_length` at its end over which the reward falls linearly (soft overlong shaping); 0 turns
+    it off."""
+    overlong_penalty_factor: float = Field(1.0, ge=0)
+    """Reward that an attempt has lost at `max_completion_length`."""
+    scale_rewards: Literal["group", "none"] = "group"
+    """Divide advantages by the standard deviation of the group's rewards (`group`), or do not (`none`, as Dr. GRPO)."""
+    advantage_estimator: str = "grpo"
+    """How rewards become advantages: reward minus the mean over the group's attempts (`grpo`), or minus the mean over
+    their tokens (`token_baseline`), which does not unlearn what correct and wrong attempts share where wrong ones are
+    longer."""
 
-    updates: int = Field(1, ge=1)
-    """Into how many updates a step's groups are divided."""
-    epochs: int = Field(1, ge=1)
-    """How often each of them is gone through."""
-    clip_low: float = Field(0.2, ge=0, lt=1)
-    clip_high: float = Field(0.28, ge=0)
-    dual_clip: float = Field(10.0, ge=0)
-    """The ratio above which bad attempts count no more; 0 for no such limit."""
-    importance_cap: float = Field(0.0, ge=0)
-    """For attempts of earlier weights (`ahead`, surplus): clips count from the policy as it meets them, and each token
-    is weighed by how much likelier it has become since it was sampled, at most this. 0: clips count from then."""
-    mean: Literal["token", "sequence"] = "token"
-    """Whether tokens or attempts weigh the same. sequence: GRPO."""
-    ratio: Literal["token", "sequence"] = "token"
-    """Whose probabilities are compared. sequence: GSPO."""
-    kl: float = Field(0.0, ge=0)
-    """Weight of the distance to the model at the start. With full training that is a second copy of it."""
-    kl_in: Literal["loss", "reward"] = "loss"
-    """Where it counts; PPO has it in the reward."""
+    num_mini_batches: int = Field(1, ge=1)
+    """Number of optimiser updates into which a step's groups are split."""
+    ppo_epochs: int = Field(1, ge=1)
+    """Number of passes over a step's groups."""
+    clip_ratio_low: float = Field(0.2, ge=0, lt=1)
+    """Lower clip range: the probability ratio is clipped at 1 minus this."""
+    clip_ratio_high: float = Field(0.28, ge=0)
+    """Upper clip range: the probability ratio is clipped at 1 plus this."""
+    clip_ratio_c: float = Field(10.0, ge=0)
+    """Dual clip: the ratio above which attempts with a negative advantage have no further effect; 0 turns it off."""
+    importance_sampling_cap: float = Field(0.0, ge=0)
+    """Truncated importance sampling for attempts sampled with earlier weights (`one_step_off_policy`, surplus groups):
+    tokens are weighted by how much more likely they have become, at most by this, and clipping counts from the current
+    policy. 0 turns it off, and clipping counts from the policy that sampled."""
+    loss_agg_mode: Literal["token-mean", "seq-mean-token-mean"] = "token-mean"
+    """How token losses are averaged: over all tokens of an update (DAPO), or within each attempt first (GRPO)."""
+    policy_loss: str = "ppo_clip"
+    """The policy loss: clipped probability ratios of tokens (`ppo_clip`) or of whole attempts (`gspo`)."""
+    kl_coef: float = Field(0.0, ge=0)
+    """Weight of the KL divergence to the initial model; without an adapter this needs a second copy of the model."""
+    use_kl_in_reward: bool = False
+    """Subtract the KL term from the reward, as PPO does, instead of adding it to the loss."""
 
     lr: float = Field(1e-6, gt=0)
+    """Learning rate of AdamW."""
     warmup_steps: int = Field(0, ge=0)
-    """Updates over which the rate rises."""
-    lr_end: float = Field(1.0, gt=0, le=1)
-    """Share of the rate that is left in the last step; it falls evenly. Below 1 a short run settles what it has found
-    rather than driving it on."""
+    """Number of updates over which the learning rate rises linearly."""
+    min_lr_ratio: float = Field(1.0, gt=0, le=1)
+    """Share of the learning rate that is left in the last step; it falls linearly. Below 1 a short run settles instead
+    of driving on what it found."""
     weight_decay: float = Field(0.01, ge=0)
-    beta2: float = Field(0.999, gt=0, lt=1)
+    """Weight decay of AdamW."""
+    adam_beta2: float = Field(0.999, gt=0, lt=1)
+    """Decay rate of AdamW's second moment."""
     max_grad_norm: float = Field(1.0, ge=0)
-    """0 does not clip."""
+    """Norm to which gradients are clipped; 0 does not clip."""
     lora: Lora | None = None
-    """None trains all weights."""
+    """Train an adapter instead of all weights; none trains all weights."""
     freeze_embeddings: bool = False
+    """Do not train the input and output embeddings."""
     freeze_layers: int = Field(0, ge=0)
-    """The lowest so many layers stay as they are: less time and memory on the way back."""
-    row_tokens: int | None = Field(None, ge=16)
-    """Tokens that go through the model at a time in an update, or those of the longest attempt; None: 1,024. More is
-    faster on a CPU (2,048 tokens in rows of 256, 512, 1,024 and 2,048: 13, 11, 10.5 and 8 s) and takes more memory."""
+    """Number of transformer layers to freeze, counted from the bottom. Saves time and memory in the backward pass."""
+    micro_batch_tokens: int | None = Field(None, ge=16)
+    """Maximum number of tokens in one forward and backward pass of an update, or the longest attempt's if that is more;
+    none stands for 1,024. More is faster on a CPU (2,048 tokens in passes of 256, 512, 1,024 and 2,048: 13, 11, 10.5
+    and 8 s) and needs more memory."""
     gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: slower, with far less memory."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Of weights that are not trained; trained ones are fp32. auto: bf16 where a GPU has it."""
+    """Type of the weights that are not trained; trained weights are fp32. `auto` is bf16 on a GPU that supports it."""
 
     eval_tasks: str | None = None
-    """Tasks that are not learnt from, tried greedily."""
-    eval_count: int = Field(50, ge=1)
-    eval_every: int = Field(10, ge=1)
-    """Steps between two looks at them; there is one at the start and one at the end."""
-    checkpoint_every: int = Field(5, ge=1)
-    """Steps."""
-    checkpoints_kept: int = Field(1, ge=1)
+    """Held-out tasks on which the model is evaluated greedily; a task to learn from must not be among them."""
+    num_eval_tasks: int = Field(50, ge=1)
+    """Maximum number of `eval_tasks` that are used, from the top of the file."""
+    eval_steps: int = Field(10, ge=1)
+    """Number of steps between two evaluations; one more is made at the start and one at the end."""
+    save_steps: int = Field(5, ge=1)
+    """Number of steps between two checkpoints."""
+    save_total_limit: int = Field(1, ge=1)
+    """Number of checkpoints to keep."""
     report_to: tuple[str, ...] = ("tensorboard",)
-    """Besides metrics.jsonl: tensorboard, wandb, swanlab, trackio."""
+    """Trackers that get the metrics besides metrics.jsonl: tensorboard, wandb, swanlab, trackio."""
     seed: int = 0
+    """Seed of the order of tasks, of sampling and of a new adapter."""
 
     @property
-    def drawn(self) -> int:
-        # Without dynamic sampling nothing is left out, and all beyond `prompts` would be a step old when it is used.
-        return self.draw or (2 if self.dynamic_sampling else 1) * self.prompts
+    def tasks_per_draw(self) -> int:
+        # Without dynamic sampling no group is skipped, so all beyond `train_batch_size` would be a step old when used.
+        return self.gen_batch_size or (2 if self.dynamic_sampling else 1) * self.train_batch_size
 
     @property
-    def spread(self) -> Literal["score", "reward"]:
-        return self.spread_of if self.dynamic_sampling else "reward"  # all is learnt from that has an advantage
+    def contrast_in(self) -> Literal["score", "reward"]:
+        """What has to differ in a group; without dynamic sampling every group with an advantage is learnt from."""
+        return self.filter_groups_metric if self.dynamic_sampling else "reward"
 
-    def rate(self, step: int, update: int) -> float:
-        """Of this update, counted from the beginning."""
-        fallen = (1 - self.lr_end) * (step - 1) / max(self.steps - 1, 1)
+    @property
+    def groups_needed(self) -> int:
+        return min(self.min_groups or self.train_batch_size, self.train_batch_size)
+
+    def lr_at(self, step: int, update: int) -> float:
+        """The learning rate of an update; `update` counts from the beginning of the run."""
+        fallen = (1 - self.min_lr_ratio) * (step - 1) / max(self.max_steps - 1, 1)
         return self.lr * min(update / max(self.warmup_steps, 1), 1.0) * (1 - fallen)
 
-    @property
-    def wanted(self) -> int:
-        return min(self.enough or self.prompts, self.prompts)
-
     def limits(self, profile: Profile) -> Limits:
+        """The profile's limits with what these settings say instead."""
         own = {
-            name: value
-            for name in ("model_tokens", "context_tokens", "tool_calls", "seconds")
-            if (value := getattr(self, name)) is not None
+            "model_tokens": self.max_completion_length,
+            "context_tokens": self.max_model_len,
+            "tool_calls": self.max_tool_calls,
+            "seconds": self.timeout_s,
         }
+        given = {name: value for name, value in own.items() if value is not None}
         try:
-            return Limits.model_validate({**profile.limits.model_dump(), **own})
+            return Limits.model_validate({**profile.limits.model_dump(), **given})
         except ValidationError as error:
             raise TrainingError(
-                f"limits of the profile {profile.name!r} and these settings do not go together: "
+                f"the limits of the profile {profile.name!r} and these settings contradict each other: "
                 f"{error.errors()[0]['msg'].removeprefix('Value error, ')}",
-                hint="--set model_tokens=N --set context_tokens=M, where M is the whole with prompt and observations",
+                hint="--set max_completion_length=N --set max_model_len=M, where M includes prompt and tool output",
             ) from error
+
+    @field_validator("advantage_estimator")
+    @classmethod
+    def _known_estimator(cls, name: str) -> str:
+        return _known(name, ADVANTAGE_ESTIMATORS)
+
+    @field_validator("policy_loss")
+    @classmethod
+    def _known_loss(cls, name: str) -> str:
+        return _known(name, POLICY_LOSSES)
 
     @model_validator(mode="after")
     def _consistent(self) -> RlConfig:
-        if self.updates > self.prompts:
-            raise ValueError("there cannot be more updates than prompts in a step")
-        if self.dual_clip and self.dual_clip <= 1 + self.clip_high:
-            raise ValueError("dual_clip must be above 1 + clip_high")
-        if self.baseline == "token" and self.mean == "sequence":
+        if self.num_mini_batches > self.train_batch_size:
+            raise ValueError("num_mini_batches cannot be larger than train_batch_size")
+        if self.clip_ratio_c and self.clip_ratio_c <= 1 + self.clip_ratio_high:
+            raise ValueError("clip_ratio_c must be above 1 + clip_ratio_high")
+        if self.advantage_estimator == "token_baseline" and self.loss_agg_mode == "seq-mean-token-mean":
             raise ValueError(
-                "baseline=token is for mean=token: where attempts weigh the same, so they must in the baseline"
+                "advantage_estimator=token_baseline needs loss_agg_mode=token-mean: where every attempt counts the "
+                "same in the loss, it must count the same in the baseline"
             )
-        if self.ahead and self.exact:
+        if self.one_step_off_policy and self.full_determinism:
             raise ValueError(
-                "attempts made ahead differ after a restart: leave exact out or set it to false, or set ahead=0"
+                "attempts sampled during the previous step differ after a restart: leave full_determinism out, or set "
+                "one_step_off_policy=false"
             )
         return self
 
 
+def _known(name: str, registry: tuple[str, ...]) -> str:
+    if name not in registry:
+        raise ValueError(f"{name!r} is not one of {', '.join(registry)}")
+    return name
+
+
 def load_config(path: Path | None, settings: Sequence[str] = (), **given: Any) -> RlConfig:
-    return load_settings(RlConfig, "rl", path, settings, given)
+    """From a TOML file, then `settings` (`key=value`), then named settings; None is not given."""
+    return load(
+        RlConfig, path, settings, hint="`coa rl --settings` lists every key with its meaning and default", given=given
+    )
 
 
 def describe() -> str:
     """Every key, its default and its meaning."""
-    return describe_settings({"": RlConfig, "reward.": Reward, "guards.": Guards, "lora.": Lora})
+    return describe_config(RlConfig)

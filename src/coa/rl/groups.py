@@ -1,16 +1,18 @@
-"""Groups of attempts at one task, and dynamic sampling: draw until enough of them have a spread of rewards.
+"""Groups of attempts at one task, and dynamic sampling: sample tasks until enough groups have different rewards.
 
-Bounded: what is not found in so many rounds is not there. What is found beyond need is kept for the next steps, not for
-long: the older a group, the less it says of the policy as it is.
+The search is bounded by `max_num_gen_batches`. Groups found beyond `train_batch_size` are kept for the next steps, but
+not for long: the older a group is, the less it says about the current policy.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coa.rl.advantage import group_advantages, has_contrast
+from coa.rl.algorithms import advantage_estimator
+from coa.rl.algorithms.base import has_contrast
 from coa.rl.config import RlConfig
 from coa.rl.reward import COUNTED, REWARD, SUCCESS
 from coa.trajectory import Sample, Task, Trajectory, writer
@@ -18,14 +20,14 @@ from coa.trajectory.types import FrozenDict
 
 
 @dataclass(frozen=True)
-class Attempt:
+class RewardedAttempt:
     """A trajectory that can be learnt from."""
 
     trajectory: Trajectory
     sample: Sample
-    """With the logprobs as sampled."""
+    """With the log-probabilities from sampling."""
     reward: float
-    """After shaping."""
+    """After overlong shaping, and minus the KL term where that is part of the reward."""
 
     @property
     def success(self) -> float | None:
@@ -33,7 +35,7 @@ class Attempt:
 
     @property
     def counted(self) -> float:
-        """Before small terms and shaping."""
+        """The score without small terms and shaping."""
         value = self.trajectory.scores[COUNTED].value
         assert value is not None, self.trajectory.key
         return value
@@ -42,43 +44,45 @@ class Attempt:
 @dataclass(frozen=True)
 class Group:
     task: Task
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[RewardedAttempt, ...]
     """Only those that ended and have a reward."""
     step: int
-    """In which it was sampled."""
+    """The step in which it was sampled."""
     failed: int = 0
-    """Attempts that broke, after all retries."""
+    """Number of attempts that failed, after all retries."""
     unscored: int = 0
+    """Number of attempts that could not be scored."""
     refilled: int = 0
-    """Attempts that took the place of broken ones."""
+    """Number of attempts that replaced failed ones."""
     why: str = ""
-    """Why one of those that are not here is not."""
+    """Why one of the missing attempts is missing."""
 
     @property
     def rewards(self) -> list[float]:
         return [attempt.reward for attempt in self.attempts]
 
     def teaches(self, config: RlConfig) -> bool:
-        """Whether it has the spread that is asked for, and an advantage to learn from."""
+        """Whether its attempts differ in what `filter_groups_metric` names, and have advantages other than zero."""
         counted = [attempt.counted for attempt in self.attempts]
-        return has_contrast(self.rewards) and (config.spread == "reward" or has_contrast(counted))
+        return has_contrast(self.rewards) and (config.contrast_in == "reward" or has_contrast(counted))
 
-    def advantages(self, config: RlConfig) -> list[float]:
-        tokens = [attempt.sample.trained for attempt in self.attempts] if config.baseline == "token" else None
-        return group_advantages(self.rewards, scaled=config.scale == "group", tokens=tokens)
+    def advantages(self, config: RlConfig) -> list[list[float]]:
+        """For each attempt, an advantage for each token that the model wrote."""
+        return advantage_estimator(config.advantage_estimator)(self.attempts, config)
 
 
 @dataclass(frozen=True)
 class Collected:
     used: list[Group]
-    """To learn from now."""
+    """Groups to learn from now."""
     surplus: list[Group]
-    """For the next steps."""
+    """Groups for the next steps."""
     drawn: list[Group]
-    """All that were sampled in this step."""
-    rounds: int
-    too_old: int = 0
-    """Groups of earlier steps that were dropped."""
+    """All groups that were sampled in this step."""
+    gen_batches: int
+    """How many times tasks were sampled."""
+    stale: int = 0
+    """Number of surplus groups that were dropped because they were too old."""
 
 
 async def collect(
@@ -88,37 +92,47 @@ async def collect(
     config: RlConfig,
     step: int,
 ) -> Collected:
-    """`attempt` gets tasks and the number of the round. The surplus of the steps before is used first."""
-    ready = [group for group in surplus if step - group.step <= config.max_age]
-    too_old, drawn, rounds = len(surplus) - len(ready), list[Group](), 0
-    while rounds < config.rounds and len(ready) < config.wanted:
-        groups = await attempt(draw(), rounds)
-        rounds += 1
+    """The groups of a step. Surplus groups of earlier steps are used first.
+
+    `attempt` gets tasks and how many times tasks were sampled before in this step.
+    """
+    ready = [group for group in surplus if step - group.step <= config.max_staleness]
+    stale, drawn, gen_batches = len(surplus) - len(ready), list[Group](), 0
+    while gen_batches < config.max_num_gen_batches and len(ready) < config.groups_needed:
+        groups = await attempt(draw(), gen_batches)
+        gen_batches += 1
         drawn += groups
         if not config.dynamic_sampling:
             ready += [group for group in groups if group.attempts]
             break
-        # Equal rewards centre to zero: such a group would cost a backward pass and move nothing. Where only small terms
-        # differ, dividing by their deviation would make them as large as the difference between right and wrong.
+        # With equal rewards all advantages are zero: such a group would cost a backward pass for nothing. Where only
+        # small terms differ, dividing by their deviation would make them as important as being right or wrong.
         ready += [group for group in groups if group.teaches(config)]
-    return Collected(ready[: config.prompts], ready[config.prompts :], drawn, rounds, too_old)
+    return Collected(ready[: config.train_batch_size], ready[config.train_batch_size :], drawn, gen_batches, stale)
 
 
 def keep(groups: Iterable[Group], path: Path, config: RlConfig, *, used: Sequence[Group]) -> None:
-    """As trajectories that tell step, reward and advantage, for `coa inspect` and for resuming."""
+    """Write groups as trajectories with step, reward and advantage, for `coa inspect` and for resuming."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     learnt = {id(group) for group in used}
     with writer(path) as out:
         for number, group in enumerate(groups):
-            for attempt, advantage in zip(group.attempts, group.advantages(config), strict=True):
-                told = {
+            for attempt, advantages in zip(group.attempts, group.advantages(config), strict=True):
+                advantage = _mean(advantages)
+                record = {
                     "step": group.step,
                     "group": number,
                     "reward": attempt.reward,
                     "advantage": advantage,
                     "learnt": id(group) in learnt,
                 }
-                meta = FrozenDict({**attempt.trajectory.meta, "rl": told})
+                meta = FrozenDict({**attempt.trajectory.meta, "rl": record})
                 shaped = attempt.trajectory.scored(REWARD, attempt.reward, attempt.trajectory.scores[REWARD].reason)
                 out.write(shaped.scored("advantage", advantage).model_copy(update={"meta": meta}))
+
+
+def _mean(advantages: Sequence[float]) -> float:
+    """The mean over tokens; exactly their number where all are the same."""
+    same = not advantages or min(advantages) == max(advantages)
+    return (advantages[0] if advantages else 0.0) if same else statistics.fmean(advantages)

@@ -1,4 +1,4 @@
-"""What goes wrong in RL is seen in a few numbers before it is seen in the reward. They are looked at in every step."""
+"""Checks in every step: what goes wrong in RL shows in a few numbers before it shows in the reward."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from coa.rl.config import Guards
 
 
 @dataclass(frozen=True)
-class Gap:
-    """How far the logprobs as sampled are from those that training computes for the same tokens and weights."""
+class LogprobDiff:
+    """How much log-probabilities from sampling and from training differ for the same tokens and weights."""
 
     mean: float
     most: float
     turns: list[float]
-    """Mean of each turn; a later one that is larger points at contexts that do not agree."""
+    """The mean of each turn; if later turns have a larger one, the contexts of the two probably differ."""
 
     @classmethod
-    def of(cls, gaps: Iterable[tuple[int, float]]) -> Gap | None:
+    def of(cls, diffs: Iterable[tuple[int, float]]) -> LogprobDiff | None:
+        """From pairs of turn and difference; None if there are none."""
         by_turn: dict[int, list[float]] = defaultdict(list)
-        for turn, gap in gaps:
-            by_turn[turn].append(gap)
+        for turn, diff in diffs:
+            by_turn[turn].append(diff)
         if not by_turn:
             return None
-        everything = [gap for found in by_turn.values() for gap in found]
-        # A gap that is no number is worse than any that is.
-        most = max((gap if gap == gap else float("inf") for gap in everything), default=0.0)
+        everything = [diff for found in by_turn.values() for diff in found]
+        # NaN is worse than any number.
+        most = max((diff if diff == diff else float("inf") for diff in everything), default=0.0)
         turns = [sum(found) / len(found) for _, found in sorted(by_turn.items())]
         return cls(sum(everything) / len(everything), most, turns)
 
 
 @dataclass
 class Watch:
-    """Remembers what has to be remembered between steps; `warnings` are what is to be said now."""
+    """Applies the guards. It remembers what they need between steps; `warnings` collects what to report now."""
 
     guards: Guards
     first_length: float | None = None
@@ -44,57 +45,57 @@ class Watch:
     bad: int = 0
     warnings: list[str] = field(default_factory=list)
 
-    def gap(self, gap: Gap | None) -> None:
-        """Before anything is changed."""
-        if gap is None or not self.guards.logprob_gap:
+    def logprob_diff(self, diff: LogprobDiff | None) -> None:
+        """To be called before the weights change."""
+        if diff is None or not self.guards.max_logprob_diff:
             return
-        if not gap.mean <= self.guards.logprob_gap:
+        if not diff.mean <= self.guards.max_logprob_diff:
             raise TrainingError(
-                f"logprobs as sampled and as recomputed differ by {gap.mean:.3g} on average (turn by turn: "
-                f"{', '.join(f'{turn:.2g}' for turn in gap.turns)}); training on them would unlearn",
-                hint="the last checkpoint is as it was; look for a tool or tokenizer that changes contexts, "
-                "or raise guards.logprob_gap if the model is a narrow one (bf16)",
+                f"log-probabilities from sampling and training differ by {diff.mean:.3g} on average (turn by turn: "
+                f"{', '.join(f'{turn:.2g}' for turn in diff.turns)}); training on them would harm the model",
+                hint="the last checkpoint is unharmed; look for a tool or tokenizer that changes contexts, "
+                "or raise guards.max_logprob_diff if the model is in bf16",
             )
 
     def groups(self, *, drawn: int, used: int, equal: Mapping[str, int], left_out: str = "") -> None:
-        """`used`: groups with a spread of rewards; `equal`: how many had rewards that were all right, all wrong, or
-        equal otherwise; `left_out` tells of attempts that are in no group."""
+        """`used` counts the groups to learn from, `equal` those without a difference by kind (all right, all wrong, all
+        equal); `left_out` describes attempts that are in no group."""
         if left_out:
             self.warnings.append(left_out)
         if used:
             self.idle = 0
             return
         self.idle += 1
-        told = ", ".join(f"{count} {name}" for name, count in equal.items() if count)
-        said = f"nothing to learn: none of {drawn} groups has a spread of rewards ({told or 'none could be scored'})"
-        self.warnings.append(said)
-        if self.idle >= self.guards.idle_steps:
+        kinds = ", ".join(f"{count} {name}" for name, count in equal.items() if count)
+        problem = f"nothing to learn: in none of {drawn} groups do rewards differ ({kinds or 'none could be scored'})"
+        self.warnings.append(problem)
+        if self.idle >= self.guards.max_idle_steps:
             raise TrainingError(
-                f"{said}, and so it was for {self.idle} steps" + (f"; {left_out}" if left_out else ""),
-                hint="take tasks that the model solves sometimes, larger groups, or more fine-tuning first",
+                f"{problem}, for {self.idle} consecutive steps" + (f"; {left_out}" if left_out else ""),
+                hint="use tasks that the model solves sometimes, a larger num_generations, or fine-tune more first",
             )
 
     def attempts(self, *, entropy: float, length: float) -> None:
-        if entropy < self.guards.entropy:
-            self.warnings.append(f"entropy is down to {entropy:.3g}: attempts at a task are hardly different any more")
+        if entropy < self.guards.min_entropy:
+            self.warnings.append(f"entropy is down to {entropy:.3g}: attempts at a task hardly differ any more")
         if self.first_length is None:
             self.first_length = length
-        elif length < self.guards.length * self.first_length:
+        elif length < self.guards.min_length_ratio * self.first_length:
             self.warnings.append(f"attempts have {length:.0f} tokens; the first ones had {self.first_length:.0f}")
 
-    def moved(self, distance: float) -> None:
-        if self.guards.moved and distance > self.guards.moved:
+    def policy_kl(self, distance: float) -> None:
+        if self.guards.max_policy_kl and distance > self.guards.max_policy_kl:
             self.warnings.append(
-                f"this step moved the policy by {distance:.3g} from the one that sampled: lower lr, raise warmup_steps"
+                f"this step moved the policy by a KL of {distance:.3g} per token: lower lr, or raise warmup_steps"
             )
 
     def update(self, *, skipped: bool) -> None:
         self.bad = self.bad + 1 if skipped else 0
         if skipped:
-            self.warnings.append("the gradient is not a number; the update is left out")
-        if self.bad >= self.guards.bad_updates:
+            self.warnings.append("the gradient is not finite; the update was skipped")
+        if self.bad >= self.guards.max_bad_updates:
             raise TrainingError(
-                f"{self.bad} updates in a row had a gradient that is not a number",
+                f"{self.bad} consecutive updates had a gradient that is not finite",
                 hint="lower lr, or look at the last groups with `coa inspect`",
             )
 

@@ -1,7 +1,7 @@
-"""The whole of RL, top to bottom: draw tasks, attempt each several times, compare, update, look, save; again.
+"""The whole of RL, top to bottom: sample tasks, attempt each several times, compare, update, evaluate, save; again.
 
-Everything that is drawn follows from the seed, the step, the task and the number of the attempt, so a run that is
-killed and started again goes on as if nothing had been.
+Everything random follows from the seed, the step, the task and the number of the attempt, so a run that is killed and
+started again goes on as if it had not been interrupted.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from coa.models.base import Sampling
 from coa.rl import report, state
 from coa.rl.config import RlConfig
 from coa.rl.groups import Collected, Group, collect, keep
-from coa.rl.guards import Gap, Watch
+from coa.rl.guards import LogprobDiff, Watch
 from coa.rl.policy import Policy, open_policy, save_model
 from coa.rl.reward import Rewards, own_reward
 from coa.rl.rollout import Rollouts
 from coa.rl.tasks import Sampler, load_tasks
-from coa.rl.update import Told, Trainer
+from coa.rl.update import Trainer, UpdateStats
 from coa.runtime import RunConfig, Setting, open_setting, success
 from coa.scoring.opening import open_judge, open_scorer
 from coa.tools import Tool
@@ -38,13 +38,13 @@ from coa.training import checkpoint
 from coa.training.card import model_card
 from coa.training.interruption import Interruption
 from coa.training.metrics import keep_until
-from coa.training.run_folder import METRICS, MODEL, Result, claim
+from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim
 from coa.training.trackers import refuse_absent
 from coa.trajectory import Task, load_profile
 from coa.version import __version__
 
 GROUPS: Final = "groups"
-_FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept", "eval_every", "guards")
+_FREE: Final = ("report_to", "save_steps", "save_total_limit", "eval_steps", "guards")
 T = TypeVar("T")
 Tell = Callable[[str], None]
 
@@ -57,10 +57,10 @@ def train(
     command: str | None = None,
     tell: Tell = print,
     status: Tell = lambda line: None,
-) -> Result:
-    """Improve a model as the settings say. `tools` are objects, beside those that the settings name.
+) -> TrainingResult:
+    """Train a model by reinforcement learning as the settings say. `tools` are objects, besides those in the settings.
 
-    `tell` gets lines to keep, `status` what may be overwritten by the next.
+    `tell` gets the lines of the report, `status` progress in between that the next line may overwrite.
     """
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     refuse_absent(config.report_to)
@@ -71,7 +71,7 @@ def train(
     checkpoint.clear_torn(out)
     if (out / MODEL).is_dir():
         tell(f"finished already: {out / MODEL}")
-        return Result(out / MODEL, config.steps, True, {})
+        return TrainingResult(out / MODEL, config.max_steps, True, {})
     return asyncio.run(_train(config, out, tasks, held_out, tools or {}, command, tell, status))
 
 
@@ -84,12 +84,15 @@ async def _train(
     command: str | None,
     tell: Tell,
     status: Tell,
-) -> Result:
+) -> TrainingResult:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    exact = device == "cpu" and not config.ahead if config.exact is None else config.exact
+    exact = config.full_determinism
+    if exact is None:
+        exact = device == "cpu" and not config.one_step_off_policy
     async with _opened(config, own_tools, (*tasks, *held_out), device, tell) as (policy, box, rewards):
-        standing = report.Standing(status, config.steps)
-        made = standing.made if not config.ahead else _unseen  # attempts of two steps at once cannot be counted as one
+        progress = report.StepProgress(status, config.max_steps)
+        # Where attempts of two steps are made at once, they cannot be counted as one step's.
+        made = progress.made if not config.one_step_off_policy else _unseen
         rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact, made)
         trainer, sampler, watch = Trainer(policy, config), Sampler(tasks, config), Watch(config.guards)
         last, surplus = checkpoint.latest(out), list[Group]()
@@ -103,12 +106,12 @@ async def _train(
         pace: list[float] = []
 
         async def attempts(step: int, surplus: Sequence[Group], ahead: int = 0) -> tuple[Collected, float]:
-            """Until enough groups have a spread; and how long it took."""
+            """The groups of a step, and how many seconds it took to sample them."""
             began = time.perf_counter()
 
             async def attempt(drawn: list[Task], number: int) -> list[Group]:
                 groups = await rollouts(drawn, step=step, number=number, ahead=ahead)
-                return await _with_distance(groups, trainer, config)
+                return await _with_kl_in_reward(groups, trainer, config)
 
             collected = await collect(sampler.draw, attempt, surplus, config, step)
             return collected, time.perf_counter() - began
@@ -117,18 +120,18 @@ async def _train(
         try:
             if held_out and start == 0:
                 await _look(held_out, rollouts, policy, out, 0, log, tell)
-            for step in range(start + 1, config.steps + 1):
+            for step in range(start + 1, config.max_steps + 1):
                 began = time.perf_counter()
-                standing.begin(step, (config.steps - step + 1) * sum(pace) / len(pace) if pace else None)
-                policy.renew()
+                progress.begin(step, (config.max_steps - step + 1) * sum(pace) / len(pace) if pace else None)
+                policy.sync_sampler()
 
-                # Attempts: this step's, unless they were made during the last one; perhaps the next step's begin.
+                # Attempts of this step, unless they were made during the last one; those of the next step may begin.
                 collected, sampled_s = await (following or attempts(step, surplus))
                 surplus = collected.surplus
                 sampler.learn(collected.drawn)
                 drawing = sampler.state()
-                if config.ahead and step < config.steps:
-                    following = asyncio.create_task(attempts(step + 1, surplus, config.ahead))
+                if config.one_step_off_policy and step < config.max_steps:
+                    following = asyncio.create_task(attempts(step + 1, surplus, ahead=1))
                 fresh = {id(group) for group in collected.drawn}
                 keep(
                     [*collected.drawn, *(group for group in collected.used if id(group) not in fresh)],
@@ -147,32 +150,32 @@ async def _train(
                 if "entropy" in found:
                     watch.attempts(entropy=found["entropy"], length=found["model_tokens"])
 
-                standing.learn(len(collected.used))
+                progress.learn(len(collected.used))
                 # Updates. The event loop stays free meanwhile: tools may have connections to keep alive.
-                told, gap = await _in_thread(lambda: _update(trainer, collected.used, step, watch))  # noqa: B023
+                updates, diff = await _in_thread(lambda: _update(trainer, collected.used, step, watch))  # noqa: B023
                 if following is not None:
                     await asyncio.wait([following])
 
-                # What is told.
+                # The report.
                 written = sum(a.sample.trained for group in collected.drawn for a in group.attempts)
                 pace = [*pace[-9:], time.perf_counter() - began]
-                found |= report.of_updates(told, gap, trainer.optimizer.param_groups[0]["lr"])
-                watch.moved(found.get("moved", 0.0))
+                found |= report.of_updates(updates, diff, trainer.optimizer.param_groups[0]["lr"])
+                watch.policy_kl(found.get("policy_kl", 0.0))
                 found |= {"seconds": pace[-1], "sampling_s": sampled_s}
                 found |= {"tokens_per_s": written / sampled_s} if written else {}
                 found |= {f"success_{name}": value for name, value in sampler.success.items() if name}
                 log.write(step, found)
-                tell(report.line(step, config.steps, found, (config.steps - step) * sum(pace) / len(pace)))
+                tell(report.line(step, config.max_steps, found, (config.max_steps - step) * sum(pace) / len(pace)))
                 for warning in watch.warnings:
                     tell(f"step {step}: {warning}")
                 watch.warnings.clear()
-                if held_out and (step % config.eval_every == 0 or step == config.steps):
+                if held_out and (step % config.eval_steps == 0 or step == config.max_steps):
                     await _look(held_out, rollouts, policy, out, step, log, tell)
-                if step % config.checkpoint_every == 0 or step == config.steps or interruption.asked:
+                if step % config.save_steps == 0 or step == config.max_steps or interruption.asked:
                     state.save(out, step, trainer, drawing, watch, surplus, config)
-                if interruption.asked and step < config.steps:
+                if interruption.asked and step < config.max_steps:
                     tell(f"stopped after step {step}; the same command goes on from there")
-                    return Result(out, step, False, {})
+                    return TrainingResult(out, step, False, {})
         finally:
             if following is not None:
                 following.cancel()
@@ -182,36 +185,40 @@ async def _train(
         figures = _figures(out / METRICS)
         save_model(policy, config, out / MODEL, _card(config, out, tasks, figures, command))
         tell(f"wrote {out / MODEL}")
-        return Result(out / MODEL, config.steps, True, figures)
+        return TrainingResult(out / MODEL, config.max_steps, True, figures)
 
 
-def _update(trainer: Trainer, used: Sequence[Group], step: int, watch: Watch) -> tuple[list[Told], Gap | None]:
-    told, gap = list[Told](), None
-    for one in trainer.learn(used, step) if used else ():
-        if not told:
-            gap = Gap.of(one.gaps)
-            watch.gap(gap)  # before the weights change
-        told.append(one)
-    for one in told:
-        watch.update(skipped=bool(one.skipped))
-    return told, gap
+def _update(
+    trainer: Trainer, used: Sequence[Group], step: int, watch: Watch
+) -> tuple[list[UpdateStats], LogprobDiff | None]:
+    updates, diff = list[UpdateStats](), None
+    for stats in trainer.learn(used, step) if used else ():
+        if not updates:
+            diff = LogprobDiff.of(stats.logprob_diffs)
+            watch.logprob_diff(diff)  # before the weights change
+        updates.append(stats)
+    for stats in updates:
+        watch.update(skipped=bool(stats.skipped))
+    return updates, diff
 
 
-async def _with_distance(groups: list[Group], trainer: Trainer, config: RlConfig) -> list[Group]:
-    """PPO's way: the distance to the start is taken off the reward.
+async def _with_kl_in_reward(groups: list[Group], trainer: Trainer, config: RlConfig) -> list[Group]:
+    """Subtract the KL to the initial model from the rewards, as PPO does, where the settings say so.
 
-    Not where dynamic sampling leaves a group out: no two distances are equal, and divided by their deviation they would
-    be all that it teaches.
+    Groups that dynamic sampling leaves out keep their rewards: no two attempts have the same KL, and divided by their
+    standard deviation these small differences would be all that the group teaches.
     """
-    if not config.kl or config.kl_in != "reward":
+    if not config.kl_coef or not config.use_kl_in_reward:
         return groups
     changed = []
     for group in groups:
         if config.dynamic_sampling and not group.teaches(config):
             changed.append(group)
             continue
-        moved = await _in_thread(lambda: trainer.distances(group.attempts))  # noqa: B023
-        attempts = [replace(a, reward=a.reward - config.kl * d) for a, d in zip(group.attempts, moved, strict=True)]
+        kls = await _in_thread(lambda: trainer.kl_to_start(group.attempts))  # noqa: B023
+        attempts = [
+            replace(a, reward=a.reward - config.kl_coef * kl) for a, kl in zip(group.attempts, kls, strict=True)
+        ]
         changed.append(replace(group, attempts=tuple(attempts)))
     return changed
 
@@ -238,7 +245,7 @@ async def _look(
     held_out: Sequence[Task], rollouts: Rollouts, policy: Policy, out: Path, step: int, log: report.Log, tell: Tell
 ) -> None:
     config = rollouts.config
-    policy.renew()
+    policy.sync_sampler()
     done = []
     for name in _profiles(config, held_out):  # each has its limits
         profile = load_profile(name)
@@ -246,7 +253,7 @@ async def _look(
             rollouts.model,
             rollouts.tools,
             profile,
-            sampling=Sampling(max_tokens=config.turn_tokens),
+            sampling=Sampling(max_tokens=config.max_turn_tokens),
             limits=config.limits(profile),
             prompt=rollouts.prompt,
         )
@@ -277,16 +284,16 @@ def _tell_start(config: RlConfig, policy: Policy, tasks: Sequence[Task], start: 
     trained = sum(weight.numel() for weight in policy.trained.values())
     whole = sum(weight.numel() for weight in policy.whole.parameters())
     tell(
-        f"{len(tasks)} tasks; {config.steps} steps of {config.prompts} groups of {config.group}, "
-        f"{trained / 1e6:.3g} M of {whole / 1e6:.3g} M weights trained"
+        f"{len(tasks)} tasks; {config.max_steps} steps of {config.train_batch_size} groups of "
+        f"{config.num_generations}, {trained / 1e6:.3g} M of {whole / 1e6:.3g} M weights trained"
         + (f"; going on after step {start}" if start else "")
     )
     longest = max(config.limits(load_profile(name)).context_tokens for name in _profiles(config, tasks))
     room = policy.sampler.longest
     if longest > room:
         tell(
-            f"an attempt may have {longest} tokens, but kv_gb={config.kv_gb:g} has room for {room}: "
-            f"longer ones break and are left out; --set kv_gb={config.kv_gb * longest / max(room, 1):.3g}"
+            f"an attempt may have {longest} tokens, but kv_cache_gb={config.kv_cache_gb:g} has room for {room}: longer "
+            f"ones fail and are left out; --set kv_cache_gb={config.kv_cache_gb * longest / max(room, 1):.3g}"
         )
 
 
@@ -299,7 +306,7 @@ def _card(config: RlConfig, out: Path, tasks: Sequence[Task], figures: Mapping[s
         about=f"{config.model}, trained by reinforcement learning with real tools (profile: {config.profile}) "
         f"with coa {__version__}. Only what the model wrote was trained.",
         data=[f"{len(tasks)} tasks of {config.tasks}"],
-        recipe={"lr": config.lr, "steps": config.steps, "seed": config.seed, **recipe},
+        recipe={"lr": config.lr, "max_steps": config.max_steps, "seed": config.seed, **recipe},
         figures=figures,
         command=command
         or shlex.join(["coa", "rl", "--model", config.model, "--tasks", str(config.tasks), "--out", str(out)]),
@@ -311,7 +318,7 @@ def _figures(path: Path) -> dict[str, str]:
     rows = [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
     figures = {}
     for name, shown in (("reward", "{:.3f}"), ("success", "{:.1%}"), ("held_out_success", "{:.1%}")):
-        # Where surplus made drawing needless, the numbers are of groups that were chosen for their spread.
+        # If the surplus made sampling needless, the numbers are of groups that were chosen for their differences.
         found = [(row["step"], row[name]) for row in rows if name in row and row.get("groups_drawn", 1)]
         if found:
             (first, one), (last, other) = found[0], found[-1]

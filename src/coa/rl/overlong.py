@@ -1,13 +1,13 @@
-"""Soft overlong shaping: the reward falls in a line over the last stretch before the limit.
+"""Soft overlong shaping, as in DAPO: the reward falls linearly over the last tokens before the limit.
 
-Only what the model wrote is counted. A long page that a tool returned is no fault of the model's.
+Only tokens that the model wrote count. A long page that a tool returned is not the model's fault.
 """
 
 from __future__ import annotations
 
 
 def overlong_penalty(model_tokens: int, *, limit: int, buffer: float, most: float) -> float:
-    """What to add to the reward: 0 up to `limit - buffer * limit`, then down to `-most` at the limit and beyond."""
+    """The number to add to the reward: 0 up to `limit - buffer * limit` tokens, then falling to `-most` at it."""
     stretch = buffer * limit
     if stretch <= 0:
         return 0.0

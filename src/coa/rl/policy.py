@@ -1,8 +1,9 @@
-"""The model in training: one set of weights that samples, is trained, and is saved.
+"""The policy: one set of weights that samples, is trained, and is saved.
 
-The engine and the trainer go through the same modules; which attention they mean follows from what they pass along.
-What the engine keeps besides, contexts and packed weights, is dropped before updates and made anew after them. A copy
-of what is trained is there only where it samples ahead.
+The engine that samples and the trainer use the same modules; which kind of attention is computed follows from the
+arguments they pass. What the engine caches besides (contexts and packed weights) is dropped before updates and made
+again after them. A copy of the trained weights exists only with `one_step_off_policy`, where sampling and training
+overlap. How a model is made to take packed rows, for fine-tuning as well, is in `training/packed_model.py`.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from coa.models.local.model import is_adapter, load_weights
 from coa.models.tokenizer import TextTokenizer
 from coa.rl.config import RlConfig
 from coa.training import attention as rows
-from coa.training import policy, weights
+from coa.training import packed_model, weights
 
 NAME: Final = "coa_engine_and_rows"
 
 
 def attend(*args: Any, coa_step: engine.Step | None = None, **rest: Any) -> tuple[Tensor, None]:
-    """The engine's attention for a step of the engine's, else that of rows."""
+    """The engine's attention in a step of the engine, else attention over packed rows."""
     if coa_step is not None:
         return engine.attend(*args, coa_step=coa_step, **rest)
     return rows.attend(*args, **rest)
@@ -45,22 +46,24 @@ AttentionInterface.register(NAME, attend)
 @dataclass(frozen=True)
 class Policy:
     whole: torch.nn.Module
-    """With its adapter, if it has one."""
+    """The model with its adapter, if it has one."""
     inner: PreTrainedModel
+    """The model itself."""
     tokenizer: TextTokenizer
     sampler: LocalModel
+    """The engine, which samples from the policy."""
     reference: PreTrainedModel | None
-    """The model at the start, where the distance to it counts and no adapter could be switched off instead."""
-    apart: PreTrainedModel | None = None
-    """What the engine samples from while the policy is trained: a copy of what is trained, the rest being the same."""
+    """The initial model, for a KL term, where it cannot be had by switching an adapter off."""
+    rollout_copy: PreTrainedModel | None = None
+    """The model that the engine samples from while the policy is trained; frozen weights are not copied but shared."""
 
     @property
     def trained(self) -> dict[str, torch.nn.Parameter]:
         return {name: weight for name, weight in self.whole.named_parameters() if weight.requires_grad}
 
     @property
-    def drops(self) -> bool:
-        """Whether an update leaves out activations at random, as an adapter may that came with the model."""
+    def has_dropout(self) -> bool:
+        """Whether updates use dropout; an adapter that came with the model may have it."""
         if getattr(self.inner.config, "attention_dropout", 0):
             return True
         return any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in self.whole.modules())
@@ -75,23 +78,23 @@ class Policy:
             weight.copy_(saved[name])  # in place, laid out as the engine likes it
         self.sampler.forget()
 
-    def forget(self) -> None:
-        """The weights have changed, or will: what the engine keeps of them and of contexts goes, and its memory too."""
-        if self.apart is None:
+    def drop_caches(self) -> None:
+        """Drop what the engine has cached of weights and contexts, because the weights change or memory is needed."""
+        if self.rollout_copy is None:
             self.sampler.forget()
 
     @torch.no_grad()
-    def renew(self) -> None:
-        """From now on the engine samples from the policy as it is. Only while no attempt is under way."""
-        if self.apart is not None:
-            for own, new in zip(self.apart.parameters(), self.inner.parameters(), strict=True):
+    def sync_sampler(self) -> None:
+        """Let the engine sample from the policy as it is now. Only while no attempt is being made."""
+        if self.rollout_copy is not None:
+            for own, new in zip(self.rollout_copy.parameters(), self.inner.parameters(), strict=True):
                 if own is not new:
                     own.copy_(new)
         self.sampler.forget()
 
     @contextmanager
-    def updating(self) -> Iterator[None]:
-        """Dropout and checkpointing of gradients are for updates only."""
+    def training_mode(self) -> Iterator[None]:
+        """Dropout and gradient checkpointing are on."""
         self.whole.train(True)
         try:
             yield
@@ -99,8 +102,8 @@ class Policy:
             self.whole.train(False)
 
     @contextmanager
-    def still(self) -> Iterator[None]:
-        """Within an update: as it samples."""
+    def inference_mode(self) -> Iterator[None]:
+        """Within `training_mode`: as when it samples."""
         self.whole.train(False)
         try:
             yield
@@ -108,7 +111,8 @@ class Policy:
             self.whole.train(True)
 
     @contextmanager
-    def as_at_start(self) -> Iterator[PreTrainedModel]:
+    def reference_model(self) -> Iterator[PreTrainedModel]:
+        """The initial model."""
         if self.reference is not None:
             yield self.reference
         else:
@@ -121,7 +125,7 @@ class Policy:
 
 def open_policy(config: RlConfig, device: str) -> Policy:
     bf16 = _has_bf16(device) if config.precision == "auto" else config.precision == "bf16"
-    # Adapters leave the weights alone, so these may be narrow; weights that are trained need all their digits.
+    # With an adapter the model's weights do not change and may be bf16; weights that are trained need fp32.
     dtype = torch.bfloat16 if bf16 and config.lora else torch.float32
     torch.manual_seed(config.seed)
     whole, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device=device)
@@ -129,27 +133,27 @@ def open_policy(config: RlConfig, device: str) -> Policy:
     if config.freeze_embeddings:
         weights.freeze_embeddings(model)
     _freeze_layers(model, config.freeze_layers)
-    apart = _apart(model) if config.ahead else None
+    rollout_copy = _copy_of_trained(model) if config.one_step_off_policy else None
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     sampler = LocalModel(
-        apart or model,
+        rollout_copy or model,
         tokenizer,
         name=config.model,
-        max_rows=min(config.max_rows, config.drawn * config.group),  # each has its memory, used or not
-        kv_bytes=int(config.kv_gb * (1 << 30)),
+        max_rows=min(config.max_num_seqs, config.tasks_per_draw * config.num_generations),  # each takes memory
+        kv_bytes=int(config.kv_cache_gb * (1 << 30)),
         temperature=config.temperature,
     )
     model.set_attn_implementation(NAME)
     model.config.use_cache = False
-    policy.check(model)
+    packed_model.check(model)
     reference = None
-    if config.kl and (config.lora is None or is_adapter(config.model)):
+    if config.kl_coef and (config.lora is None or is_adapter(config.model)):
         reference, _ = load_weights(config.model, dtype=dtype, device=device)
         reference.train(False).requires_grad_(False)
         reference.set_attn_implementation(NAME)
     whole.train(False)
-    return Policy(whole, model, tokenizer, sampler, reference, apart)
+    return Policy(whole, model, tokenizer, sampler, reference, rollout_copy)
 
 
 def save_model(opened: Policy, config: RlConfig, out: Path, card: str) -> None:
@@ -167,8 +171,8 @@ def save_model(opened: Policy, config: RlConfig, out: Path, card: str) -> None:
     weights.publish(part, out, opened.tokenizer, card)
 
 
-def _apart(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy with weights of its own only where these are trained."""
+def _copy_of_trained(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy of the model that shares the weights which are not trained."""
     return copy.deepcopy(model, {id(weight): weight for weight in model.parameters() if not weight.requires_grad})
 
 
@@ -185,10 +189,10 @@ def _freeze_layers(model: PreTrainedModel, count: int) -> None:
 
 def _refuse_unusable(config: RlConfig, tokenizer: TextTokenizer, model: PreTrainedModel) -> None:
     weights.refuse_endless(tokenizer)
-    if tokenizer.vocabulary_size > policy.vocabulary_of(model):
+    if tokenizer.vocabulary_size > packed_model.vocabulary_of(model):
         raise TrainingError(
             f"the tokenizer of {config.model} has {tokenizer.vocabulary_size} tokens, the model embeddings for "
-            f"{policy.vocabulary_of(model)} only",
+            f"{packed_model.vocabulary_of(model)} only",
             hint="give the tokenizer that belongs to the model (tokenizer.json in its folder)",
         )
 

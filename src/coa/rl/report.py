@@ -1,4 +1,4 @@
-"""What is told of a step: to metrics.jsonl and the trackers as numbers, to people as a line."""
+"""The report of a step: numbers for metrics.jsonl and the trackers, a line for people."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from coa.rl.config import RlConfig
-from coa.rl.groups import Attempt, Collected, Group
-from coa.rl.guards import Gap
-from coa.rl.update import Told
+from coa.rl.groups import Collected, Group, RewardedAttempt
+from coa.rl.guards import LogprobDiff
+from coa.rl.update import UpdateStats
 from coa.training.metrics import append, clock
 
 
 def of_groups(collected: Collected, config: RlConfig) -> dict[str, float]:
-    """Of what was sampled in this step, or, where the surplus was enough, of what is learnt from."""
+    """Metrics of what was sampled in this step; if the surplus made sampling needless, of what is learnt from."""
     seen = collected.drawn or collected.used
     attempts = [attempt for group in seen for attempt in group.attempts]
     found: dict[str, float] = {
         "groups_drawn": len(collected.drawn),
         "groups_used": len(collected.used),
-        "groups_kept": len(collected.surplus),
-        "groups_too_old": collected.too_old,
-        "rounds": collected.rounds,
+        "groups_surplus": len(collected.surplus),
+        "groups_stale": collected.stale,
+        "gen_batches": collected.gen_batches,
         **{f"groups_{name}": count for name, count in equal(collected.drawn, config).items()},
         "failed": sum(group.failed for group in collected.drawn),
         "refilled": sum(group.refilled for group in collected.drawn),
@@ -41,14 +41,14 @@ def of_groups(collected: Collected, config: RlConfig) -> dict[str, float]:
     return found
 
 
-def entropy(attempts: Sequence[Attempt]) -> float:
-    """Mean of -logprob of the tokens as sampled: an estimate of the entropy that costs nothing."""
+def entropy(attempts: Sequence[RewardedAttempt]) -> float:
+    """The mean of -logprob over sampled tokens: an estimate of the entropy that costs nothing."""
     tokens = sum(attempt.sample.trained for attempt in attempts)
     return -sum(sum(attempt.sample.logprobs or ()) for attempt in attempts) / max(tokens, 1)
 
 
 def equal(groups: Sequence[Group], config: RlConfig) -> dict[str, int]:
-    """Groups that teach nothing, by why."""
+    """Numbers of groups that teach nothing, by reason."""
     flat = [group for group in groups if not group.teaches(config) and group.attempts]
     scores = [[attempt.counted for attempt in group.attempts] for group in flat]
     right = sum(all(value == 1 for value in found) for found in scores)
@@ -57,30 +57,34 @@ def equal(groups: Sequence[Group], config: RlConfig) -> dict[str, int]:
 
 
 def left_out(groups: Sequence[Group]) -> str:
-    """Attempts that broke or could not be scored, and why one of them; nothing where all could be learnt from."""
+    """How many attempts failed or could not be scored, with one reason; empty if there are none."""
     failed, unscored = sum(group.failed for group in groups), sum(group.unscored for group in groups)
     example = next((group for group in groups if group.why), None)
     if example is None or not failed + unscored:
         return ""
-    counts = ", ".join(f"{count} {what}" for count, what in ((failed, "broke"), (unscored, "unscored")) if count)
-    return f"attempts left out: {counts}, such as at task {example.task.id}: {example.why}"
+    counts = ", ".join(f"{count} {what}" for count, what in ((failed, "failed"), (unscored, "unscored")) if count)
+    return f"attempts left out: {counts}; one of task {example.task.id}: {example.why}"
 
 
-def of_updates(told: Sequence[Told], gap: Gap | None, lr: float) -> dict[str, Any]:
-    if not told:
+def of_updates(updates: Sequence[UpdateStats], diff: LogprobDiff | None, lr: float) -> dict[str, Any]:
+    """Metrics of a step's updates; none if there was no group to learn from."""
+    if not updates:
         return {}
-    tokens, moved = sum(one.tokens for one in told), sum(one.moved_tokens for one in told)
-    return {
-        "loss": _mean([one.loss for one in told]),
-        "grad_norm": _mean([norm for one in told for norm in one.norms]),
-        "clip_share": sum(one.held for one in told) / max(tokens, 1),
-        "kl": sum(one.kl for one in told) / max(tokens, 1),
-        **({"moved": sum(one.moved for one in told) / moved} if moved else {}),
+    tokens, later = sum(one.tokens for one in updates), sum(one.policy_kl_tokens for one in updates)
+    found = {
+        "loss": _mean([one.loss for one in updates]),
+        "grad_norm": _mean([norm for one in updates for norm in one.norms]),
+        "clip_fraction": sum(one.clipped for one in updates) / max(tokens, 1),
+        "kl": sum(one.kl for one in updates) / max(tokens, 1),
+        **({"policy_kl": sum(one.policy_kl for one in updates) / later} if later else {}),
         "trained_tokens": tokens,
-        "updates_skipped": sum(one.skipped for one in told),
+        "updates_skipped": sum(one.skipped for one in updates),
         "lr": lr,
-        **({"logprob_gap": gap.mean, "logprob_gap_most": gap.most, "logprob_gap_turns": gap.turns} if gap else {}),
     }
+    if diff is None:
+        return found
+    by_turn = {"logprob_diff_by_turn": diff.turns}
+    return {**found, "logprob_diff_mean": diff.mean, "logprob_diff_max": diff.most, **by_turn}
 
 
 def line(step: int, steps: int, found: Mapping[str, Any], left_s: float) -> str:
@@ -93,7 +97,7 @@ def line(step: int, steps: int, found: Mapping[str, Any], left_s: float) -> str:
         f"success {shown('success', '.1%')}",
         f"length {shown('model_tokens', '.0f')}",
         f"entropy {shown('entropy', '.3f')}",
-        f"clipped {shown('clip_share', '.2%')}",
+        f"clipped {shown('clip_fraction', '.2%')}",
         f"tool calls {shown('tool_calls', '.1f')}",
         f"groups {found['groups_used']:.0f} of {found['groups_drawn']:.0f}",
         f"{shown('tokens_per_s', '.0f')} tokens/s",
@@ -102,8 +106,8 @@ def line(step: int, steps: int, found: Mapping[str, Any], left_s: float) -> str:
     return "  ".join(parts)
 
 
-class Standing:
-    """Where a step is, between two lines; for people who wait."""
+class StepProgress:
+    """How far a step has come, between two lines of the report."""
 
     def __init__(self, status: Callable[[str], None], steps: int) -> None:
         self._status, self._steps = status, steps
@@ -116,7 +120,7 @@ class Standing:
         self._say("attempts begin")
 
     def made(self) -> None:
-        """Another attempt came to its end."""
+        """One more attempt has ended."""
         self._made += 1
         self._say(f"{self._made} attempts made")
 
@@ -128,7 +132,7 @@ class Standing:
 
 
 class Log:
-    """metrics.jsonl, and whatever else the settings name, through accelerate's trackers."""
+    """Writes metrics.jsonl, and to the trackers that the settings name, through accelerate."""
 
     def __init__(self, path: Path, report_to: Sequence[str]) -> None:
         self._path = path

@@ -1,6 +1,6 @@
-"""What an attempt is worth: the scorer's number, if the run is well-formed, and small terms with weights.
+"""The reward of an attempt: the scorer's number if the run is well-formed, plus small terms with weights.
 
-An attempt that could not be scored has no reward, which is not zero: it leaves its group.
+An attempt that could not be scored has no reward, which is not the same as zero: it leaves its group.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from coa.trajectory import Profile, Trajectory, check
 log = logging.getLogger(__name__)
 SUCCESS: Final = "success"
 COUNTED: Final = "counted"
-"""What of the task's score counts: nothing in a run that breaks the rules, where these are a condition."""
+"""The part of the task's score that counts: 0 in a run that breaks the rules, where keeping them is a condition."""
 REWARD: Final = "reward"
 
 Own = Callable[[Trajectory, float | None], float | Awaitable[float | None] | None]
-"""A user's function of the trajectory and its score."""
+"""A user's reward function, of the trajectory and its score."""
 
 
 def is_well_formed(trajectory: Trajectory, profile: Profile) -> bool:
-    """Keeps all rules of the profile, and nothing had to be repaired to read it."""
+    """Whether the run keeps all rules of the profile and nothing in it had to be repaired by the parser."""
     return not trajectory.repairs and not check(trajectory.steps, profile)
 
 
 @dataclass(frozen=True)
 class Rewards:
-    """Asked once for each attempt."""
+    """Computes the reward of each attempt."""
 
     setting: settings.Reward
     scorer: Scorer
@@ -51,11 +51,11 @@ class Rewards:
         if success.value is None:
             return scored.scored(COUNTED, None, success.reason).scored(REWARD, None, success.reason)
         formed = is_well_formed(scored, profile)
-        counted = success.value * (formed or not self.setting.well_formed)
+        counted = success.value * (formed or not self.setting.require_format)
         reward = (
             counted
-            + self.setting.format * formed
-            + self.setting.tool_call * scored.usage.tool_calls
+            + self.setting.format_weight * formed
+            + self.setting.tool_call_weight * scored.usage.tool_calls
         )  # fmt: skip
         why = "" if formed else "not well-formed"
         return scored.scored(COUNTED, counted, why).scored(REWARD, reward, why)

@@ -1,8 +1,8 @@
-"""Attempts at tasks, by the runtime and the engine that everything else uses; no second agent loop.
+"""Rollouts: attempts at tasks, by the runtime and the engine that everything else uses. There is no second agent loop.
 
-Sampled from the policy at `temperature`, without grammar; `top_p` and `top_k` cut its tail where they are set. Logprobs
-kept in the trajectory are the policy's own, of the whole distribution. An attempt that broke is made again, then left
-out and counted; nothing is padded.
+Attempts are sampled from the policy at `temperature`, without a grammar; `top_p` and `top_k` cut off unlikely tokens
+where they are set. The log-probabilities in the trajectory are those of the whole distribution. An attempt that failed
+is made again, then left out and counted; nothing is padded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coa.choices import Constrain
 from coa.models.base import Sampling
 from coa.models.local import LocalModel
 from coa.rl.config import RlConfig
-from coa.rl.groups import Attempt, Group
+from coa.rl.groups import Group, RewardedAttempt
 from coa.rl.overlong import overlong_penalty
 from coa.rl.reward import REWARD, Rewards
 from coa.runtime import Setting, run_many
@@ -28,7 +28,7 @@ from coa.trajectory import Message, Profile, Stop, Task, Tokenizer, Trajectory, 
 from coa.trajectory.profile import with_added
 
 _SEEDS: Final = 1 << 12
-"""Room for the attempts of a group between the seeds of two."""
+"""Distance between the seeds of two groups, so that all attempts of a group have seeds of their own."""
 Leave = Callable[[int], None]
 
 
@@ -41,22 +41,23 @@ class Rollouts:
     config: RlConfig
     exact: bool
     made: Callable[[], None] = lambda: None
-    """Told of each attempt as it ends."""
+    """Called when an attempt has ended."""
 
     async def __call__(self, tasks: Sequence[Task], *, step: int, number: int, ahead: int = 0) -> list[Group]:
-        """A group for each task; `number` is that of the round in the step. `ahead`: so many steps before it."""
+        """A group for each task. `number` is how many times tasks were sampled before in this step; `ahead` is how many
+        steps before `step` the attempts are made."""
         config = self.config
-        groups = await self._all([(task, config.group) for task in tasks], f"{step}/{number}")
+        groups = await self._all([(task, config.num_generations) for task in tasks], f"{step}/{number}")
         refilled = [0] * len(tasks)
-        for retry in range(1, config.retries + 1):
-            broken = [config.group - len(_ended(group)) for group in groups]
+        for retry in range(1, config.max_retries + 1):
+            broken = [config.num_generations - len(_ended(group)) for group in groups]
             again = [at for at, count in enumerate(broken) if count]
             if not again:
                 break
             more = await self._all([(tasks[at], broken[at]) for at in again], f"{step}/{number}/{retry}")
             for at, found in zip(again, more, strict=True):
                 refilled[at] += len(_ended(found))
-                numbered = [t.model_copy(update={"sample": config.group * retry + t.sample}) for t in found]
+                numbered = [t.model_copy(update={"sample": config.num_generations * retry + t.sample}) for t in found]
                 groups[at] = [*groups[at], *numbered]
         return [self._group(*each, step - ahead) for each in zip(tasks, groups, refilled, strict=True)]
 
@@ -70,7 +71,7 @@ class Rollouts:
 
     async def _attempts(self, task: Task, count: int, seed: int, leave: Leave) -> list[Trajectory]:
         profile = _profile(task.profile or self.config.profile)
-        cut = Sampling(1.0, self.config.top_p, self.config.top_k, self.config.turn_tokens, seed)
+        cut = Sampling(1.0, self.config.top_p, self.config.top_k, self.config.max_turn_tokens, seed)
         judged = []
         setting = Setting(
             self.model,
@@ -89,10 +90,11 @@ class Rollouts:
         return sorted(await asyncio.gather(*judged), key=lambda trajectory: trajectory.sample)
 
     def prompt(self, task: Task) -> Sequence[Message] | None:
-        return task.prompt if self.config.own_prompts else None
+        return task.prompt if self.config.use_task_prompts else None
 
-    def attempt(self, trajectory: Trajectory, reward: float | None = None) -> Attempt | None:
-        """As something to learn from; None where nothing was sampled. `reward` is known of one that was kept."""
+    def attempt(self, trajectory: Trajectory, reward: float | None = None) -> RewardedAttempt | None:
+        """The trajectory as an attempt to learn from; None if nothing was sampled in it. `reward` is given if
+        it was read from a checkpoint."""
         base = _profile(trajectory.task.profile or self.config.profile)
         sample = to_sample(trajectory, self.tokenizer, with_added(base, trajectory.meta), ends=True)
         if sample.logprobs is None:
@@ -102,9 +104,9 @@ class Rollouts:
             assert given is not None, trajectory.key
             limit, config = self.config.limits(base).model_tokens, self.config
             reward = given + overlong_penalty(
-                sample.trained, limit=limit, buffer=config.overlong, most=config.overlong_penalty
+                sample.trained, limit=limit, buffer=config.overlong_buffer_ratio, most=config.overlong_penalty_factor
             )
-        return Attempt(trajectory, sample, reward)
+        return RewardedAttempt(trajectory, sample, reward)
 
     def _group(self, task: Task, trajectories: Sequence[Trajectory], refilled: int, step: int) -> Group:
         ended = _ended(trajectories)
@@ -114,15 +116,17 @@ class Rollouts:
             task=task,
             attempts=tuple(attempts),
             step=step,
-            failed=max(self.config.group - len(ended), 0) + len(scored) - len(attempts),
+            failed=max(self.config.num_generations - len(ended), 0) + len(scored) - len(attempts),
             unscored=len(ended) - len(scored),
             refilled=refilled,
-            why=next(filter(None, map(_why_not, trajectories)), "") if len(attempts) < self.config.group else "",
+            why=next(filter(None, map(_why_not, trajectories)), "")
+            if len(attempts) < self.config.num_generations
+            else "",
         )
 
 
 def _why_not(trajectory: Trajectory) -> str:
-    """Why it cannot be learnt from; nothing for one that can."""
+    """Why a trajectory cannot be learnt from; empty for one that can."""
     if trajectory.failure is not None and not _ended([trajectory]):
         return trajectory.failure.message
     score = trajectory.scores[REWARD]

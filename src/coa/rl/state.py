@@ -1,4 +1,5 @@
-"""Everything that decides how a run goes on, as a checkpoint: trained weights, optimiser, counters, surplus groups."""
+"""Checkpoints: everything that decides how a run goes on, which is trained weights, optimiser, counters, surplus
+groups."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import orjson
 import torch
 
 from coa.rl.config import RlConfig
-from coa.rl.groups import Attempt, Group, keep
+from coa.rl.groups import Group, RewardedAttempt, keep
 from coa.rl.guards import Watch
 from coa.rl.tasks import Sampler
 from coa.rl.update import Trainer
@@ -39,7 +40,7 @@ def save(
     state = {"updates": trainer.updates, "sampler": drawing, "watch": watch.state()}
     (folder / _STATE).write_bytes(orjson.dumps(state))
     checkpoint.seal(folder)
-    checkpoint.rotate(out, keep=config.checkpoints_kept)
+    checkpoint.rotate(out, keep=config.save_total_limit)
 
 
 def restore(
@@ -47,7 +48,7 @@ def restore(
     trainer: Trainer,
     sampler: Sampler,
     watch: Watch,
-    attempt: Callable[[Trajectory, float | None], Attempt | None],
+    attempt: Callable[[Trajectory, float | None], RewardedAttempt | None],
 ) -> list[Group]:
     """The surplus; the rest is put where it belongs. `attempt` makes one of a trajectory and its reward."""
     trainer.policy.load_weights(folder / _WEIGHTS)
@@ -61,18 +62,18 @@ def restore(
     return _groups(folder / _SURPLUS, attempt)
 
 
-def _groups(path: Path, attempt: Callable[[Trajectory, float | None], Attempt | None]) -> list[Group]:
+def _groups(path: Path, attempt: Callable[[Trajectory, float | None], RewardedAttempt | None]) -> list[Group]:
     groups = []
     # By number: a task may have been drawn twice.
-    for _, found in groupby(read(path), key=lambda trajectory: _told(trajectory)["group"]):
+    for _, found in groupby(read(path), key=lambda trajectory: _record(trajectory)["group"]):
         members = list(found)
-        attempts = [attempt(trajectory, _told(trajectory)["reward"]) for trajectory in members]
+        attempts = [attempt(trajectory, _record(trajectory)["reward"]) for trajectory in members]
         whole = tuple(one for one in attempts if one is not None)
-        groups.append(Group(members[0].task, whole, _told(members[0])["step"]))
+        groups.append(Group(members[0].task, whole, _record(members[0])["step"]))
     return groups
 
 
-def _told(trajectory: Trajectory) -> dict[str, Any]:
-    told = trajectory.meta["rl"]
-    assert isinstance(told, dict)
-    return told
+def _record(trajectory: Trajectory) -> dict[str, Any]:
+    record = trajectory.meta["rl"]
+    assert isinstance(record, dict)
+    return record

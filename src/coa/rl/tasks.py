@@ -1,4 +1,4 @@
-"""Which tasks come next. Everything follows from the seed and a few counters, so a resumed run draws the same."""
+"""Which tasks come next. That follows from the seed and a few counters, so a resumed run samples the same tasks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from coa.trajectory import Task
 from coa.trajectory.formats.tasks import read_tasks
 
 _FLOOR: Final = 0.04
-"""So that families which are always or never solved are still asked now and then."""
+"""Added to p(1-p), so that families which are always or never solved are still sampled now and then."""
 _PACE: Final = 0.2
-"""How fast a family's success is forgotten."""
+"""Weight of a new group in a family's moving average of success."""
 
 
 class Sampler:
@@ -26,18 +26,18 @@ class Sampler:
         for task in tasks:
             families.setdefault(self._family(task), []).append(task)
         self._families = {name: families[name] for name in sorted(families)}
-        self._count = min(config.drawn, len(tasks))
+        self._count = min(config.tasks_per_draw, len(tasks))
         self._taken = dict.fromkeys(self._families, 0)
         self._success = dict.fromkeys(self._families, 0.5)
         self._draws = 0
 
     @property
     def success(self) -> dict[str, float]:
-        """Of each family so far."""
+        """The success of each family so far, as a moving average."""
         return dict(self._success)
 
     def draw(self) -> list[Task]:
-        """Different ones; every task of a family once before any comes again."""
+        """Some tasks, all different; every task of a family comes once before any of them comes again."""
         rng = random.Random(f"{self._config.seed} draw {self._draws}")
         self._draws += 1
         chosen: dict[str, Task] = {}
@@ -51,7 +51,7 @@ class Sampler:
         return list(chosen.values())
 
     def _one_of(self, names: Sequence[str], rng: random.Random) -> str:
-        if self._config.draw_by == "family":
+        if self._config.task_sampling == "family":
             least = min(self._taken[name] for name in names)
             return rng.choice([name for name in names if self._taken[name] == least])
         weights = [p * (1 - p) + _FLOOR for p in (self._success[name] for name in names)]
@@ -66,7 +66,7 @@ class Sampler:
         return tasks[order[position]]
 
     def _family(self, task: Task) -> str:
-        return _family(task, self._config) if self._config.draw_by != "shuffle" else ""
+        return _family(task, self._config) if self._config.task_sampling != "shuffle" else ""
 
     def learn(self, groups: Iterable[Group]) -> None:
         for group in groups:
@@ -83,16 +83,16 @@ class Sampler:
 
 
 def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
-    """To learn from, to look at, and what identifies them."""
+    """The tasks to learn from, the held-out tasks, and a fingerprint of both."""
     if config.tasks is None:
         raise TrainingError("there are no tasks to learn from", hint="add --tasks FILE")
     tasks = _of_families(_read(config.tasks), config)
-    held_out = _read(config.eval_tasks)[: config.eval_count] if config.eval_tasks else []
+    held_out = _read(config.eval_tasks)[: config.num_eval_tasks] if config.eval_tasks else []
     both = {task.question for task in held_out} & {task.question for task in tasks}
     if both:
         raise TrainingError(
             f"{len(both)} of the tasks to evaluate on are also learnt from, e.g. {min(both)!r}",
-            hint="give tasks of their own with --eval-tasks",
+            hint="give other tasks with --eval-tasks",
         )
     lost = [task.id for task in tasks if not task.answer and task.tests is None]
     ones_own = config.reward.function is not None or ":" in config.reward.scorer
@@ -108,7 +108,7 @@ def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
 
 
 def _family(task: Task, config: RlConfig) -> str:
-    return str(task.meta.get(config.family, ""))
+    return str(task.meta.get(config.family_key, ""))
 
 
 def _of_families(tasks: list[Task], config: RlConfig) -> list[Task]:

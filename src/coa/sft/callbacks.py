@@ -1,4 +1,4 @@
-"""What happens beside the updates: metrics.jsonl, a line of progress, sealed checkpoints, early stop, Ctrl-C."""
+"""What happens besides the updates: metrics.jsonl, progress, complete checkpoints, early stopping, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from coa.sft.plan import Plan
+from coa.sft.plan import UpdatePlan
 from coa.training.checkpoint import PREFIX, rotate, seal
 from coa.training.interruption import Interruption
 from coa.training.metrics import append, clock, keep_until
@@ -26,9 +26,9 @@ _NAMES: Final = {
 
 
 class Metrics(TrainerCallback):
-    """Appends to metrics.jsonl. What a killed run wrote after its last checkpoint is taken back when it goes on."""
+    """Appends to metrics.jsonl. Rows that a killed run wrote after its last checkpoint are removed when it resumes."""
 
-    def __init__(self, path: Path, tell: Callable[[str], None], plan: Plan) -> None:
+    def __init__(self, path: Path, tell: Callable[[str], None], plan: UpdatePlan) -> None:
         self._path, self._tell, self._plan = path, tell, plan
         self._paces: list[float] = []
 
@@ -70,7 +70,7 @@ def _of_no_interest(name: str) -> bool:
 
 
 class Checkpoints(TrainerCallback):
-    """Seals each checkpoint once every process has written its part, then lets old ones go."""
+    """Marks each checkpoint as complete once every process has written its part, then removes old ones."""
 
     def __init__(self, out: Path, keep: int) -> None:
         self._out, self._keep = out, keep
@@ -85,12 +85,12 @@ class Checkpoints(TrainerCallback):
         everyone.wait_for_everyone()
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        # The last update has been logged, looked at and saved; transformers would do all three again.
+        # The last update has been logged, evaluated and saved; transformers would do all three again.
         control.should_log = control.should_evaluate = control.should_save = False
 
 
 class EarlyStop(TrainerCallback):
-    """Stops when the held-out loss has not fallen for so many looks. It reads the log, so a resumed run agrees."""
+    """Stops after `patience` evaluations without a lower held-out loss. It reads the log, so a resumed run agrees."""
 
     def __init__(self, patience: int) -> None:
         self._patience = patience
@@ -101,20 +101,23 @@ class EarlyStop(TrainerCallback):
 
 
 def has_stopped(checkpoint: Path, patience: int) -> bool:
-    """Whether training had come to its early end when this checkpoint was made."""
+    """Whether training had stopped early when this checkpoint was made."""
     state = orjson.loads((checkpoint / "trainer_state.json").read_bytes())
     return _since_best(state["log_history"]) >= patience
 
 
 def _since_best(rows: Sequence[Mapping[str, float]]) -> int:
-    """Looks since the one with the lowest held-out loss."""
+    """Number of evaluations since the one with the lowest held-out loss."""
     losses = [row["eval_loss"] for row in rows if "eval_loss" in row]
     return len(losses) - 1 - losses.index(min(losses)) if losses else 0
 
 
 class StopWhenAsked(TrainerCallback):
-    """Several processes would not hear a signal at the same update, so there it does what it always does; the last
-    checkpoint is what remains."""
+    """Saves and stops after the current update when Ctrl-C or SIGTERM comes.
+
+    Several processes would not get a signal at the same update, so with more than one it does nothing, and the last
+    checkpoint is what remains.
+    """
 
     def __init__(self, interruption: Interruption) -> None:
         self._interruption = interruption

@@ -1,133 +1,173 @@
-"""What a fine-tuning run is: one model of settings, from TOML and `--set key=value`. Unknown keys fail.
+"""The settings of `coa sft`: one frozen class, from TOML, `--set key=value` or Python. Unknown keys are refused.
 
-Defaults are the paper's (full fine-tuning, AdamW, cosine with 10 % warm-up, loss on every token the model wrote).
+The defaults are the paper's (full fine-tuning, AdamW, cosine with 10 % warm-up, loss on every token the model wrote).
+They suit models of 7 billion weights; the embedded model has defaults of its size (`SMALL`). Keys have the names that
+TRL or verl give them where one of the two has such a key; docs/sft.md has the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
+from coa.config import describe_config
+from coa.config import load_config as load
 from coa.models.tokenizer import SMOLLM2
-from coa.training.settings import Lora, describe_settings, load_settings
+from coa.training.settings import Lora
 from coa.trajectory.types import Frozen
 
 
 class Phase(Frozen):
-    """A stretch of training with one length limit."""
+    """A part of the training with one length limit."""
 
-    max_tokens: int = Field(ge=16)
+    RENAMED: ClassVar[dict[str, str]] = {"max_tokens": "max_length"}
+
+    max_length: int = Field(ge=16)
+    """Maximum number of tokens in a sample of this phase."""
     epochs: float = Field(gt=0)
+    """Number of passes over the data in this phase."""
 
 
-SMALL: Final = {"lr": 2e-4, "epochs": 1.0, "batch_size": 8, "max_tokens": 1024, "freeze_embeddings": True}
-"""As in configs/sft/nano.toml. The defaults are the paper's, for models fifty times as large."""
+SMALL: Final = {"lr": 2e-4, "epochs": 1.0, "batch_size": 8, "max_length": 1024, "freeze_embeddings": True}
+"""Defaults where the model is smollm2, as in configs/sft/nano.toml."""
 
 
 class SftConfig(Frozen):
-    """Settings of `coa sft`."""
+    """Settings of `coa sft`. Where the model is smollm2, the settings in `SMALL` are the defaults."""
+
+    RENAMED: ClassVar[dict[str, str]] = {
+        "warmup": "warmup_ratio",
+        "beta2": "adam_beta2",
+        "max_tokens": "max_length",
+        "context": "length_schedule",
+        "row_tokens": "micro_batch_tokens",
+        "skip_failed_calls": "mask_failed_calls",
+        "attention": "attn_implementation",
+        "eval_every": "eval_steps",
+        "patience": "early_stopping_patience",
+        "init_eval": "num_eval_tasks",
+        "tasks": "eval_tasks",
+        "checkpoint_every": "save_steps",
+        "checkpoints_kept": "save_total_limit",
+    }
 
     model: str = SMOLLM2
-    """A model folder, a hub id, or smollm2."""
+    """Model to train: a folder, a hub id, or smollm2."""
     data: tuple[str, ...] = ()
-    """Trajectories or AFM SFT rows: files, folders, or hub ids of data sets."""
+    """Trajectories or AFM SFT rows to train on: files, folders, or hub ids of data sets."""
     profile: str | None = None
-    """Refuse data of any other profile; None takes each trajectory's own."""
+    """Profile that all data must have; none takes each trajectory's own profile."""
 
     lora: Lora | None = None
-    """None trains all weights."""
+    """Train an adapter instead of all weights; none trains all weights."""
     freeze_embeddings: bool = False
-    """Leave the input and output embeddings as they are: faster and smaller where no new word has to be learnt."""
+    """Do not train the input and output embeddings, which saves time and memory where no new token has to be learnt."""
 
     lr: float = Field(1.4e-5, gt=0)
+    """Highest learning rate of AdamW; it rises over the warm-up and then falls as a cosine."""
     epochs: float = Field(2.5, gt=0)
+    """Number of passes over the data."""
     max_steps: int | None = Field(None, ge=1)
-    """Stop after so many updates, whatever `epochs` says; the learning rate follows it."""
+    """Number of updates, whatever `epochs` says; the learning rate schedule follows it."""
     batch_size: int = Field(256, ge=1)
-    """Samples an update, over all processes."""
-    warmup: float = Field(0.1, ge=0, lt=1)
-    """Share of the updates in which the learning rate rises; then it falls as a cosine."""
+    """Number of samples in an update, over all processes."""
+    warmup_ratio: float = Field(0.1, ge=0, lt=1)
+    """Share of the updates over which the learning rate rises linearly."""
     weight_decay: float = Field(0.0, ge=0)
-    beta2: float = Field(0.95, gt=0, lt=1)
+    """Weight decay of AdamW."""
+    adam_beta2: float = Field(0.95, gt=0, lt=1)
+    """Decay rate of AdamW's second moment."""
     max_grad_norm: float = Field(1.0, ge=0)
-    """0 does not clip."""
+    """Norm to which gradients are clipped; 0 does not clip."""
 
-    max_tokens: int = Field(32_768, ge=16)
-    """Longer trajectories lose text from the middle of observations; what still does not fit is dropped."""
-    context: tuple[Phase, ...] = ()
-    """A schedule of length limits, e.g. 16k first and 32k later; replaces `max_tokens` and `epochs`."""
+    max_length: int = Field(32_768, ge=16)
+    """Maximum number of tokens in a sample. Longer trajectories lose text from the middle of observations; those that
+    still do not fit are dropped."""
+    length_schedule: tuple[Phase, ...] = ()
+    """Phases with their own length limits, such as 16k first and 32k later; replaces `max_length` and `epochs`."""
     packing: bool = True
-    """Put several samples in a row, each with attention to itself alone. False: a sample a row."""
-    row_tokens: int | None = Field(None, ge=16)
-    """Tokens a row may hold; None stands for `max_tokens`. Memory for activations grows with it."""
+    """Put several samples into one row, each with attention to itself alone; if false, a row holds one sample."""
+    micro_batch_tokens: int | None = Field(None, ge=16)
+    """Maximum number of tokens in a row, which is what goes through the model at a time; none stands for `max_length`.
+    Memory for activations grows with it."""
     group_by_length: bool = False
-    """Make updates of samples of similar length, which keeps several devices equally busy."""
+    """Form updates from samples of similar length, which keeps several devices equally busy."""
 
     agent_weights: dict[str, float] = Field(default_factory=dict)
-    """How much the tokens of an agent count, by tag; 1 where not named, 0 for no loss."""
-    skip_failed_calls: bool = False
-    """No loss on a step whose tool call could not be read."""
+    """Weight of each agent's tokens in the loss, by tag; 1 for agents that are not named, 0 for no loss."""
+    mask_failed_calls: bool = False
+    """Leave steps whose tool call could not be parsed out of the loss."""
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """auto: bf16 where a GPU has it, else fp32."""
+    """Type in which the model computes; `auto` is bf16 on a GPU that supports it, else fp32."""
     gradient_checkpointing: bool = False
-    """Compute activations again on the way back: a third more time, far less memory."""
-    attention: str = "segments"
-    """Attention over packed rows: our own (`segments`), or one of transformers' that can, e.g. flash_attention_2."""
+    """Recompute activations in the backward pass: a third more time, far less memory."""
+    attn_implementation: str = "segments"
+    """Attention over packed rows: our own (`segments`), or one of transformers' that supports it, such as
+    flash_attention_2."""
 
     held_out: int = Field(0, ge=0)
-    """Tasks whose trajectories are not trained on; the loss on them is reported."""
-    eval_every: int = Field(0, ge=0)
-    """Updates between two looks at what is held out; 0: ten looks a run."""
-    patience: int = Field(0, ge=0)
-    """Stop when the held-out loss has not fallen for so many looks, and take the best; 0 never does."""
-    init_eval: int = Field(0, ge=0)
-    """Run the agent with real tools on so many held-out tasks before, during and after training."""
-    tasks: str | None = None
-    """Tasks for `init_eval`; None takes the held-out trajectories' own."""
+    """Number of tasks whose trajectories are not trained on; the loss on them is reported."""
+    eval_steps: int = Field(0, ge=0)
+    """Number of updates between two evaluations; 0 evaluates ten times in a run."""
+    early_stopping_patience: int = Field(0, ge=0)
+    """Number of evaluations without a lower held-out loss after which training stops and the best checkpoint is taken;
+    0 never stops early."""
+    num_eval_tasks: int = Field(0, ge=0)
+    """Number of held-out tasks on which the agent is run with real tools before, during and after training."""
+    eval_tasks: str | None = None
+    """Tasks for `num_eval_tasks`; none takes those of the held-out trajectories."""
     tools: tuple[str, ...] = ()
-    """For `init_eval`: name=setting or name=module:factory; tools that the data calls are found by themselves."""
+    """Tools for `num_eval_tasks`, as name=setting or name=module:factory; tools that the data calls are found without
+    it."""
     world: str | None = None
-    """For `init_eval`: an offline world whose tools are used, by name (atlas) or folder."""
+    """Offline world whose tools are used for `num_eval_tasks`, by name (atlas) or folder."""
     scorer: str = "auto"
-    """How `init_eval` judges answers."""
+    """Scorer that judges the answers to `num_eval_tasks`."""
 
-    checkpoint_every: int = Field(0, ge=0)
-    """Updates between checkpoints; 0: ten a run, not more often than every 20."""
-    checkpoints_kept: int = Field(1, ge=1)
+    save_steps: int = Field(0, ge=0)
+    """Number of updates between two checkpoints; 0 saves ten times in a run, but not more often than
+    every 20 updates."""
+    save_total_limit: int = Field(1, ge=1)
+    """Number of checkpoints to keep."""
     report_to: tuple[str, ...] = ("tensorboard",)
-    """Besides metrics.jsonl: tensorboard, wandb, swanlab, trackio."""
+    """Trackers that get the metrics besides metrics.jsonl: tensorboard, wandb, swanlab, trackio."""
     seed: int = 0
+    """Seed of the order of samples, of the held-out tasks and of a new adapter."""
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        return self.context or (Phase(max_tokens=self.max_tokens, epochs=self.epochs),)
+        return self.length_schedule or (Phase(max_length=self.max_length, epochs=self.epochs),)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_for_the_model(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("model", SMOLLM2) == SMOLLM2:
+            return {**SMALL, **data}
+        return data
 
     @model_validator(mode="after")
     def _consistent(self) -> SftConfig:
         if any(weight < 0 for weight in self.agent_weights.values()):
             raise ValueError("agent_weights cannot be negative")
-        if self.row_tokens is not None and self.row_tokens < max(phase.max_tokens for phase in self.phases):
-            raise ValueError("row_tokens is less than max_tokens, so the longest samples would fit no row")
-        if self.patience and not (self.held_out or (self.init_eval and self.tasks is None)):
-            raise ValueError("patience needs held_out tasks to look at, e.g. held_out=20")
+        longest = max(phase.max_length for phase in self.phases)
+        if self.micro_batch_tokens is not None and self.micro_batch_tokens < longest:
+            raise ValueError("micro_batch_tokens is less than max_length, so the longest samples would fit no row")
+        if self.early_stopping_patience and not (self.held_out or (self.num_eval_tasks and self.eval_tasks is None)):
+            raise ValueError("early_stopping_patience needs held-out tasks to evaluate on, such as held_out=20")
         return self
 
 
 def load_config(path: Path | None, settings: Sequence[str] = (), **given: Any) -> SftConfig:
-    """From a TOML file, then what `--set key=value` says, then options of the command; None is not given.
-
-    Without a file, the embedded model gets settings of its size.
-    """
-    config = load_settings(SftConfig, "sft", path, settings, given)
-    if path is None and config.model == SMOLLM2:
-        return load_settings(SftConfig, "sft", path, settings, given, SMALL)
-    return config
+    """From a TOML file, then `settings` (`key=value`), then named settings; None is not given."""
+    return load(
+        SftConfig, path, settings, hint="`coa sft --settings` lists every key with its meaning and default", given=given
+    )
 
 
 def describe() -> str:
     """Every key, its default and its meaning."""
-    return describe_settings({"": SftConfig, "lora.": Lora})
+    return describe_config(SftConfig)

@@ -14,7 +14,7 @@ import torch
 from coa.errors import ProfileError, TrainingError
 from coa.models.tokenizer import TextTokenizer
 from coa.sft.config import SftConfig
-from coa.training.packing import Example
+from coa.training.packing import TokenSample
 from coa.training.weights import refuse_endless
 from coa.trajectory import OBSERVATION, Author, Kind, Profile, Sample, Tally, Task, Trajectory, load_profile, to_samples
 from coa.trajectory.formats.detect import by_kind, trajectories_of
@@ -24,7 +24,7 @@ from coa.trajectory.shapes import Reading, read
 
 
 @dataclass(frozen=True)
-class Loaded:
+class SftData:
     """Trajectories to train on, those held out, and what identifies the data."""
 
     train: list[Trajectory]
@@ -39,24 +39,26 @@ class Loaded:
 
     @property
     def defects(self) -> str:
-        """What was wrong with the data, for the line that a run starts with; nothing where all was well."""
-        told = [f"{self.left_out.total()} rows left out: {by_kind(self.left_out)}"] if self.left_out else []
-        told += [f"{self.repaired} repaired when read: {by_kind(self.repairs)}"] if self.repaired else []
-        return "; ".join(told)
+        """What was wrong with the data, for the first line of a run; empty if nothing was."""
+        found = [f"{self.left_out.total()} rows left out: {by_kind(self.left_out)}"] if self.left_out else []
+        found += [f"{self.repaired} repaired when read: {by_kind(self.repairs)}"] if self.repaired else []
+        return "; ".join(found)
 
 
-def load(config: SftConfig) -> Loaded:
+def load(config: SftConfig) -> SftData:
     left_out: Counter[str] = Counter()
     # Tagged text has to be read with some profile; a profile asked for is the one it is meant to follow.
     profile = load_profile(config.profile) if config.profile else None
     trajectories = [t for source in config.data for t in trajectories_of(source, profile, left_out)]
     _refuse_other_profiles(trajectories, config)
     _refuse_unknown_agents(trajectories, config)
-    held = held_out_questions(trajectories, max(config.held_out, 0 if config.tasks else config.init_eval), config.seed)
+    held = held_out_questions(
+        trajectories, max(config.held_out, 0 if config.eval_tasks else config.num_eval_tasks), config.seed
+    )
     digest = hashlib.sha256()
     for trajectory in trajectories:
         digest.update(trajectory.to_json().encode())
-    return Loaded(
+    return SftData(
         [t for t in trajectories if asked(t.task) not in held],
         [t for t in trajectories if asked(t.task) in held],
         digest.hexdigest()[:16],
@@ -80,7 +82,7 @@ def _refuse_other_profiles(trajectories: Iterable[Trajectory], config: SftConfig
 
 
 def _refuse_unknown_agents(trajectories: Iterable[Trajectory], config: SftConfig) -> None:
-    """A misspelled tag would weigh nothing in silence."""
+    """A misspelled tag would silently have no effect."""
     if not config.agent_weights:
         return
     kinds = {(t.profile, repr(t.meta.get("tools"))): t for t in trajectories}
@@ -107,22 +109,22 @@ def held_out_questions(trajectories: Sequence[Trajectory], count: int, seed: int
     if count and count >= len(questions):
         raise TrainingError(
             f"{count} tasks should be held out, but the data has only {len(questions)} different questions",
-            hint="lower held_out or init_eval, or give tasks of their own with --set tasks=FILE",
+            hint="lower held_out or num_eval_tasks, or give other tasks with --set eval_tasks=FILE",
         )
     return frozenset(random.Random(f"held out {seed}").sample(questions, count))
 
 
 def to_examples(
     trajectories: Sequence[Trajectory], tokenizer: TextTokenizer, config: SftConfig, max_tokens: int, tally: Tally
-) -> list[Example]:
+) -> list[TokenSample]:
     """In the order of the trajectories. What is dropped is counted in `tally`."""
-    examples: list[Example] = []
+    examples: list[TokenSample] = []
     for _, group in groupby(trajectories, key=lambda t: (t.profile, repr(t.meta.get("tools")))):
         members = list(group)
         profile = profile_of(members[0], config)
         for trajectory, sample in to_samples(members, tokenizer, profile, max_tokens=max_tokens, tally=tally):
             weights = label_weights(trajectory, sample, profile, config)
-            example = Example(torch.tensor(sample.ids, dtype=torch.int32), weights, trajectory.task.id)
+            example = TokenSample(torch.tensor(sample.ids, dtype=torch.int32), weights, trajectory.task.id)
             if example.weight > 0:
                 examples.append(example)
             else:
@@ -144,7 +146,7 @@ def profile_of(trajectory: Trajectory, config: SftConfig) -> Profile:
 def label_weights(trajectory: Trajectory, sample: Sample, profile: Profile, config: SftConfig) -> torch.Tensor:
     """How much each token counts: 0 where the environment wrote, else its agent's weight."""
     by_step = [config.agent_weights.get(agent, 1.0) for agent in sample.agents]
-    if config.skip_failed_calls:
+    if config.mask_failed_calls:
         for step in failed_calls(trajectory, profile):
             by_step[step] = 0.0
     weights = [by_step[step] if trained else 0.0 for trained, step in zip(sample.mask, sample.steps, strict=True)]
@@ -159,20 +161,20 @@ def failed_calls(trajectory: Trajectory, profile: Profile) -> list[int]:
         if agent is None or agent.kind is not Kind.TOOL or step.author is not Author.MODEL:
             continue
         after = trajectory.steps[number + 1] if number + 1 < len(trajectory.steps) else None
-        told = after is not None and after.agent == OBSERVATION and after.meta.get("error") == "format"
-        if told or not isinstance(read(profile.shape(step.agent), step.text), Reading):
+        reported = after is not None and after.agent == OBSERVATION and after.meta.get("error") == "format"
+        if reported or not isinstance(read(profile.shape(step.agent), step.text), Reading):
             failed.append(number)
     return failed
 
 
-def refuse_unusable(tokenizer: TextTokenizer, examples: Sequence[Example], tally: Tally, vocabulary: int) -> None:
+def refuse_unusable(tokenizer: TextTokenizer, examples: Sequence[TokenSample], tally: Tally, vocabulary: int) -> None:
     """What no training can come of, with a hint."""
     refuse_endless(tokenizer)
     if not examples:
         raise TrainingError(
             f"there is no token to train on: {tally}",
-            hint="`coa inspect DATA --mask --tokenizer M` shows what would be trained; raise max_tokens if all is too "
-            "long, look at agent_weights if all weigh nothing",
+            hint="`coa inspect DATA --mask --tokenizer M` shows what would be trained; raise max_length if all is too "
+            "long, or look at agent_weights if all weights are 0",
         )
     highest = max(int(example.ids.max()) for example in examples)
     if highest >= vocabulary:

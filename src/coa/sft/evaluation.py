@@ -1,4 +1,4 @@
-"""`init_eval`: the agent as it is at this moment, on held-out tasks, with real tools. People see it appear."""
+"""`num_eval_tasks`: the agent as it is at this moment, on held-out tasks, with real tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coa.runtime.success import figures, keep, look, sentence
 from coa.scoring.opening import open_scorer
 from coa.sft.data import asked
 from coa.tools import Tool
-from coa.training.policy import give_back
+from coa.training.packed_model import give_back
 from coa.training.weights import base_of
 from coa.trajectory import Message, Task, Trajectory
 from coa.trajectory.formats.tasks import free_id

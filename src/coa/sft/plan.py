@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from coa.errors import TrainingError
 from coa.sft.config import SftConfig
-from coa.training.packing import Example, balanced, rows_needed, to_row
+from coa.training.packing import TokenSample, balanced, rows_needed, to_row
 
 _GROUPED_UPDATES: Final = 32
 """How many updates' samples are sorted together when samples are grouped by length."""
@@ -23,16 +23,16 @@ _GROUPED_UPDATES: Final = 32
 
 @dataclass(frozen=True)
 class Update:
-    """Samples of one update, by phase and index, and the rows they are divided into."""
+    """The samples of one update, by their phase and their indices in its pool."""
 
     phase: int
     samples: tuple[int, ...]
 
 
-class Plan(Dataset[dict[str, Any]]):
-    """All rows of a run, in order; every update has the same number of them."""
+class UpdatePlan(Dataset[dict[str, Any]]):
+    """All rows of a run, in order. Every update has the same number of rows."""
 
-    def __init__(self, pools: Sequence[Sequence[Example]], config: SftConfig, *, processes: int = 1) -> None:
+    def __init__(self, pools: Sequence[Sequence[TokenSample]], config: SftConfig, *, processes: int = 1) -> None:
         self.pools = pools
         self.updates = list(_updates(pools, config))
         batch = len(self.updates[0].samples)
@@ -45,14 +45,14 @@ class Plan(Dataset[dict[str, Any]]):
         self.rows_per_update = -(-needed // processes) * processes
 
     def _needed(self, update: Update, config: SftConfig) -> int:
-        limit = config.row_tokens or config.phases[update.phase].max_tokens
+        limit = config.micro_batch_tokens or config.phases[update.phase].max_length
         return rows_needed([len(example) for example in self.examples(update)], limit)
 
     def end_after(self, updates: int) -> None:
-        """Forget what was planned for later."""
+        """Forget the updates after this number."""
         del self.updates[updates:]
 
-    def examples(self, update: Update) -> list[Example]:
+    def examples(self, update: Update) -> list[TokenSample]:
         return [self.pools[update.phase][index] for index in update.samples]
 
     def __len__(self) -> int:
@@ -67,11 +67,11 @@ class Plan(Dataset[dict[str, Any]]):
 
 
 class HeldOut(Dataset[dict[str, Any]]):
-    """Rows of samples that are only looked at. The mean of their losses is the mean over all their labels."""
+    """Rows of held-out samples. The mean of their losses is the mean over all their labels."""
 
-    def __init__(self, examples: Sequence[Example], row_tokens: int) -> None:
+    def __init__(self, examples: Sequence[TokenSample], max_tokens: int) -> None:
         lengths = [len(example) for example in examples]
-        parts = balanced(lengths, rows_needed(lengths, row_tokens)) if examples else []
+        parts = balanced(lengths, rows_needed(lengths, max_tokens)) if examples else []
         self._rows = [[examples[at] for at in part] for part in parts]
         self._total = sum(example.weight for example in examples)
 
@@ -82,13 +82,13 @@ class HeldOut(Dataset[dict[str, Any]]):
         return to_row(self._rows[index], total_weight=self._total / len(self._rows))
 
 
-def _updates(pools: Sequence[Sequence[Example]], config: SftConfig) -> Iterator[Update]:
+def _updates(pools: Sequence[Sequence[TokenSample]], config: SftConfig) -> Iterator[Update]:
     left = config.max_steps
     batch = min(config.batch_size, *(len(pool) for pool in pools))
     for number, (pool, phase) in enumerate(zip(pools, config.phases, strict=True)):
         wanted = max(round(phase.epochs * len(pool) / batch), 1)
         if left is not None:
-            # The last phase goes on for as long as it takes; the others keep their share.
+            # With max_steps the last phase gets the updates that are left; the others keep their number.
             wanted = left if number == len(pools) - 1 else min(wanted, left)
             left -= wanted
         stream = _stream(pool, random.Random(f"{config.seed} {number}"), batch if config.group_by_length else None)
@@ -96,16 +96,16 @@ def _updates(pools: Sequence[Sequence[Example]], config: SftConfig) -> Iterator[
             yield Update(number, tuple(next(stream) for _ in range(batch)))
 
 
-def _stream(pool: Sequence[Example], rng: random.Random, batch: int | None) -> Iterator[int]:
-    """Indices without end, every one once an epoch, in another order each time."""
+def _stream(pool: Sequence[TokenSample], rng: random.Random, batch: int | None) -> Iterator[int]:
+    """Indices without end, each once per epoch, in another order each time."""
     while True:
         order = list(range(len(pool)))
         rng.shuffle(order)
         yield from order if batch is None else _grouped(order, pool, batch, rng)
 
 
-def _grouped(order: list[int], pool: Sequence[Example], batch: int, rng: random.Random) -> Iterator[int]:
-    """Sorted by length within stretches of many updates, the updates of a stretch in random order."""
+def _grouped(order: list[int], pool: Sequence[TokenSample], batch: int, rng: random.Random) -> Iterator[int]:
+    """Sorted by length within the samples of many updates; these updates are in random order."""
     stretch = batch * _GROUPED_UPDATES
     for start in range(0, len(order), stretch):
         part = sorted(order[start : start + stretch], key=lambda index: -len(pool[index]))

@@ -1,4 +1,4 @@
-"""The stage: settings and a run folder in, a model folder out. Run again, it goes on where it was."""
+"""The stage: settings and a run folder in, a model folder out. Called again, it continues where it stopped."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked, ha
 from coa.sft.card import model_card
 from coa.sft.config import SftConfig
 from coa.sft.evaluation import AgentEval, tasks_of
-from coa.sft.plan import HeldOut, Plan
+from coa.sft.plan import HeldOut, UpdatePlan
 from coa.sft.trainer import RowTrainer, arguments, has_bf16
 from coa.tools import Tool
-from coa.training import checkpoint, policy, weights
+from coa.training import checkpoint, packed_model, weights
 from coa.training.interruption import Interruption
-from coa.training.packing import Example
-from coa.training.run_folder import METRICS, MODEL, Result, claim
+from coa.training.packing import TokenSample
+from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim
 from coa.training.trackers import refuse_absent
 from coa.trajectory import Tally
 from coa.trajectory.formats.tasks import read_tasks
 from coa.version import __version__
 
-_FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept")
+_FREE: Final = ("report_to", "save_steps", "save_total_limit")
 """Settings that may change between two starts of a run: they do not change what is trained."""
 
 
@@ -43,13 +43,13 @@ def train(
     tools: Mapping[str, Tool] | None = None,
     command: str | None = None,
     tell: Callable[[str], None] = print,
-) -> Result:
-    """Fine-tune as the settings say. `tell` hears the check of the data, progress and results, line by line.
+) -> TrainingResult:
+    """Fine-tune as the settings say. `tell` gets the report of the data, progress and results, line by line.
 
-    `tools` are objects for `init_eval`, beside those that the settings name.
+    `tools` are objects for `num_eval_tasks`, beside those that the settings name.
     """
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    # On a machine without accelerator several processes only find each other when told that it is one.
+    # On a machine without an accelerator several processes only find each other if they are told that there is none.
     everyone = PartialState(cpu=not torch.accelerator.is_available())
     say = tell if everyone.is_main_process else _silent
     refuse_absent(config.report_to)
@@ -69,34 +69,36 @@ def train(
             checkpoint.clear_torn(out)
     if (out / MODEL).is_dir():
         say(f"finished already: {out / MODEL}")
-        return Result(out / MODEL, 0, True, {}, everyone.is_main_process)
+        return TrainingResult(out / MODEL, 0, True, {}, everyone.is_main_process)
     bf16 = has_bf16() if config.precision == "auto" else config.precision == "bf16"
-    # Adapters leave the weights alone, so these may be narrow; weights that are trained need all their digits.
+    # With an adapter the model's weights do not change and may be bf16; weights that are trained need fp32.
     dtype = torch.bfloat16 if bf16 and config.lora else torch.float32
     torch.manual_seed(config.seed)
     trained, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device="cpu")
     tally, pools = _pools(config, loaded, tokenizer)
     for pool, counted in zip(pools, tally, strict=True):
-        examples_of.refuse_unusable(tokenizer, pool, counted, policy.vocabulary_of(model))
+        examples_of.refuse_unusable(tokenizer, pool, counted, packed_model.vocabulary_of(model))
     say(_data_line(config, loaded, tally, pools))
-    policy.take_rows(model)
-    policy.check(model)  # with our own attention: others, flash_attention_2 for one, need the device it will be on
-    policy.take_rows(model, attention=config.attention)
+    packed_model.take_rows(model)
+    packed_model.check(
+        model
+    )  # with our own attention: others, flash_attention_2 for one, need the device it will be on
+    packed_model.take_rows(model, attention=config.attn_implementation)
     if config.lora is None and config.freeze_embeddings:
         weights.freeze_embeddings(model)
-    plan = Plan(pools, config, processes=everyone.num_processes)
+    plan = UpdatePlan(pools, config, processes=everyone.num_processes)
     held_out = _held_out(config, loaded, tokenizer)
     agent_eval = _agent_eval(config, loaded, tokenizer, tools or {}, out, say, everyone)
-    if not len(held_out) and (config.held_out or config.patience):
+    if not len(held_out) and (config.held_out or config.early_stopping_patience):
         raise TrainingError(
-            f"none of the {len(loaded.held_out)} held-out trajectories can be looked at: they are too long, or nothing "
+            f"none of the {len(loaded.held_out)} held-out trajectories can be evaluated: they are too long, or nothing "
             "in them is trained",
-            hint="raise max_tokens, or hold out more tasks with --set held_out=N",
+            hint="raise max_length, or hold out more tasks with --set held_out=N",
         )
-    looks = (config.eval_every or max(len(plan.updates) // 10, 1)) if len(held_out) or agent_eval else 0
+    looks = (config.eval_steps or max(len(plan.updates) // 10, 1)) if len(held_out) or agent_eval else 0
     last = checkpoint.latest(out)
-    if last is not None and config.patience and has_stopped(last, config.patience):
-        # It came to its early end, and was killed before its model was written.
+    if last is not None and config.early_stopping_patience and has_stopped(last, config.early_stopping_patience):
+        # It had stopped early, and was killed before its model was written.
         plan.end_after(checkpoint.step_of(last))
     interruption = Interruption(say, "update")
     trainer = RowTrainer(
@@ -110,8 +112,8 @@ def train(
         agent_eval=agent_eval,
         callbacks=[
             Metrics(out / METRICS, say, plan),
-            Checkpoints(out, config.checkpoints_kept),
-            *([EarlyStop(config.patience)] if config.patience else []),
+            Checkpoints(out, config.save_total_limit),
+            *([EarlyStop(config.early_stopping_patience)] if config.early_stopping_patience else []),
             StopWhenAsked(interruption),
         ],
     )
@@ -125,13 +127,13 @@ def train(
     step = trainer.state.global_step
     if interruption.asked and step < len(plan.updates):
         say(f"stopped after update {step}; the same command goes on from there")
-        return Result(out, step, False, {}, everyone.is_main_process)
+        return TrainingResult(out, step, False, {}, everyone.is_main_process)
     if looks and not any(
         row["step"] == step and {"eval_loss", "answered"} & set(row) for row in trainer.state.log_history
     ):
         trainer.evaluate()
     figures = _figures(out / METRICS)
-    best = trainer.state.best_model_checkpoint if config.patience else None
+    best = trainer.state.best_model_checkpoint if config.early_stopping_patience else None
     if best is not None:
         figures["taken"] = f"update {checkpoint.step_of(Path(best))}, held-out loss {trainer.state.best_metric:.4f}"
     card = model_card(
@@ -144,46 +146,46 @@ def train(
     )
     _save(trainer, config, out, tokenizer, card, bf16=bf16)
     say(f"wrote {out / MODEL}")
-    return Result(out / MODEL, step, True, figures, everyone.is_main_process)
+    return TrainingResult(out / MODEL, step, True, figures, everyone.is_main_process)
 
 
 def _pools(
-    config: SftConfig, loaded: examples_of.Loaded, tokenizer: TextTokenizer
-) -> tuple[list[Tally], list[list[Example]]]:
+    config: SftConfig, loaded: examples_of.SftData, tokenizer: TextTokenizer
+) -> tuple[list[Tally], list[list[TokenSample]]]:
     tallies = [Tally() for _ in config.phases]
     pools = [
-        examples_of.to_examples(loaded.train, tokenizer, config, phase.max_tokens, tally)
+        examples_of.to_examples(loaded.train, tokenizer, config, phase.max_length, tally)
         for phase, tally in zip(config.phases, tallies, strict=True)
     ]
     return tallies, pools
 
 
-def _held_out(config: SftConfig, loaded: examples_of.Loaded, tokenizer: TextTokenizer) -> HeldOut:
-    longest = max(phase.max_tokens for phase in config.phases)
+def _held_out(config: SftConfig, loaded: examples_of.SftData, tokenizer: TextTokenizer) -> HeldOut:
+    longest = max(phase.max_length for phase in config.phases)
     found = examples_of.to_examples(loaded.held_out, tokenizer, config, longest, Tally())
-    return HeldOut(found, config.row_tokens or longest)
+    return HeldOut(found, config.micro_batch_tokens or longest)
 
 
 def _agent_eval(
     config: SftConfig,
-    loaded: examples_of.Loaded,
+    loaded: examples_of.SftData,
     tokenizer: TextTokenizer,
     tools: Mapping[str, Tool],
     out: Path,
     tell: Callable[[str], None],
     everyone: PartialState,
 ) -> AgentEval | None:
-    if not config.init_eval:
+    if not config.num_eval_tasks:
         return None
     if everyone.num_processes > 1:
         raise TrainingError(
-            "init_eval runs the agent in the training process, which only works with one",
-            hint="--set init_eval=0, and evaluate the checkpoints afterwards",
+            "num_eval_tasks runs the agent in the training process, which only works with one process",
+            hint="--set num_eval_tasks=0, and evaluate the checkpoints afterwards",
         )
     profile = config.profile or Counter(t.profile for t in loaded.train).most_common(1)[0][0]
     prompts: Any = {}
-    if config.tasks is not None:
-        tasks = list(read_tasks(config.tasks))[: config.init_eval]
+    if config.eval_tasks is not None:
+        tasks = list(read_tasks(config.eval_tasks))[: config.num_eval_tasks]
         trained = {examples_of.asked(t.task) for t in loaded.train} & {examples_of.asked(task) for task in tasks}
         if trained:
             raise TrainingError(
@@ -193,7 +195,7 @@ def _agent_eval(
         if any(t.prompt for t in loaded.train):  # taught with prompts of the rows' own, so asked with them
             prompts = {task.id: task.prompt for task in tasks if task.prompt}
     else:
-        tasks, prompts = tasks_of(loaded.held_out, config.init_eval)
+        tasks, prompts = tasks_of(loaded.held_out, config.num_eval_tasks)
     return AgentEval(
         tasks,
         profile,
@@ -209,21 +211,21 @@ def _agent_eval(
 
 
 def _data_line(
-    config: SftConfig, loaded: examples_of.Loaded, tally: Sequence[Tally], pools: Sequence[Sequence[Example]]
+    config: SftConfig, loaded: examples_of.SftData, tally: Sequence[Tally], pools: Sequence[Sequence[TokenSample]]
 ) -> str:
     phases = _data_lines(config, loaded, tally, pools)[len(config.data) : len(config.data) + len(pools)]
     return "; ".join(filter(None, ["data: " + "; then ".join(phases), loaded.defects]))
 
 
 def _data_lines(
-    config: SftConfig, loaded: examples_of.Loaded, tally: Sequence[Tally], pools: Sequence[Sequence[Example]]
+    config: SftConfig, loaded: examples_of.SftData, tally: Sequence[Tally], pools: Sequence[Sequence[TokenSample]]
 ) -> list[str]:
     held = f"; {len(loaded.held_out)} held out" if loaded.held_out else ""
     lines = [f"{source}" for source in config.data]
     for phase, counted, pool in zip(config.phases, tally, pools, strict=True):
         labels = sum(example.labels for example in pool)
         unweighted = f"; labels {labels}" if labels != counted.trained_tokens else ""
-        lines.append(f"up to {phase.max_tokens} tokens: {counted}{unweighted}{held}")
+        lines.append(f"up to {phase.max_length} tokens: {counted}{unweighted}{held}")
     return [*lines, loaded.defects] if loaded.defects else lines
 
 
@@ -250,7 +252,7 @@ def _save(
     """Every process takes part in gathering the weights; one of them writes."""
     part, adapter = out / f"{MODEL}.part", out / "adapter.part"
     merging = config.lora is not None and config.lora.merge
-    policy.give_back(weights.base_of(trainer.accelerator.unwrap_model(trainer.model)))
+    packed_model.give_back(weights.base_of(trainer.accelerator.unwrap_model(trainer.model)))
     trainer.save_model(str(adapter if merging else part))
     everyone = PartialState()
     everyone.wait_for_everyone()

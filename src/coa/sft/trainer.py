@@ -17,21 +17,21 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from coa.sft.config import SftConfig
-from coa.sft.plan import HeldOut, Plan
+from coa.sft.plan import HeldOut, UpdatePlan
 from coa.training.optimizer import cosine
 
 AgentEval = Callable[[torch.nn.Module, int], dict[str, float]]
-"""Runs the agent as it is after so many updates; what it gives is logged."""
+"""Runs the agent with the model as it is after this number of updates, and returns metrics."""
 
 
 class RowTrainer(Trainer):
-    """Takes rows in the order of the plan. A row's loss already is its share of the update's mean."""
+    """Takes rows in the order of the plan. The loss of a row is already its share of the update's mean."""
 
     def __init__(
         self,
         model: torch.nn.Module,
         args: TrainingArguments,
-        plan: Plan,
+        plan: UpdatePlan,
         held_out: HeldOut,
         config: SftConfig,
         *,
@@ -81,7 +81,7 @@ class RowTrainer(Trainer):
         if self.lr_scheduler is None:
             chosen = optimizer or self.optimizer
             assert chosen is not None
-            self.lr_scheduler = cosine(chosen, steps=num_training_steps, warmup=self._config.warmup)
+            self.lr_scheduler = cosine(chosen, steps=num_training_steps, warmup=self._config.warmup_ratio)
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
@@ -101,7 +101,7 @@ class RowTrainer(Trainer):
 
 
 class Clock:
-    """Time spent in updates: looks at held-out tasks and checkpoints in between do not count."""
+    """Time spent in updates; evaluations and checkpoints in between do not count."""
 
     def __init__(self) -> None:
         self._spent = 0.0
@@ -128,12 +128,12 @@ def _only_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def arguments(
-    config: SftConfig, out: Path, plan: Plan, *, looks: int, bf16: bool, resumed: bool, processes: int = 1
+    config: SftConfig, out: Path, plan: UpdatePlan, *, looks: int, bf16: bool, resumed: bool, processes: int = 1
 ) -> TrainingArguments:
-    """The settings as transformers names them."""
+    """The settings as transformers' arguments."""
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
     steps = len(plan.updates)
-    save_every = looks if config.patience else config.checkpoint_every or max(-(-steps // 10), 20)
+    save_every = looks if config.early_stopping_patience else config.save_steps or max(-(-steps // 10), 20)
     return TrainingArguments(
         output_dir=str(out),
         use_cpu=not torch.accelerator.is_available(),
@@ -143,7 +143,7 @@ def arguments(
         gradient_accumulation_steps=plan.rows_per_update // processes,
         learning_rate=config.lr,
         weight_decay=config.weight_decay,
-        adam_beta2=config.beta2,
+        adam_beta2=config.adam_beta2,
         max_grad_norm=config.max_grad_norm,
         bf16=bf16,
         gradient_checkpointing=config.gradient_checkpointing,
@@ -154,9 +154,9 @@ def arguments(
         eval_strategy="steps" if looks else "no",
         eval_steps=looks or None,
         eval_on_start=bool(looks) and not resumed,
-        load_best_model_at_end=config.patience > 0,
-        metric_for_best_model="loss" if config.patience else None,
-        greater_is_better=False if config.patience else None,
+        load_best_model_at_end=config.early_stopping_patience > 0,
+        metric_for_best_model="loss" if config.early_stopping_patience else None,
+        greater_is_better=False if config.early_stopping_patience else None,
         report_to=list(config.report_to) or "none",
         run_name=out.name,
         seed=config.seed,

@@ -1,1 +1,1 @@
-"""What SFT and RL share: rows without padding, attention per sample, the loss where labels are, checkpoints."""
+"""What SFT and RL share: packed rows, attention per sample, the loss at the labels, checkpoints."""

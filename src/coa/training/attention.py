@@ -1,7 +1,12 @@
-"""Attention of samples that share a row: each sees itself and nothing else, and costs what it costs alone.
+"""Attention over packed rows: several samples lie in one row without padding, and each attends to itself alone.
 
-A block-diagonal mask would give the same numbers, at the price of a square of the whole row. Samples that begin alike
-(a group's attempts at one task) may also see keys and values of a row before theirs, in which their beginning is once.
+The usual way is one attention call for the row with a block-diagonal mask, which costs the square of the row's length.
+Here the row is split at the samples' borders and attention is computed sample by sample, so that each costs what it
+would cost alone and gives the same numbers to the last bit. transformers calls `attend` in every layer under the name
+`coa_segments`; the lengths of the samples come with the call.
+
+In RL, attempts at one task begin with the same prompt (`rl/shared_prefix.py`). The prompt's keys and values are then
+computed in a row of their own, and a sample sees them before its own through a `PrefixCache`.
 """
 
 from __future__ import annotations
@@ -20,16 +25,16 @@ NAME: Final = "coa_segments"
 
 
 @dataclass(frozen=True)
-class Beginnings:
-    """Of the samples in a row: what another row has of them."""
+class PrefixCache:
+    """Keys and values of the samples' prefixes, which were computed in another row."""
 
     layers: Mapping[int, tuple[Tensor, Tensor]]
-    """Keys and values of that row, by layer."""
+    """Keys and values of that row by layer, each [1, key heads, tokens of that row, width]."""
     spans: Sequence[tuple[int, int]]
-    """Where each sample's beginning is in it, from and to."""
+    """Where each sample's prefix is in that row: first token and end."""
 
-    def before(self, layer: int, sample: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """What a sample sees: its beginning and itself."""
+    def prepend(self, layer: int, sample: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values that a sample sees: its prefix's and its own, [1, key heads, prefix + tokens, width]."""
         first, last = self.spans[sample]
         keys, values = self.layers[layer]
         return torch.cat([keys[:, :, first:last], key], 2), torch.cat([values[:, :, first:last], value], 2)
@@ -45,29 +50,31 @@ def attend(
     scaling: float | None = None,
     dropout: float = 0.0,
     coa_segments: Sequence[int] | None = None,
-    coa_beginnings: Beginnings | None = None,
-    coa_kept: dict[int, tuple[Tensor, Tensor]] | None = None,
+    coa_prefix: PrefixCache | None = None,
+    coa_collect: dict[int, tuple[Tensor, Tensor]] | None = None,
     sliding_window: int | None = None,
     **rest: Any,
 ) -> tuple[Tensor, None]:
-    """`query` is [1, heads, tokens, width]; `coa_segments` are the lengths of the samples in the row, in order.
+    """The attention of one layer over a row; the result is [1, tokens, heads, width].
 
-    `coa_kept` gets the row's keys and values, for rows that go on from it with `coa_beginnings`.
+    `query` is [1, heads, tokens, width], `key` and `value` are [1, key heads, tokens, width]. `coa_segments` are the
+    lengths of the samples in the row, in order. `coa_collect` is filled with the row's keys and values, for rows whose
+    samples go on from it with `coa_prefix`.
     """
     unknown = [name for name in ("softcap", "s_aux", "position_bias") if rest.get(name) is not None]
     if unknown:
         raise ModelError(
-            f"this model's attention uses {unknown[0]}, which attention per sample does not know",
-            hint="--set attention=eager --set packing=false",
+            f"this model's attention uses {unknown[0]}, which attention over packed rows does not support",
+            hint="--set attn_implementation=eager --set packing=false",
         )
-    if coa_kept is not None:
-        coa_kept[module.layer_idx] = key, value
+    if coa_collect is not None:
+        coa_collect[module.layer_idx] = key, value
     segments = list(coa_segments) if coa_segments is not None else [query.shape[2]]
     pieces = []
     split = zip(*(torch.split(tensor, segments, 2) for tensor in (query, key, value)), strict=True)
     for sample, (q, k, v) in enumerate(split):
-        if coa_beginnings is not None:
-            k, v = coa_beginnings.before(module.layer_idx, sample, k, v)
+        if coa_prefix is not None:
+            k, v = coa_prefix.prepend(module.layer_idx, sample, k, v)
         mask = _mask(q.shape[2], k.shape[2], sliding_window, q.device)
         pieces.append(
             torch.nn.functional.scaled_dot_product_attention(
@@ -79,7 +86,8 @@ def attend(
 
 
 def _mask(new: int, length: int, window: int | None, device: torch.device) -> Tensor | None:
-    """What each of the last `new` of so many tokens may see; None where it is what is before it, and it is all new."""
+    """Which of `length` tokens each of the last `new` may see, [new, length]; None if plain causal attention says
+    it."""
     if new == length and (window is None or length <= window):
         return None
     distance = torch.arange(length - new, length, device=device)[:, None] - torch.arange(length, device=device)

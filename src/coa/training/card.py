@@ -1,4 +1,4 @@
-"""The model card: what a stranger must know of the folder."""
+"""The model card: what a stranger must know about a model folder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Checkpoints that are there whole or not at all.
+"""Checkpoints that are complete or do not count.
 
-A checkpoint is a folder that several processes may write into. It counts once it is sealed: its files are on the disk,
-and then a mark is. What was left without the mark by a killed run is removed.
+A checkpoint is a folder that several processes may write into. It counts once it is sealed, which means that its files
+are on the disk and then a file that marks it as complete. What a killed run left without this mark is removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SEAL: Final = "complete"
 
 
 def seal(checkpoint: Path) -> None:
-    """The last thing done to a checkpoint."""
+    """Mark a checkpoint as complete, after everything else."""
     for path in sorted(checkpoint.rglob("*")):
         _sync(path)
     part = checkpoint / f"{SEAL}.part"

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish what is going on, save, stop. A second one stops at once."""
+"""Ctrl-C and SIGTERM: finish the current step, save, stop. A second signal stops at once."""
 
 from __future__ import annotations
 

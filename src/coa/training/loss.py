@@ -1,7 +1,15 @@
-"""The loss where labels are. Logits exist for one chunk of labelled positions at a time, never for the whole context.
+"""The loss at the labels, without ever holding the logits of a whole row.
 
-With 32k tokens and a vocabulary of 150k, all logits in fp32 would take 20 GB, their gradient as much again, and most of
-them belong to tokens without a label.
+The last step of a language model multiplies hidden states [tokens, width] by the output head [vocabulary, width]. With
+32k tokens and a vocabulary of 150k the logits in fp32 would take 20 GB, their gradient as much again, and most of them
+belong to tokens without a label (prompts, tool output). So only positions that predict a label are multiplied, one
+chunk at a time. A chunk's logits give its part of the loss; the gradient of the loss with respect to the logits is
+softmax minus one-hot, which is written over them, multiplied into the gradients of hidden states and head, and
+forgotten.
+
+`label_loss` (fine-tuning) knows each label's factor beforehand and makes these gradients in the forward pass.
+`label_logprobs` (RL) does not, because its loss is not linear in the log-probabilities; it computes the logits once
+more in the backward pass.
 """
 
 from __future__ import annotations
@@ -12,7 +20,7 @@ import torch
 from torch import Tensor
 
 LOGIT_BYTES: Final = 128 << 20
-"""About how much a chunk of logits may take."""
+"""Memory that a chunk of logits may take, about."""
 
 
 def label_loss(
@@ -20,9 +28,9 @@ def label_loss(
 ) -> Tensor:
     """Sum over positions of `scale * -log p(target)`.
 
-    `hidden` is [labels, width], the last hidden states at the positions that predict a label; `weight` the output
-    head's, [vocabulary, width]. Gradients are made on the way forward, while a chunk's logits are there, so nothing is
-    computed twice and nothing large is kept.
+    `hidden` is [labels, width], the last hidden states at the positions that predict a label; `weight` is the output
+    head, [vocabulary, width]; `targets` and `scales` are [labels]. Gradients are made in the forward pass, while a
+    chunk's logits exist, so nothing is computed twice and nothing large is kept.
     """
     hidden, weight, bias = _as_autocast(hidden, weight, bias)
     return _LabelLoss.apply(hidden, weight, bias, targets, scales, chunk or _chunk(weight))  # type: ignore[no-any-return, no-untyped-call]
@@ -31,7 +39,7 @@ def label_loss(
 def label_logprobs(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, chunk: int | None = None
 ) -> Tensor:
-    """log p(target) of each position, for losses that are not linear in them; logits are computed anew going back."""
+    """log p(target) of each position, [labels]; logits are computed again in the backward pass."""
     hidden, weight, bias = _as_autocast(hidden, weight, bias)
     return _LabelLogprobs.apply(hidden, weight, bias, targets, chunk or _chunk(weight))  # type: ignore[no-any-return, no-untyped-call]
 
@@ -41,7 +49,7 @@ def _chunk(weight: Tensor) -> int:
 
 
 def _as_autocast(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """A custom function is not seen by autocast; cast as a linear layer would be."""
+    """Autocast does not see a custom function, so cast as it would cast a linear layer."""
     kind = hidden.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
     return hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
@@ -52,14 +60,14 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _softmax_minus_one_hot(logits: Tensor, normaliser: Tensor, targets: Tensor) -> Tensor:
-    """d(-log p)/d(logits), in the memory of the logits."""
+    """d(-log p)/d(logits), [labels, vocabulary], in the memory of the logits."""
     slope = logits.sub_(normaliser[:, None]).exp_()
     slope[torch.arange(len(targets), device=targets.device), targets] -= 1
     return slope
 
 
 class _Gradients:
-    """Of the head's inputs, as far as they are wanted, filled chunk by chunk."""
+    """Gradients of hidden states, head and bias, as far as they are wanted, filled chunk by chunk."""
 
     def __init__(self, wanted: tuple[bool, ...], hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         self.hidden = torch.empty_like(hidden) if wanted[0] else None

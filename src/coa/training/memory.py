@@ -1,8 +1,9 @@
-"""Large blocks go back to the system as soon as they are freed, instead of lying between others that live.
+"""Give large blocks of memory back to the system as soon as they are freed.
 
-glibc maps a block apart only above a size that it raises, with what is freed, up to 32 MB. A layer's activations are a
-few megabytes: they share one heap with what outlives them, and the heap grows with every pass. At 4,096 tokens, SmolLM2
-came to a peak of 5.3 GB in two updates, with 2.9 GB in use; with the size set to 8 MB it is 3.4 GB.
+glibc allocates a block outside its heap only above a threshold, which it raises up to 32 MB as blocks are freed. A
+layer's activations are a few megabytes: they share the heap with what outlives them, and the heap grows with every
+pass. At 4,096 tokens, SmolLM2 reached a peak of 5.3 GB in two updates, with 2.9 GB in use; with the threshold set to
+8 MB it is 3.4 GB.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import sys
 from typing import Final
 
 _MAPPED_FROM: Final = 8 << 20
-"""Below this, blocks are of short samples, where mapping each anew would cost more time than it saves memory."""
+"""Smaller blocks belong to short samples, for which mapping each one would cost more time than the memory is worth."""
 _KEPT: Final = 512 << 20
-"""Of the heap's free end, for the next pass."""
+"""Free memory at the end of the heap that is kept for the next pass."""
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 

@@ -1,4 +1,4 @@
-"""metrics.jsonl: a row an update or a look, each with its step."""
+"""metrics.jsonl: one row per update or evaluation, each with its step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def append(path: Path, step: int, found: Mapping[str, object]) -> None:
 
 
 def keep_until(path: Path, step: int) -> None:
-    """Take back rows of later steps, and a row that was cut off: what a killed run wrote after its last checkpoint."""
+    """Remove rows of later steps and a torn last row, which a killed run wrote after its last checkpoint."""
     if not path.is_file():
         return
     kept = []

@@ -9,9 +9,9 @@ from torch.optim.lr_scheduler import LambdaLR
 
 
 def cosine(optimizer: Optimizer, *, steps: int, warmup: float) -> LambdaLR:
-    """Up in a line over the first share of the steps, then down as a cosine to zero.
+    """Rise linearly over the first share of the steps, then fall as a cosine to zero.
 
-    The first update already has a rate above zero; with a run of ten updates one must not be lost.
+    The first update already has a rate above zero: in a run of ten updates none may be lost.
     """
     rising = math.ceil(steps * warmup)
 

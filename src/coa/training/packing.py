@@ -1,7 +1,8 @@
-"""Rows for the model: samples laid one after another, no padding, position ids that start anew with each sample.
+"""Packing: samples of different lengths become rows without padding.
 
-Which samples make an update is decided before this; packing decides only which of them share a row, so it changes how
-fast an update is and not what it is.
+A row is what goes through the model at a time: several samples one after another, with position ids that start again at
+each sample, and attention that keeps them apart (`attention.py`). Which samples make an update is decided before this;
+packing only decides which of them share a row. So it changes how fast an update is, not what it computes.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Example:
-    """A sample as training needs it: ids, and how much each of them counts as a label (0: not one)."""
+class TokenSample:
+    """A sample as training needs it: token ids, and the weight of each as a label."""
 
-    ids: Tensor
-    weights: Tensor
+    ids: Tensor  # [tokens]
+    weights: Tensor  # [tokens]; 0 where a token is not a label
     task_id: str = ""
-    targets: Tensor | None = None
-    """What is to be predicted, where that is not the ids."""
+    targets: Tensor | None = None  # [tokens]
+    """The labels, where they are not the ids themselves."""
     start: int = 0
-    """Position of the first id, where what is before it is in another row."""
+    """Position of the first id, if the tokens before it are in another row."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -33,20 +34,21 @@ class Example:
     def weight(self) -> float:
         return float(self.weights.sum())
 
-    def after(self, first: int) -> Example:
-        """Without the first so many ids."""
+    def after(self, first: int) -> TokenSample:
+        """The sample without its first `first` tokens."""
         targets = None if self.targets is None else self.targets[first:]
-        return Example(self.ids[first:], self.weights[first:], self.task_id, targets, self.start + first)
+        return TokenSample(self.ids[first:], self.weights[first:], self.task_id, targets, self.start + first)
 
     @property
     def labels(self) -> int:
         return int((self.weights > 0).sum())
 
 
-def to_row(examples: Sequence[Example], *, total_weight: float) -> dict[str, Tensor | tuple[int, ...]]:
-    """What the model is fed. Losses of rows add up to the mean over labels when `total_weight` is that of all rows.
+def to_row(examples: Sequence[TokenSample], *, total_weight: float) -> dict[str, Tensor | tuple[int, ...]]:
+    """What the model is fed. Losses of rows add up to the mean over labels if `total_weight` is that of all rows.
 
-    `where` are the positions whose hidden state predicts a label: the ones before it. A sample's first token has no
+    `input_ids` and `position_ids` are [1, tokens]; `where`, `targets` and `scales` are [labels]. `where` are the
+    positions whose hidden state predicts a label, which is the position before it. A sample's first token has no
     position before it in its sample, so it is never a label.
     """
     segments = tuple(len(example) for example in examples)
@@ -65,7 +67,7 @@ def to_row(examples: Sequence[Example], *, total_weight: float) -> dict[str, Ten
 
 
 def on(device: torch.device, row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row where it is computed."""
+    """A row with its tensors on the device."""
     return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in row.items()}
 
 
@@ -75,17 +77,20 @@ def _without_first(weights: Tensor) -> Tensor:
     return weights
 
 
-def rows_needed(lengths: Sequence[int], row_tokens: int) -> int:
+def rows_needed(lengths: Sequence[int], max_tokens: int) -> int:
     """The smallest number of rows into which `balanced` fits them."""
-    rows = max(-(-sum(lengths) // row_tokens), 1)
-    while rows < len(lengths) and max(_loads(lengths, balanced(lengths, rows))) > row_tokens:
+    rows = max(-(-sum(lengths) // max_tokens), 1)
+    while rows < len(lengths) and max(_loads(lengths, balanced(lengths, rows))) > max_tokens:
         rows += 1
     return rows
 
 
 def balanced(lengths: Sequence[int], rows: int) -> list[list[int]]:
-    """Indices of the lengths in `rows` rows of about equal sums, the longest row first: the longest sample goes to the
-    shortest row, time and again. Rows that work at the same time on several devices then take about the same time."""
+    """Indices of the lengths, in `rows` rows of about equal sums, the longest row first.
+
+    The longest sample that is left goes to the shortest row, again and again. Several devices that work on rows at the
+    same time then need about the same time.
+    """
     parts: list[list[int]] = [[] for _ in range(rows)]
     loads = [0] * rows
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):

@@ -1,4 +1,4 @@
-"""A run's folder belongs to one run: its settings, its data, its seed."""
+"""A run folder belongs to one run, with its settings, data and seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
+from pydantic import ValidationError
 
+from coa.config import with_new_names
 from coa.errors import TrainingError
 from coa.trajectory.types import Frozen
 
@@ -20,16 +22,16 @@ MODEL: Final = "model"
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a run came to."""
+class TrainingResult:
+    """The result of a training run."""
 
     folder: Path
-    """The model, once it is finished; else the run."""
+    """The model's folder if the run is finished, else the run folder."""
     steps: int
     finished: bool
     figures: Mapping[str, str]
     main: bool = True
-    """Whether this is the process that speaks for all of them."""
+    """Whether this is the process that reports for all of them."""
 
 
 def claim(
@@ -61,8 +63,7 @@ def claim(
     }
     path = out / CONFIG
     if path.is_file() and not _untouched(out, stage):
-        defaults = type(config)().model_dump(mode="json")
-        _refuse_other_run(out, _saved(path), record, free, defaults)
+        _refuse_other_run(out, _saved(path), record, type(config), free)
         return
     if not path.is_file() and out.is_dir() and any(out.iterdir()):
         raise TrainingError(
@@ -89,12 +90,11 @@ def _untouched(out: Path, stage: str) -> bool:
 
 
 def _refuse_other_run(
-    out: Path, before: dict[str, Any], now: dict[str, Any], free: Collection[str], defaults: dict[str, Any]
+    out: Path, before: dict[str, Any], now: dict[str, Any], kind: type[Frozen], free: Collection[str]
 ) -> None:
     if before.get("stage") != now["stage"] or not isinstance(before.get("config"), dict):
         raise TrainingError(f"{out} is the folder of another kind of run", hint="choose another folder with --out")
-    # A setting that is newer than the run: what it was not told, it did by default.
-    old, new = defaults | before["config"], now["config"]
+    old, new = _in_todays_names(kind, before["config"]), now["config"]
     different = sorted(key for key in {*old, *new} if old.get(key) != new.get(key) and key not in free)
     if different:
         key = different[0]
@@ -107,3 +107,12 @@ def _refuse_other_run(
         raise TrainingError(
             f"the data has changed since the run in {out} was started", hint="choose another folder with --out"
         )
+
+
+def _in_todays_names(kind: type[Frozen], saved: dict[str, Any]) -> dict[str, Any]:
+    """Saved settings as this version would save them: under new names, with the defaults of settings that are newer."""
+    renamed = with_new_names(kind, saved, warn=False)
+    try:
+        return kind.model_validate(renamed).model_dump(mode="json")
+    except ValidationError:  # a setting that is gone, or a value that is no longer allowed
+        return kind().model_dump(mode="json") | renamed

@@ -1,4 +1,4 @@
-"""Where a run is reported besides its own metrics.jsonl: known, and installed, before anything is loaded."""
+"""Trackers that get a run's metrics besides metrics.jsonl; checked before anything is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights in and out of training: what is trained of a model, and the folder that comes out of it."""
+"""Weights in and out of training: which weights of a model are trained, and the folder that is written."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def freeze_embeddings(model: PreTrainedModel) -> None:
 def open_trained(
     source: str, lora: Lora | None, *, dtype: torch.dtype, device: str
 ) -> tuple[torch.nn.Module, PreTrainedModel, TextTokenizer]:
-    """What is trained, the model in it, and the tokenizer.
+    """The module to train, the model in it (the same without an adapter), and the tokenizer.
 
-    With `lora` a model gets an adapter; where the source is one, it is gone on with, in its own rank and layers.
+    With `lora` a model gets an adapter; if the source is an adapter, that one is trained further, as it is.
     """
     give_back_large_blocks()
     if lora is None or not is_adapter(source):
@@ -63,15 +63,15 @@ def _add_lora(model: PreTrainedModel, base: str, lora: Lora) -> PeftModel:
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
-        target_modules=lora.targets,
-        use_dora=lora.dora,
+        target_modules=lora.target_modules,
+        use_dora=lora.use_dora,
         task_type="CAUSAL_LM",
         base_model_name_or_path=base,
     )
     try:
         return get_peft_model(model, settings)
     except ValueError as error:
-        raise ModelError(f"no adapter fits this model: {error}", hint="--set lora.targets=all-linear") from error
+        raise ModelError(f"no adapter fits this model: {error}", hint="--set lora.target_modules=all-linear") from error
 
 
 def base_of(model: torch.nn.Module) -> PreTrainedModel:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coa.distill.config import Complexity, ConfigError, Correction, DistillConfig, Quality, Reflection, load_config
+from coa.config import ConfigError
+from coa.distill.config import Complexity, Correction, DistillConfig, Quality, Reflection, load_config
 from coa.distill.filters import (
     SCORE,
     complexity,

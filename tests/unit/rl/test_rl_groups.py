@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from coa.config import ConfigError
 from coa.errors import TrainingError
 from coa.rl import config as settings
 from coa.rl.config import Guards, RlConfig, describe, load_config
-from coa.rl.groups import Attempt, Collected, Group, collect, keep
-from coa.rl.guards import Gap, Watch
+from coa.rl.groups import Collected, Group, RewardedAttempt, collect, keep
+from coa.rl.guards import LogprobDiff, Watch
 from coa.rl.report import equal, of_groups
 from coa.rl.reward import Rewards, is_well_formed, own_reward
 from coa.rl.state import _groups
@@ -25,11 +26,11 @@ from coa.trajectory.types import Usage
 ROOT = Path(__file__).parents[3]
 
 
-def attempt(reward: float, task: str = "t", counted: float | None = None) -> Attempt:
+def attempt(reward: float, task: str = "t", counted: float | None = None) -> RewardedAttempt:
     trajectory = Trajectory(task=Task(id=task, question=task), profile="nano").scored("reward", reward)
     for name in ("success", "counted"):
         trajectory = trajectory.scored(name, reward if counted is None else counted)
-    return Attempt(trajectory, Sample([1, 2], [False, True], [-1, 0], [0.0, -1.0]), reward)
+    return RewardedAttempt(trajectory, Sample([1, 2], [False, True], [-1, 0], [0.0, -1.0]), reward)
 
 
 def group(name: str, *rewards: float, step: int = 1) -> Group:
@@ -53,11 +54,11 @@ FLAT, MIXED = (1.0, 1.0), (1.0, 0.0)
 
 
 def test_groups_without_spread_are_replaced_until_the_batch_is_full() -> None:
-    config = RlConfig(prompts=3, group=2, rounds=4)
+    config = RlConfig(train_batch_size=3, num_generations=2, max_num_gen_batches=4)
     first, second = [group("a", *FLAT), group("b", *MIXED)], [group(n, *MIXED) for n in "cde"]
     found = collected(config, [first, second])
     assert names(found.used) == "bcd" and names(found.surplus) == "e" and names(found.drawn) == "abcde"
-    assert found.rounds == 2
+    assert found.gen_batches == 2
 
 
 def test_groups_in_which_only_small_terms_differ_are_left_out_unless_asked_for() -> None:
@@ -66,54 +67,57 @@ def test_groups_in_which_only_small_terms_differ_are_left_out_unless_asked_for()
     long = Group(Task(id="a", question="a"), (attempt(0.9, counted=1.0), attempt(1.0, counted=1.0)), 1)
     eaten = Group(Task(id="b", question="b"), (attempt(0.0, counted=1.0), attempt(0.0, counted=0.0)), 1)
     mixed = group("c", *MIXED)
-    config = RlConfig(prompts=3, group=2, rounds=1)
+    config = RlConfig(train_batch_size=3, num_generations=2, max_num_gen_batches=1)
     found = collected(config, [[long, eaten, mixed]])
     assert names(found.used) == "c"
     assert equal(found.drawn, config) == {"all_right": 1, "all_wrong": 0, "all_equal": 1}
-    found = collected(RlConfig(prompts=3, group=2, rounds=1, spread_of="reward"), [[long, eaten, mixed]])
+    found = collected(
+        RlConfig(train_batch_size=3, num_generations=2, max_num_gen_batches=1, filter_groups_metric="reward"),
+        [[long, eaten, mixed]],
+    )
     assert names(found.used) == "ac"
-    whole = RlConfig(prompts=3, group=2, dynamic_sampling=False)
+    whole = RlConfig(train_batch_size=3, num_generations=2, dynamic_sampling=False)
     assert long.teaches(whole) and names(collected(whole, [[long, eaten, mixed]]).used) == "abc"
 
 
 def test_surplus_is_used_first_and_may_make_drawing_needless() -> None:
-    config = RlConfig(prompts=2, group=2)
+    config = RlConfig(train_batch_size=2, num_generations=2)
     found = collected(config, [], [group(n, *MIXED) for n in "xyz"])
-    assert names(found.used) == "xy" and names(found.surplus) == "z" and found.rounds == 0
+    assert names(found.used) == "xy" and names(found.surplus) == "z" and found.gen_batches == 0
     found = collected(config, [[group("a", *MIXED), group("b", *MIXED)]], found.surplus)
     assert names(found.used) == "za" and names(found.surplus) == "b"
 
 
 def test_surplus_is_dropped_and_counted_when_it_is_too_old() -> None:
-    config = RlConfig(prompts=2, group=2, max_age=2)
+    config = RlConfig(train_batch_size=2, num_generations=2, max_staleness=2)
     surplus = [group("x", *MIXED, step=2), group("y", *MIXED, step=3), group("z", *MIXED, step=4)]
     found = collected(config, [[group("a", *MIXED, step=5)]], surplus, step=5)
-    assert names(found.used) == "yz" and found.too_old == 1 and of_groups(found, config)["groups_too_old"] == 1
+    assert names(found.used) == "yz" and found.stale == 1 and of_groups(found, config)["groups_stale"] == 1
     found = collected(config, [[group("a", *MIXED, step=6), group("b", *MIXED, step=6)]], surplus, step=6)
-    assert names(found.used) == "za" and names(found.surplus) == "b" and found.too_old == 2
+    assert names(found.used) == "za" and names(found.surplus) == "b" and found.stale == 2
 
 
 def test_drawing_is_bounded_and_what_was_found_is_used() -> None:
-    config = RlConfig(prompts=3, group=2, rounds=2)
+    config = RlConfig(train_batch_size=3, num_generations=2, max_num_gen_batches=2)
     found = collected(config, [[group("a", *FLAT)], [group("b", *MIXED)]])
-    assert names(found.used) == "b" and found.rounds == 2
+    assert names(found.used) == "b" and found.gen_batches == 2
 
 
 def test_enough_groups_end_the_drawing_before_the_batch_is_full() -> None:
-    config = RlConfig(prompts=4, group=2, rounds=5, enough=2)
+    config = RlConfig(train_batch_size=4, num_generations=2, max_num_gen_batches=5, min_groups=2)
     found = collected(config, [[group(n, *MIXED) for n in "ab"]])
-    assert names(found.used) == "ab" and found.rounds == 1
+    assert names(found.used) == "ab" and found.gen_batches == 1
 
 
 def test_without_dynamic_sampling_all_that_is_drawn_is_used() -> None:
-    config = RlConfig(prompts=2, group=2, dynamic_sampling=False)
+    config = RlConfig(train_batch_size=2, num_generations=2, dynamic_sampling=False)
     found = collected(config, [[group("a", *FLAT), group("b", *MIXED), group("c")]])
     assert names(found.used) == "ab"
 
 
 def test_without_dynamic_sampling_no_more_is_drawn_than_is_used() -> None:
     """Or every second step would learn from attempts of the weights before."""
-    config = RlConfig(prompts=2, group=2, dynamic_sampling=False)
+    config = RlConfig(train_batch_size=2, num_generations=2, dynamic_sampling=False)
     sampler = Sampler(tasks(9), config)
     found = collected(config, [[group(task.id, *MIXED) for task in sampler.draw()]])
     assert len(found.used) == 2 and not found.surplus
@@ -177,11 +181,11 @@ def test_a_right_answer_counts_only_in_a_well_formed_run() -> None:
     assert rewarded((*SEARCH, right)) == (1.0, "")
     assert rewarded((*SEARCH, Step(agent="answer", text="Inn"))) == (0.0, "")
     assert rewarded((*SEARCH, unfinished, right)) == (0.0, "not well-formed")
-    assert rewarded((*SEARCH, unfinished, right), settings.Reward(well_formed=False))[0] == 1.0
+    assert rewarded((*SEARCH, unfinished, right), settings.Reward(require_format=False))[0] == 1.0
 
 
 def test_what_counts_of_a_score_is_known_apart_from_small_terms() -> None:
-    small = settings.Reward(format=0.1, tool_call=-0.01)
+    small = settings.Reward(format_weight=0.1, tool_call_weight=-0.01)
     answer, unfinished = Step(agent="answer", text="Sill"), Step(agent="suggested_answer", text="Sill")
     assert rewarded((*SEARCH, answer), small, name="counted")[0] == 1.0
     assert rewarded((*SEARCH, unfinished, answer), small, name="counted") == (0.0, "not well-formed")
@@ -191,7 +195,7 @@ def test_what_counts_of_a_score_is_known_apart_from_small_terms() -> None:
 
 def test_small_terms_are_weighed() -> None:
     wrong = (*SEARCH, Step(agent="answer", text="Inn"))
-    assert rewarded(wrong, settings.Reward(format=0.1, tool_call=-0.01))[0] == pytest.approx(0.1 - 0.02)
+    assert rewarded(wrong, settings.Reward(format_weight=0.1, tool_call_weight=-0.01))[0] == pytest.approx(0.1 - 0.02)
 
 
 def test_a_repaired_run_is_not_well_formed() -> None:
@@ -211,7 +215,7 @@ def test_ones_own_reward_may_leave_an_attempt_out_and_may_break() -> None:
     assert rewarded(answered, own=lambda *_: float("nan"))[0] is None
     with pytest.raises(TrainingError, match="cannot be imported"):
         own_reward("no_such_module:reward")
-    with pytest.raises(TrainingError, match="is no function"):
+    with pytest.raises(TrainingError, match="is not a function"):
         own_reward("math:pi")
 
 
@@ -223,14 +227,14 @@ def tasks(count: int, **meta: str) -> list[Task]:
 
 
 def test_every_task_comes_once_before_any_comes_again_and_a_draw_repeats_none() -> None:
-    sampler = Sampler(tasks(7), RlConfig(prompts=3, draw=3))
+    sampler = Sampler(tasks(7), RlConfig(train_batch_size=3, gen_batch_size=3))
     drawn = [task.id for _ in range(7) for task in sampler.draw()]
     assert len(set(drawn[:7])) == 7 and sorted(drawn).count(drawn[0]) == 3
     assert all(len(set(drawn[at : at + 3])) == 3 for at in range(0, 21, 3))
 
 
 def test_draws_go_on_where_the_state_was_kept() -> None:
-    config = RlConfig(prompts=3, draw=3, draw_by="difficulty")
+    config = RlConfig(train_batch_size=3, gen_batch_size=3, task_sampling="difficulty")
     pool = [*tasks(9, family="a"), *tasks(9, family="b")]
     sampler = Sampler(pool, config)
     first = [task.id for task in sampler.draw()]
@@ -244,7 +248,7 @@ def test_draws_go_on_where_the_state_was_kept() -> None:
 
 
 def test_families_solved_sometimes_are_drawn_more_than_those_solved_always() -> None:
-    config = RlConfig(prompts=10, draw=10, draw_by="difficulty")
+    config = RlConfig(train_batch_size=10, gen_batch_size=10, task_sampling="difficulty")
     pool = [*tasks(200, family="even"), *tasks(200, family="always")]
     sampler = Sampler(pool, config)
     for _ in range(40):
@@ -258,17 +262,19 @@ def test_families_solved_sometimes_are_drawn_more_than_those_solved_always() -> 
 
 def test_families_in_turn_come_equally_often_however_large_they_are() -> None:
     pool = [*tasks(30, family="a"), *tasks(9, family="b"), *tasks(3, family="c")]
-    sampler = Sampler(pool, RlConfig(prompts=5, draw=5, draw_by="family"))
+    sampler = Sampler(pool, RlConfig(train_batch_size=5, gen_batch_size=5, task_sampling="family"))
     drawn = [task.meta["family"] for _ in range(6) for task in sampler.draw()]
     # Not quite 10 of each: a task that a draw has already is passed over.
     assert all(8 <= drawn.count(name) <= 12 for name in "abc"), drawn
-    whole = Sampler(pool, RlConfig(prompts=20, draw=20, draw_by="family")).draw()  # more than a family has
+    whole = Sampler(
+        pool, RlConfig(train_batch_size=20, gen_batch_size=20, task_sampling="family")
+    ).draw()  # more than a family has
     assert len({task.id for task in whole}) == 20
 
 
 def test_the_success_of_an_only_family_is_followed() -> None:
     pool = tasks(3, family="sums")
-    sampler = Sampler(pool, RlConfig(draw_by="difficulty"))
+    sampler = Sampler(pool, RlConfig(task_sampling="difficulty"))
     sampler.learn([Group(pool[0], (attempt(1.0), attempt(1.0)), 1)])
     assert sampler.success == {"sums": pytest.approx(0.6)}
 
@@ -294,7 +300,7 @@ def test_only_the_families_that_were_named_are_learnt_from(tmp_path: Path) -> No
         load_tasks(RlConfig(tasks=str(tmp_path / "t.jsonl"), families=("a", "c")))
     assert refused.value.hint == "name some of a, b"
     (tmp_path / "n.jsonl").write_text(Task(id="1", question="q", answer="1", meta={"level": 2}).model_dump_json())
-    assert load_tasks(RlConfig(tasks=str(tmp_path / "n.jsonl"), family="level", families=("2",)))[0]
+    assert load_tasks(RlConfig(tasks=str(tmp_path / "n.jsonl"), family_key="level", families=("2",)))[0]
 
 
 def test_a_folder_of_tasks_is_read_and_a_scorer_of_ones_own_needs_no_answers(tmp_path: Path) -> None:
@@ -307,24 +313,24 @@ def test_a_folder_of_tasks_is_read_and_a_scorer_of_ones_own_needs_no_answers(tmp
 # ---- guards
 
 
-def test_a_gap_between_sampled_and_recomputed_logprobs_stops_the_run_before_the_update() -> None:
-    gap = Gap.of([(0, 0.01), (0, 0.03), (1, 0.4)])
-    assert gap is not None and gap.turns == pytest.approx([0.02, 0.4]) and gap.most == 0.4
+def test_a_difference_between_sampled_and_recomputed_logprobs_stops_the_run_before_the_update() -> None:
+    diff = LogprobDiff.of([(0, 0.01), (0, 0.03), (1, 0.4)])
+    assert diff is not None and diff.turns == pytest.approx([0.02, 0.4]) and diff.most == 0.4
     with pytest.raises(TrainingError, match=r"differ by 0\.147 on average \(turn by turn: 0\.02, 0\.4\)"):
-        Watch(Guards()).gap(gap)
-    Watch(Guards(logprob_gap=0.2)).gap(gap)
-    Watch(Guards(logprob_gap=0)).gap(gap)
+        Watch(Guards()).logprob_diff(diff)
+    Watch(Guards(max_logprob_diff=0.2)).logprob_diff(diff)
+    Watch(Guards(max_logprob_diff=0)).logprob_diff(diff)
     with pytest.raises(TrainingError, match="differ by nan"):
-        Watch(Guards()).gap(Gap.of([(0, float("nan"))]))
+        Watch(Guards()).logprob_diff(LogprobDiff.of([(0, float("nan"))]))
 
 
 def test_steps_that_teach_nothing_are_said_and_at_last_stop_the_run() -> None:
-    watch = Watch(Guards(idle_steps=2))
+    watch = Watch(Guards(max_idle_steps=2))
     watch.groups(drawn=4, used=0, equal={"all_right": 0, "all_wrong": 4})
-    assert watch.warnings == ["nothing to learn: none of 4 groups has a spread of rewards (4 all_wrong)"]
+    assert watch.warnings == ["nothing to learn: in none of 4 groups do rewards differ (4 all_wrong)"]
     watch.groups(drawn=4, used=1, equal={})
     watch.groups(drawn=4, used=0, equal={})
-    with pytest.raises(TrainingError, match="so it was for 2 steps"):
+    with pytest.raises(TrainingError, match="for 2 consecutive steps"):
         watch.groups(drawn=4, used=0, equal={})
 
 
@@ -337,19 +343,19 @@ def test_collapse_of_entropy_and_length_is_said() -> None:
 
 
 def test_a_step_that_moves_the_policy_too_far_is_said() -> None:
-    watch = Watch(Guards(moved=0.1))
-    watch.moved(0.05)
+    watch = Watch(Guards(max_policy_kl=0.1))
+    watch.policy_kl(0.05)
     assert not watch.warnings
-    watch.moved(0.3)
-    assert "moved the policy by 0.3" in watch.warnings[0] and "lower lr" in watch.warnings[0]
+    watch.policy_kl(0.3)
+    assert "moved the policy by a KL of 0.3" in watch.warnings[0] and "lower lr" in watch.warnings[0]
 
 
 def test_gradients_that_are_no_numbers_stop_the_run_if_they_go_on() -> None:
-    watch = Watch(Guards(bad_updates=2))
+    watch = Watch(Guards(max_bad_updates=2))
     watch.update(skipped=True)
     watch.update(skipped=False)
     watch.update(skipped=True)
-    with pytest.raises(TrainingError, match="2 updates in a row"):
+    with pytest.raises(TrainingError, match="2 consecutive updates"):
         watch.update(skipped=True)
 
 
@@ -359,39 +365,42 @@ def test_gradients_that_are_no_numbers_stop_the_run_if_they_go_on() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "configs" / "rl").glob("*.toml")), ids=lambda path: path.stem)
 def test_every_recipe_loads(path: Path) -> None:
     config = load_config(path)
-    assert config.clip_high == 0.28 and config.dynamic_sampling and config.kl == 0
+    assert config.clip_ratio_high == 0.28 and config.dynamic_sampling and config.kl_coef == 0
     config.limits(load_profile(config.profile))
 
 
 @pytest.mark.parametrize("size", ["3b", "7b", "32b"])
 def test_multi_hop_is_rewarded_for_exact_match_alone(size: str) -> None:
     reward = load_config(ROOT / "configs" / "rl" / f"mhqa-{size}.toml").reward
-    assert reward == settings.Reward(scorer="exact", well_formed=False)
+    assert reward == settings.Reward(scorer="exact", require_format=False)
 
 
 def test_defaults_are_the_papers() -> None:
     config = RlConfig()
-    assert (config.group, config.prompts, config.drawn, config.lr) == (8, 64, 128, 1e-6)
-    assert (config.clip_low, config.clip_high, config.dual_clip, config.overlong) == (0.2, 0.28, 10.0, 1 / 8)
-    assert (config.mean, config.ratio, config.kl, config.scale) == ("token", "token", 0.0, "group")
+    assert (config.num_generations, config.train_batch_size, config.tasks_per_draw, config.lr) == (8, 64, 128, 1e-6)
+    assert (config.clip_ratio_low, config.clip_ratio_high, config.clip_ratio_c) == (0.2, 0.28, 10.0)
+    assert (config.loss_agg_mode, config.policy_loss, config.kl_coef) == ("token-mean", "ppo_clip", 0.0)
+    assert (config.advantage_estimator, config.scale_rewards, config.overlong_buffer_ratio) == ("grpo", "group", 1 / 8)
 
 
 def test_a_wrong_key_names_the_fix() -> None:
-    with pytest.raises(TrainingError, match="coa rl --settings"):
+    with pytest.raises(ConfigError, match="coa rl --settings"):
         load_config(None, ["reward.scorrer=exact"])
     assert load_config(None, ["reward.scorer=exact", "lora.rank=4"]).reward.scorer == "exact"
-    assert "guards.logprob_gap" in describe() and "reward.scorer" in describe()
-    with pytest.raises(TrainingError, match="dual_clip must be above"):
-        load_config(None, ["dual_clip=1.1"])
-    with pytest.raises(TrainingError, match="leave exact out or set it to false, or set ahead=0"):
-        load_config(None, ["ahead=1", "exact=true"])
+    assert "guards.max_logprob_diff" in describe() and "reward.scorer" in describe()
+    with pytest.raises(ConfigError, match="clip_ratio_c must be above"):
+        load_config(None, ["clip_ratio_c=1.1"])
+    with pytest.raises(ConfigError, match=r"advantage_estimator: .*'gae' is not one of grpo, token_baseline"):
+        load_config(None, ["advantage_estimator=gae"])
+    with pytest.raises(ConfigError, match="leave full_determinism out, or set one_step_off_policy=false"):
+        load_config(None, ["one_step_off_policy=true", "full_determinism=true"])
 
 
 def test_limits_that_contradict_the_profile_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     from coa.rl.loop import train
 
     (tmp_path / "a.jsonl").write_text('{"id": "1", "question": "q", "answer": "x"}\n')
-    config = RlConfig(tasks=str(tmp_path / "a.jsonl"), model="none/at-all", model_tokens=100_000)
+    config = RlConfig(tasks=str(tmp_path / "a.jsonl"), model="none/at-all", max_completion_length=100_000)
     with pytest.raises(TrainingError, match=r"model_tokens \(100000\) exceed context_tokens") as refused:
         train(config, tmp_path / "run")
-    assert "context_tokens=" in (refused.value.hint or "") and not (tmp_path / "run").exists()
+    assert "max_model_len=" in (refused.value.hint or "") and not (tmp_path / "run").exists()

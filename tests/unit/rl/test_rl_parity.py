@@ -9,10 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from coa.rl.advantage import group_advantages
-from coa.rl.loss import Clip, clipped_loss, kl_to, log_ratios, token_weights
+from coa.rl.algorithms import policy_loss
+from coa.rl.algorithms.base import TokenBatch
+from coa.rl.algorithms.grpo import group_advantages
+from coa.rl.algorithms.ppo_clip import ClipRange
+from coa.rl.config import RlConfig
+from coa.rl.loss import kl_to, token_weights
 
-BATCH, LENGTH, CLIP = 6, 17, Clip(0.2, 0.28, 3.0)
+BATCH, LENGTH, CLIP = 6, 17, ClipRange(0.2, 0.28, 3.0)
+TOKEN, SEQUENCE = "token-mean", "seq-mean-token-mean"
 
 
 class Case:
@@ -27,18 +32,19 @@ class Case:
         self.advantages = torch.randn(BATCH, generator=generator)
         self.reference = self.old + torch.randn(BATCH, LENGTH, generator=generator) * 0.2
 
-    def ours(self, *, mean: str = "token", ratio: str = "token", kl: float = 0.0) -> tuple[Tensor, Tensor]:
+    def ours(self, *, mode: str = TOKEN, loss: str = "ppo_clip", kl: float = 0.0) -> tuple[Tensor, Tensor]:
         new = self.new.clone().requires_grad_(True)
         whose = self.mask.nonzero()[:, 0]
-        ratios = log_ratios(new[self.mask], self.old[self.mask], whose, level=ratio)  # type: ignore[arg-type]
-        losses, _ = clipped_loss(ratios, self.advantages[whose], CLIP)
+        old = self.old[self.mask]
+        config = RlConfig(clip_ratio_low=CLIP.low, clip_ratio_high=CLIP.high, clip_ratio_c=CLIP.dual)
+        losses, _ = policy_loss(loss)(TokenBatch(new[self.mask], old, old, self.advantages[whose], whose), config)
         if kl:
             losses = losses + kl * kl_to(self.reference[self.mask], new[self.mask])
-        weights = torch.tensor(token_weights(self.mask.sum(1).tolist(), mean=mean))  # type: ignore[arg-type]
-        loss = (losses * weights[whose]).sum()
-        loss.backward()
+        weights = torch.tensor(token_weights(self.mask.sum(1).tolist(), mode=mode))  # type: ignore[arg-type]
+        total = (losses * weights[whose]).sum()
+        total.backward()
         assert new.grad is not None
-        return loss.detach(), new.grad
+        return total.detach(), new.grad
 
 
 def trl_loss(case: Case, *, loss_type: str, level: str, beta: float) -> tuple[Tensor, Tensor]:
@@ -90,15 +96,15 @@ class _Lists(dict[str, list[float]]):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
-    ("loss_type", "level", "beta", "mean"),
-    [("dapo", "token", 0.0, "token"), ("dapo", "token", 0.1, "token"), ("grpo", "token", 0.0, "sequence"),
-     ("grpo", "sequence", 0.0, "sequence")],
+    ("loss_type", "level", "beta", "mode"),
+    [("dapo", "token", 0.0, TOKEN), ("dapo", "token", 0.1, TOKEN), ("grpo", "token", 0.0, SEQUENCE),
+     ("grpo", "sequence", 0.0, SEQUENCE)],
     ids=["dapo", "dapo with kl", "grpo", "gspo"],
 )  # fmt: skip
-def test_loss_and_gradient_are_those_of_trl(seed: int, loss_type: str, level: str, beta: float, mean: str) -> None:
+def test_loss_and_gradient_are_those_of_trl(seed: int, loss_type: str, level: str, beta: float, mode: str) -> None:
     pytest.importorskip("trl", reason="trl is not installed")
     case = Case(seed)
-    ours, gradient = case.ours(mean=mean, ratio=level, kl=beta)
+    ours, gradient = case.ours(mode=mode, loss="gspo" if level == "sequence" else "ppo_clip", kl=beta)
     theirs, expected = trl_loss(case, loss_type=loss_type, level=level, beta=beta)
     assert ours.item() == pytest.approx(theirs.item(), abs=1e-5)
     assert torch.allclose(gradient, expected, atol=1e-5)
@@ -114,11 +120,11 @@ def verl_algorithms() -> Any:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("mean", ["token", "sequence"])
-def test_loss_and_gradient_are_those_of_verl(seed: int, mean: str) -> None:
+@pytest.mark.parametrize("mode", [TOKEN, SEQUENCE])
+def test_loss_and_gradient_are_those_of_verl(seed: int, mode: str) -> None:
     algorithms = verl_algorithms()
     case = Case(seed)
-    ours, gradient = case.ours(mean=mean)
+    ours, gradient = case.ours(mode=mode)
     new = case.new.clone().requires_grad_(True)
     settings = SimpleNamespace(
         clip_ratio=CLIP.low, clip_ratio_low=CLIP.low, clip_ratio_high=CLIP.high, global_batch_info={}
@@ -129,7 +135,7 @@ def test_loss_and_gradient_are_those_of_verl(seed: int, mean: str) -> None:
         log_prob=new,
         advantages=case.advantages[:, None].expand(-1, LENGTH),
         response_mask=case.mask.float(),
-        loss_agg_mode="token-mean" if mean == "token" else "seq-mean-token-mean",
+        loss_agg_mode=mode,
         config=settings,
     )
     theirs.backward()

@@ -11,12 +11,13 @@ import torch
 from pydantic import ValidationError
 
 from coa.models.base import Context, Sampling
+from coa.rl.algorithms.grpo import group_advantages
 from coa.rl.config import RlConfig
-from coa.rl.groups import Attempt, Group
+from coa.rl.groups import Group, RewardedAttempt
 from coa.rl.policy import Policy, open_policy, save_model
 from coa.rl.reward import Rewards
 from coa.rl.rollout import Rollouts
-from coa.rl.update import Trainer
+from coa.rl.update import Trainer, items_of
 from coa.scoring import scorer_for
 from coa.trajectory import Author, Ledger, Sample, Task, Tokens, TurnEnd
 from support.words import WORDS, trajectory, word_model
@@ -28,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def config(folder: str, **extra: object) -> RlConfig:
-    return RlConfig.model_validate({"model": folder, "lr": 1e-2, "prompts": 1, "group": 2, **extra})
+    return RlConfig.model_validate({"model": folder, "lr": 1e-2, "train_batch_size": 1, "num_generations": 2, **extra})
 
 
 def sampled(policy: Policy, context: list[int], seed: int, tokens: int = 6) -> Tokens:
@@ -42,14 +43,14 @@ def sampled(policy: Policy, context: list[int], seed: int, tokens: int = 6) -> T
     return asyncio.run(generate())
 
 
-def attempt(policy: Policy, seed: int, reward: float, seen: str = WORDS[7]) -> Attempt:
+def attempt(policy: Policy, seed: int, reward: float, seen: str = WORDS[7]) -> RewardedAttempt:
     """What the model writes, an observation, and what it writes then."""
     ledger = Ledger(policy.tokenizer)
     ledger.open(trajectory("t", WORDS[3], WORDS[5]).prompt or ())
     ledger.append_sampled(sampled(policy, ledger.ids, seed), step=0)
     ledger.append(Author.ENVIRONMENT, f"<observation>{seen}</observation>", step=1)
     ledger.append_sampled(sampled(policy, ledger.ids, seed + 100), step=2)
-    return Attempt(trajectory("t", WORDS[3], WORDS[5]).scored("counted", reward), ledger.to_sample(), reward)
+    return RewardedAttempt(trajectory("t", WORDS[3], WORDS[5]).scored("counted", reward), ledger.to_sample(), reward)
 
 
 def group(policy: Policy, step: int = 1) -> Group:
@@ -95,13 +96,13 @@ def test_after_an_update_the_engine_samples_from_the_new_weights(folder: str, ex
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
 def test_at_another_temperature_sampled_and_recomputed_logprobs_agree_too(folder: str, temperature: float) -> None:
-    setting = config(folder, temperature=temperature, updates=1)
+    setting = config(folder, temperature=temperature, num_mini_batches=1)
     policy = open_policy(setting, "cpu")
     try:
-        told = next(iter(Trainer(policy, setting).learn([group(policy)], 1)))
-        assert told.gaps and max(gap for _, gap in told.gaps) < 1e-5
+        stats = next(iter(Trainer(policy, setting).learn([group(policy)], 1)))
+        assert stats.logprob_diffs and max(diff for _, diff in stats.logprob_diffs) < 1e-5
         plain = next(iter(Trainer(policy, config(folder)).learn([group(policy)], 1)))
-        assert max(gap for _, gap in plain.gaps) > 1e-2, "they are not those of temperature 1"
+        assert max(diff for _, diff in plain.logprob_diffs) > 1e-2, "they are not those of temperature 1"
     finally:
         asyncio.run(policy.sampler.close())
 
@@ -110,7 +111,15 @@ def test_attempts_from_the_likeliest_tokens_keep_the_logprobs_of_the_whole_distr
     task = Task(id="t", question=WORDS[3], answer=WORDS[5], prompt=trajectory("t", WORDS[3], WORDS[5]).prompt)
     ranks = {}
     for cut in ({}, {"top_k": 3}, {"top_p": 0.2}):
-        setting = config(folder, own_prompts=True, turn_tokens=6, model_tokens=24, context_tokens=400, group=6, **cut)
+        setting = config(
+            folder,
+            use_task_prompts=True,
+            max_turn_tokens=6,
+            max_completion_length=24,
+            max_model_len=400,
+            num_generations=6,
+            **cut,
+        )
         policy = open_policy(setting, "cpu")
         try:
             rewards = Rewards(setting.reward, scorer_for("exact"))
@@ -136,8 +145,8 @@ def worst_rank(policy: Policy, sample: Sample) -> int:
 
 
 def test_what_the_baseline_weighs_is_what_the_loss_weighs(folder: str) -> None:
-    with pytest.raises(ValidationError, match="baseline=token is for mean=token"):
-        config(folder, baseline="token", mean="sequence")
+    with pytest.raises(ValidationError, match="token_baseline needs loss_agg_mode=token-mean"):
+        config(folder, advantage_estimator="token_baseline", loss_agg_mode="seq-mean-token-mean")
 
 
 def test_an_adapter_that_is_trained_is_what_is_sampled_from(folder: str) -> None:
@@ -148,9 +157,9 @@ def test_an_adapter_that_is_trained_is_what_is_sampled_from(folder: str) -> None
         trainer = Trainer(policy, setting)
         list(trainer.learn([group(policy)], 1))
         list(trainer.learn([group(policy)], 2))
-        told = next(iter(trainer.learn([group(policy, 3)], 3)))
-        assert told.gaps and max(gap for _, gap in told.gaps) < 1e-5
-        with policy.as_at_start() as start, torch.no_grad():
+        stats = next(iter(trainer.learn([group(policy, 3)], 3)))
+        assert stats.logprob_diffs and max(diff for _, diff in stats.logprob_diffs) < 1e-5
+        with policy.reference_model() as start, torch.no_grad():
             assert start is policy.inner
     finally:
         asyncio.run(policy.sampler.close())
@@ -162,7 +171,7 @@ def test_an_adapter_that_came_with_the_model_is_trained_further(folder: str, tmp
         save_model(first, config(folder, lora={"rank": 4, "dropout": 0.5, "merge": False}), tmp_path / "model", "card")
     finally:
         asyncio.run(first.sampler.close())
-    setting = config(str(tmp_path), lora={"rank": 64}, kl=0.01)
+    setting = config(str(tmp_path), lora={"rank": 64}, kl_coef=0.01)
     policy = open_policy(setting, "cpu")
     try:
         assert policy.trained and all("lora" in name for name in policy.trained)
@@ -170,19 +179,19 @@ def test_an_adapter_that_came_with_the_model_is_trained_further(folder: str, tmp
         trainer = Trainer(policy, setting)
         for step in range(1, 4):
             list(trainer.learn([group(policy, step)], step))
-        told = next(iter(trainer.learn([group(policy, 4)], 4)))
-        assert told.gaps and max(gap for _, gap in told.gaps) < 1e-5
-        with policy.as_at_start() as start:
+        stats = next(iter(trainer.learn([group(policy, 4)], 4)))
+        assert stats.logprob_diffs and max(diff for _, diff in stats.logprob_diffs) < 1e-5
+        with policy.reference_model() as start:
             assert start is policy.reference
     finally:
         asyncio.run(policy.sampler.close())
 
 
 def test_frozen_layers_stay_so_after_a_look_at_the_start(folder: str) -> None:
-    policy = open_policy(config(folder, lora={"rank": 4}, freeze_layers=1, kl=0.01), "cpu")
+    policy = open_policy(config(folder, lora={"rank": 4}, freeze_layers=1, kl_coef=0.01), "cpu")
     try:
         trained = set(policy.trained)
-        with policy.as_at_start():
+        with policy.reference_model():
             pass
         assert set(policy.trained) == trained and not any("layers.0." in name for name in trained)
     finally:
@@ -192,9 +201,9 @@ def test_frozen_layers_stay_so_after_a_look_at_the_start(folder: str) -> None:
 def test_sampled_and_recomputed_logprobs_agree_turn_by_turn(folder: str) -> None:
     policy = open_policy(config(folder), "cpu")
     try:
-        told = next(iter(Trainer(policy, config(folder)).learn([group(policy)], 1)))
-        assert {turn for turn, _ in told.gaps} == {0, 1} and len(told.gaps) == told.tokens
-        assert max(gap for _, gap in told.gaps) < 1e-5
+        stats = next(iter(Trainer(policy, config(folder)).learn([group(policy)], 1)))
+        assert {turn for turn, _ in stats.logprob_diffs} == {0, 1} and len(stats.logprob_diffs) == stats.tokens
+        assert max(diff for _, diff in stats.logprob_diffs) < 1e-5
     finally:
         asyncio.run(policy.sampler.close())
 
@@ -206,8 +215,8 @@ def test_dropout_is_no_gap_between_sampling_and_training(folder: str) -> None:
         trainer = Trainer(policy, setting)
         for step in range(1, 6):
             list(trainer.learn([group(policy, step)], step))
-        told = next(iter(trainer.learn([group(policy, 6)], 6)))
-        assert told.gaps and max(gap for _, gap in told.gaps) < 1e-5
+        stats = next(iter(trainer.learn([group(policy, 6)], 6)))
+        assert stats.logprob_diffs and max(diff for _, diff in stats.logprob_diffs) < 1e-5
         assert policy.whole.training is False
     finally:
         asyncio.run(policy.sampler.close())
@@ -216,14 +225,22 @@ def test_dropout_is_no_gap_between_sampling_and_training(folder: str) -> None:
 def test_ends_of_turns_are_trained_as_they_were_sampled(folder: str) -> None:
     """A model that ends its turn time and again: after some text, at once, and as the last thing it does. The logprob
     of each end is the one that a forward pass gives for the context that was there, and its gradient is its own."""
-    setting = config(folder, own_prompts=True, turn_tokens=6, model_tokens=24, context_tokens=400, group=8, overlong=0)
+    setting = config(
+        folder,
+        use_task_prompts=True,
+        max_turn_tokens=6,
+        max_completion_length=24,
+        max_model_len=400,
+        num_generations=8,
+        overlong_buffer_ratio=0,
+    )
     policy = open_policy(setting, "cpu")
     end = policy.tokenizer.end_of_turn
     assert end is not None
     try:
         with torch.no_grad():  # an end comes often
             policy.inner.get_input_embeddings().weight[end] *= 4
-        policy.renew()
+        policy.sync_sampler()
         rewards = Rewards(setting.reward, scorer_for("exact"))
         rollouts = Rollouts(policy.sampler, policy.tokenizer, {}, rewards, setting, True)
         task = Task(id="t", question=WORDS[3], answer=WORDS[5], prompt=trajectory("t", WORDS[3], WORDS[5]).prompt)
@@ -242,9 +259,9 @@ def test_ends_of_turns_are_trained_as_they_were_sampled(folder: str) -> None:
             mask = torch.tensor(sample.mask)[1:]
             assert torch.allclose(torch.tensor(sample.logprobs)[1:][mask], expected[mask], atol=1e-5)
         graded = replace(made, attempts=tuple(replace(a, reward=float(n % 2)) for n, a in enumerate(made.attempts)))
-        told = next(iter(Trainer(policy, setting).learn([graded], 1)))
-        assert told.tokens == sum(attempt.sample.trained for attempt in made.attempts)
-        assert max(gap for _, gap in told.gaps) < 1e-5
+        stats = next(iter(Trainer(policy, setting).learn([graded], 1)))
+        assert stats.tokens == sum(attempt.sample.trained for attempt in made.attempts)
+        assert max(diff for _, diff in stats.logprob_diffs) < 1e-5
     finally:
         asyncio.run(policy.sampler.close())
 
@@ -256,14 +273,14 @@ def test_a_model_that_is_paid_for_ending_its_turn_learns_to(folder: str) -> None
     assert end is not None
     try:
 
-        def ended(seed: int, reward: float) -> Attempt:
+        def ended(seed: int, reward: float) -> RewardedAttempt:
             ledger = Ledger(policy.tokenizer)
             ledger.open(trajectory("t", WORDS[3], WORDS[5]).prompt or ())
             logprob = float(recomputed(policy, ledger.to_sample(), [*ledger.ids[1:], end], last=True)[-1])
             ledger.end_turn(TurnEnd(before=0, id=end, logprob=logprob))
             ledger.append(Author.ENVIRONMENT, "<observation>go on</observation>", step=0)
             ledger.append_sampled(sampled(policy, ledger.ids, seed), step=1)
-            return Attempt(trajectory("t", WORDS[3], WORDS[5]), ledger.to_sample(ends=True), reward)
+            return RewardedAttempt(trajectory("t", WORDS[3], WORDS[5]), ledger.to_sample(ends=True), reward)
 
         def odds() -> float:
             ledger = Ledger(policy.tokenizer)
@@ -291,7 +308,7 @@ def test_no_token_of_the_environment_has_a_gradient(folder: str, monkeypatch: py
     """The hidden states are held as they are (as attention fixed would leave them), and other ids are put under the
     mask: were any of them a label, the gradient would change."""
     from coa.rl import update
-    from coa.training import policy as rows
+    from coa.training import packed_model as rows
 
     setting = config(folder, freeze_embeddings=True)
     policy = open_policy(setting, "cpu")
@@ -320,7 +337,7 @@ def test_no_token_of_the_environment_has_a_gradient(folder: str, monkeypatch: py
         asyncio.run(policy.sampler.close())
 
 
-def _with_other_observations(one: Attempt, policy: Policy) -> Attempt:
+def _with_other_observations(one: RewardedAttempt, policy: Policy) -> RewardedAttempt:
     sample = one.sample
     prompt = sample.steps.count(-1)
     ids = [
@@ -334,12 +351,12 @@ def _with_other_observations(one: Attempt, policy: Policy) -> Attempt:
 def test_an_engine_that_samples_ahead_keeps_the_weights_it_has_until_it_is_told(
     folder: str, extra: dict[str, object]
 ) -> None:
-    setting = config(folder, ahead=1, **extra)
+    setting = config(folder, one_step_off_policy=True, **extra)
     policy = open_policy(setting, "cpu")
     try:
-        assert policy.apart is not None
+        assert policy.rollout_copy is not None
         trained = {id(weight) for weight in policy.trained.values()}
-        pairs = list(zip(policy.apart.parameters(), policy.inner.parameters(), strict=True))
+        pairs = list(zip(policy.rollout_copy.parameters(), policy.inner.parameters(), strict=True))
         assert all((own is not new) == (id(new) in trained) for own, new in pairs), "only what is trained is copied"
         before = attempt(policy, 3, 0.0)
         trainer = Trainer(policy, setting)
@@ -347,9 +364,9 @@ def test_an_engine_that_samples_ahead_keeps_the_weights_it_has_until_it_is_told(
             list(trainer.learn([group(policy, step)], step))
         assert attempt(policy, 3, 0.0).sample == before.sample
         assert not all(torch.equal(own, new) for own, new in pairs)
-        policy.renew()
-        told = next(iter(trainer.learn([group(policy, 3)], 3)))
-        assert told.gaps and max(gap for _, gap in told.gaps) < 1e-5
+        policy.sync_sampler()
+        stats = next(iter(trainer.learn([group(policy, 3)], 3)))
+        assert stats.logprob_diffs and max(diff for _, diff in stats.logprob_diffs) < 1e-5
     finally:
         asyncio.run(policy.sampler.close())
 
@@ -369,12 +386,12 @@ def test_attempts_of_earlier_weights_are_weighed_by_their_ratio_up_to_the_cap(fo
             attempts.append(replace(one, sample=replace(one.sample, logprobs=before)))
         stale = replace(fresh, attempts=tuple(attempts), step=0)
         plain = gradients(policy, config(folder), [fresh])
-        corrected = gradients(policy, config(folder, importance_cap=3.0), [stale])
+        corrected = gradients(policy, config(folder, importance_sampling_cap=3.0), [stale])
         assert all(torch.allclose(3 * plain[name], corrected[name], rtol=1e-3, atol=1e-6) for name in plain)
-        again = gradients(policy, config(folder, importance_cap=3.0), [fresh])
+        again = gradients(policy, config(folder, importance_sampling_cap=3.0), [fresh])
         assert all(torch.allclose(plain[name], again[name], rtol=1e-3, atol=1e-6) for name in plain)
-        (told,) = [next(iter(Trainer(policy, config(folder)).learn([stale], 1)))]
-        assert told.held == fresh.attempts[0].sample.trained
+        (stats,) = [next(iter(Trainer(policy, config(folder)).learn([stale], 1)))]
+        assert stats.clipped == fresh.attempts[0].sample.trained
     finally:
         asyncio.run(policy.sampler.close())
 
@@ -388,8 +405,8 @@ def test_a_gradient_that_is_no_number_changes_nothing(folder: str) -> None:
         assert sample.logprobs is not None
         worse = replace(sample, logprobs=[float("nan") if written else 0.0 for written in sample.mask])
         broken = replace(broken, attempts=(replace(broken.attempts[0], sample=worse), broken.attempts[1]))
-        told = list(Trainer(policy, config(folder)).learn([broken], 1))
-        assert [one.skipped for one in told] == [1]
+        stats = list(Trainer(policy, config(folder)).learn([broken], 1))
+        assert [one.skipped for one in stats] == [1]
         assert all(torch.equal(before[name], weight) for name, weight in policy.trained.items())
     finally:
         asyncio.run(policy.sampler.close())
@@ -399,9 +416,9 @@ def test_a_gradient_that_is_no_number_changes_nothing(folder: str) -> None:
 def test_a_distance_in_the_reward_does_not_stand_in_for_a_spread_of_rewards(
     folder: str, dynamic: bool, expected: list[bool]
 ) -> None:
-    from coa.rl.loop import _with_distance
+    from coa.rl.loop import _with_kl_in_reward
 
-    setting = config(folder, kl=0.1, kl_in="reward", dynamic_sampling=dynamic)
+    setting = config(folder, kl_coef=0.1, use_kl_in_reward=True, dynamic_sampling=dynamic)
     policy = open_policy(setting, "cpu")
     try:
         trainer = Trainer(policy, setting)
@@ -409,7 +426,7 @@ def test_a_distance_in_the_reward_does_not_stand_in_for_a_spread_of_rewards(
         mixed = group(policy)
         worthless = [replace(a, reward=0.0, trajectory=a.trajectory.scored("counted", 0.0)) for a in mixed.attempts]
         flat = replace(mixed, attempts=tuple(worthless))
-        found = asyncio.run(_with_distance([flat, mixed], trainer, setting))
+        found = asyncio.run(_with_kl_in_reward([flat, mixed], trainer, setting))
         assert [one.teaches(setting) for one in found] == expected
         assert found[1].rewards != mixed.rewards
     finally:
@@ -426,7 +443,7 @@ def test_more_frozen_layers_than_there_are_are_refused(folder: str) -> None:
 def test_a_run_without_a_weight_to_train_is_refused(folder: str) -> None:
     from coa.errors import TrainingError
 
-    setting = config(folder, lora={"targets": r".*layers\.0\..*q_proj"}, freeze_layers=1)
+    setting = config(folder, lora={"target_modules": r".*layers\.0\..*q_proj"}, freeze_layers=1)
     policy = open_policy(setting, "cpu")
     try:
         with pytest.raises(TrainingError, match="no weight is left to train"):
@@ -451,9 +468,40 @@ def test_saved_weights_come_back(folder: str, tmp_path: Path) -> None:
 
 
 def test_the_rate_rises_over_updates_and_falls_over_steps() -> None:
-    config = RlConfig(steps=5, lr=1.0, warmup_steps=2, lr_end=0.2)
+    config = RlConfig(max_steps=5, lr=1.0, warmup_steps=2, min_lr_ratio=0.2)
     # After two updates it is whole; of the 0.8 that it falls by, step 3 has half, the last one all.
-    found = [config.rate(step, update) for step, update in ((1, 1), (1, 2), (3, 6), (5, 10))]
+    found = [config.lr_at(step, update) for step, update in ((1, 1), (1, 2), (3, 6), (5, 10))]
     assert found == pytest.approx([0.5, 1.0, 0.6, 0.2])
-    assert RlConfig(steps=1, lr=1.0, lr_end=0.1).rate(1, 1) == 1.0, "a single step is the first"
-    assert {RlConfig(steps=9, lr=1.0).rate(step, 1) for step in range(1, 10)} == {1.0}
+    assert RlConfig(max_steps=1, lr=1.0, min_lr_ratio=0.1).lr_at(1, 1) == 1.0, "a single step is the first"
+    assert {RlConfig(max_steps=9, lr=1.0).lr_at(step, 1) for step in range(1, 10)} == {1.0}
+
+
+def test_advantages_that_are_the_same_for_all_tokens_give_the_loss_of_one_for_the_attempt(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit: a vector per attempt is what one number per attempt was; and each token has its own."""
+    setting = config(folder)
+    policy = open_policy(setting, "cpu")
+    try:
+        made = group(policy)
+        items = items_of([made], setting, 1)
+        assert [set(item.advantages) for item in items] == [{v} for v in group_advantages(made.rewards)]
+
+        def learnt(advantages: list[list[float]]) -> tuple[float, dict[str, torch.Tensor]]:
+            monkeypatch.setattr(Group, "advantages", lambda self, config: advantages)
+            stats = next(iter(Trainer(policy, setting).learn([made], 1)))
+            return stats.loss, {n: w.grad.clone() for n, w in policy.trained.items() if w.grad is not None}
+
+        def by_hand() -> float:
+            """The mean over tokens of -advantage: all ratios are 1, as nothing has changed since sampling."""
+            tokens = [-value for item in items for value in item.advantages]
+            return sum(tokens) / len(tokens)
+
+        loss, gradient = learnt([list(item.advantages) for item in items])
+        again, same = learnt([[item.advantages[0]] * item.tokens for item in items])
+        assert loss == again == pytest.approx(by_hand(), abs=1e-5)
+        assert all(torch.equal(gradient[name], same[name]) for name in gradient)
+        first_only = [[item.advantages[0], *[0.0] * (item.tokens - 1)] for item in items]
+        assert not all(torch.equal(gradient[name], other) for name, other in learnt(first_only)[1].items())
+    finally:
+        asyncio.run(policy.sampler.close())

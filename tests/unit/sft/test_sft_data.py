@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from coa.config import ConfigError
 from coa.errors import CoaError, TrainingError
 from coa.models.chat_template import ChatTemplate
 from coa.models.tokenizer import TextTokenizer
 from coa.sft.config import SftConfig, load_config
 from coa.sft.data import failed_calls, load, refuse_unusable, to_examples
 from coa.sft.evaluation import tasks_of
-from coa.sft.plan import HeldOut, Plan
-from coa.training.packing import Example
+from coa.sft.plan import HeldOut, UpdatePlan
+from coa.training.packing import TokenSample
 from coa.trajectory import (
     Author,
     Message,
@@ -46,7 +47,7 @@ def runs() -> list[Trajectory]:
 
 
 def config(**settings: object) -> SftConfig:
-    return SftConfig.model_validate({"max_tokens": 4096, "epochs": 1, "batch_size": 4, **settings})
+    return SftConfig.model_validate({"max_length": 4096, "epochs": 1, "batch_size": 4, **settings})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,7 +55,7 @@ def config(**settings: object) -> SftConfig:
 def test_labels_of_every_batch_are_the_ledgers_token_for_token(kind: str, packing: bool) -> None:
     tok, trajectories = tokenizer(kind), runs()
     examples = to_examples(trajectories, tok, config(), 4096, Tally())
-    plan = Plan([examples], config(packing=packing))
+    plan = UpdatePlan([examples], config(packing=packing))
     if packing:
         assert plan.rows_per_update < 4
     seen = 0
@@ -100,7 +101,7 @@ def test_other_words_in_an_observation_leave_the_labels_as_they_were() -> None:
 
 def test_packing_changes_rows_and_not_updates() -> None:
     examples = to_examples(runs(), tokenizer("byte_bpe"), config(), 4096, Tally())
-    packed, single = (Plan([examples], config(packing=packing, epochs=3)) for packing in (True, False))
+    packed, single = (UpdatePlan([examples], config(packing=packing, epochs=3)) for packing in (True, False))
     assert packed.updates == single.updates
     for plan in (packed, single):
         first = [plan[index] for index in range(plan.rows_per_update)]
@@ -108,9 +109,9 @@ def test_packing_changes_rows_and_not_updates() -> None:
 
 
 def test_every_sample_comes_once_an_epoch_also_grouped_by_length() -> None:
-    examples = [Example(torch.arange(2 + n), torch.ones(2 + n)) for n in range(40)]
+    examples = [TokenSample(torch.arange(2 + n), torch.ones(2 + n)) for n in range(40)]
     for grouped in (False, True):
-        plan = Plan([examples], config(epochs=2, group_by_length=grouped))
+        plan = UpdatePlan([examples], config(epochs=2, group_by_length=grouped))
         order = [index for update in plan.updates for index in update.samples]
         assert sorted(order[:40]) == sorted(order[40:]) == list(range(40)) and order[:40] != order[40:]
         spread = [max(u.samples) - min(u.samples) for u in plan.updates]
@@ -118,17 +119,17 @@ def test_every_sample_comes_once_an_epoch_also_grouped_by_length() -> None:
 
 
 def test_the_context_grows_by_the_schedule() -> None:
-    phases = [{"max_tokens": 20, "epochs": 1}, {"max_tokens": 50, "epochs": 2}]
-    pools = [[Example(torch.arange(size), torch.ones(size))] * 8 for size in (20, 50)]
-    plan = Plan(pools, config(context=phases))
+    phases = [{"max_length": 20, "epochs": 1}, {"max_length": 50, "epochs": 2}]
+    pools = [[TokenSample(torch.arange(size), torch.ones(size))] * 8 for size in (20, 50)]
+    plan = UpdatePlan(pools, config(length_schedule=phases))
     assert [update.phase for update in plan.updates] == [0, 0, 1, 1, 1, 1]
     assert {len(e) for e in plan.examples(plan.updates[0])} == {20}
     assert {len(e) for e in plan.examples(plan.updates[-1])} == {50}
 
 
 def test_held_out_rows_average_to_the_mean_over_labels() -> None:
-    examples = [Example(torch.arange(size), torch.ones(size)) for size in (10, 10, 30, 25)]
-    rows = HeldOut(examples, row_tokens=40)
+    examples = [TokenSample(torch.arange(size), torch.ones(size)) for size in (10, 10, 30, 25)]
+    rows = HeldOut(examples, max_tokens=40)
     assert len(rows) == 2
     scales = torch.cat([rows[index]["scales"] for index in range(2)]) / 2
     assert torch.allclose(scales, torch.full_like(scales, 1 / 75))
@@ -162,7 +163,7 @@ def test_a_call_that_could_not_be_read_is_not_learnt() -> None:
     told = (*trajectory.steps[:4], observation("error", meta={"error": "format"}), *trajectory.steps[5:])
     assert failed_calls(trajectory.model_copy(update={"steps": told}), code) == [1, 3]
     tok = tokenizer("smollm2")
-    (example,) = to_examples([trajectory], tok, config(skip_failed_calls=True), 4096, Tally())
+    (example,) = to_examples([trajectory], tok, config(mask_failed_calls=True), 4096, Tally())
     learnt = tok.decode(example.ids[example.weights > 0].tolist())
     assert "<plan>" in learnt and learnt.count("<code>") == 1 and "print(1)" in learnt
 
@@ -274,7 +275,7 @@ def test_what_cannot_be_trained_is_refused_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="embeddings for 10 tokens"):
         refuse_unusable(tok, examples, tally, 10)
     with pytest.raises(TrainingError, match="cannot be shared by 3 processes"):
-        Plan([examples], config(), processes=3)
+        UpdatePlan([examples], config(), processes=3)
 
 
 def test_a_tokenizer_without_a_token_that_ends_a_turn_is_refused_with_a_hint() -> None:
@@ -293,8 +294,15 @@ def test_settings_come_from_file_set_and_options_and_unknown_ones_fail(tmp_path:
     found = load_config(path, ["lr=1", "lora.alpha=64", "seed=3"], model="x", data=("b.jsonl",))
     assert (found.lr, found.epochs, found.model, found.data) == (1.0, 4.0, "x", ("b.jsonl",))
     assert found.lora is not None and (found.lora.rank, found.lora.alpha) == (8, 64)
-    for wrong in ("epoch=3", "lora.rnk=1", "batch_size=0", "patience=2", "row_tokens=100", "nothing"):
-        with pytest.raises(TrainingError):
+    for wrong in (
+        "epoch=3",
+        "lora.rnk=1",
+        "batch_size=0",
+        "early_stopping_patience=2",
+        "micro_batch_tokens=100",
+        "nothing",
+    ):
+        with pytest.raises(ConfigError):
             load_config(None, [wrong])
-    with pytest.raises(TrainingError, match="patience needs held_out"):  # tasks have no loss that could fall
-        load_config(None, ["patience=2", "init_eval=3", "tasks=t.jsonl"])
+    with pytest.raises(ConfigError, match="patience needs held-out"):  # tasks have no loss that could fall
+        load_config(None, ["early_stopping_patience=2", "num_eval_tasks=3", "eval_tasks=t.jsonl"])

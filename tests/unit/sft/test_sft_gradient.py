@@ -11,9 +11,9 @@ import torch
 
 from coa.sft.config import SftConfig
 from coa.sft.data import to_examples
-from coa.sft.plan import Plan
-from coa.training import policy
-from coa.training.packing import Example
+from coa.sft.plan import UpdatePlan
+from coa.training import packed_model
+from coa.training.packing import TokenSample
 from coa.trajectory import Author, Message, Tally, ledger_of, load_profile
 from support.builders import make_trajectory
 from support.tiny import tiny_model
@@ -26,9 +26,9 @@ RUNS = [
 ]
 
 
-def rows_of(examples: Sequence[Example]) -> list[dict[str, Any]]:
+def rows_of(examples: Sequence[TokenSample]) -> list[dict[str, Any]]:
     """Packed as training would; lengths decide, so that equal lengths make equal rows."""
-    plan = Plan([list(examples)], SftConfig(max_tokens=512, epochs=1, batch_size=len(examples)))
+    plan = UpdatePlan([list(examples)], SftConfig(max_length=512, epochs=1, batch_size=len(examples)))
     return [plan[index] for index in range(len(plan))]
 
 
@@ -37,7 +37,7 @@ def test_no_token_of_the_environment_has_a_gradient(taught: bool, monkeypatch: p
     """The hidden states are held as they are (as attention fixed would leave them), and other ids are put into the
     observations: were any of them a label, the gradient would change, as it does when they are made labels."""
     model, tok = tiny_model()
-    policy.take_rows(model)
+    packed_model.take_rows(model)
     web, one, other = load_profile("web"), [], []
     for run, example in zip(RUNS, to_examples(RUNS, tok, SftConfig(), 512, Tally()), strict=True):
         spans = ledger_of(run, tok, web).spans
@@ -52,8 +52,10 @@ def test_no_token_of_the_environment_has_a_gradient(taught: bool, monkeypatch: p
     assert any(not torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(shown, changed, strict=True))
 
     expected = gradients(model, shown)
-    inputs, hidden = iter(shown), policy._hidden
-    monkeypatch.setattr(policy, "_hidden", lambda model, _, *rest: hidden(model, next(inputs)["input_ids"], *rest))
+    inputs, hidden = iter(shown), packed_model._hidden
+    monkeypatch.setattr(
+        packed_model, "_hidden", lambda model, _, *rest: hidden(model, next(inputs)["input_ids"], *rest)
+    )
     found = gradients(model, changed)
     assert any(gradient.abs().max() > 0 for gradient in expected.values())
     assert all(torch.equal(expected[name], found[name]) for name in expected) is not taught

@@ -14,7 +14,7 @@ RECIPES = sorted((Path(__file__).parents[3] / "configs" / "sft").glob("*.toml"))
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_loads(path: Path) -> None:
     config = load_config(path)
-    assert config.model and config.phases[-1].max_tokens >= 1024
+    assert config.model and config.phases[-1].max_length >= 1024
 
 
 def test_the_papers_figures_are_in_the_recipes() -> None:
@@ -29,9 +29,9 @@ def test_the_papers_figures_are_in_the_recipes() -> None:
         ("code-32b", 1.4e-5, 2, 32_768, 64),
     ]:
         config = found[name]
-        assert (config.lr, config.warmup, config.lora) == (lr, 0.1, None)
+        assert (config.lr, config.warmup_ratio, config.lora) == (lr, 0.1, None)
         assert sum(phase.epochs for phase in config.phases) == epochs
-        assert config.phases[-1].max_tokens == tokens
+        assert config.phases[-1].max_length == tokens
         assert batch is None or config.batch_size == batch
 
 
@@ -40,18 +40,7 @@ def test_a_size_that_the_paper_did_not_train_has_the_settings_that_its_recipe_sa
     assert found["web-3b"] == found["web-7b"].model_copy(update={"model": "Qwen/Qwen2.5-3B-Instruct"})
 
 
-def test_every_setting_is_explained_or_plain() -> None:
+def test_every_setting_is_explained() -> None:
     lines = describe().splitlines()
     assert any(line.startswith("lora.rank") for line in lines)
-    bare = {line.split()[0] for line in lines if len(line.split()) < 3}
-    assert bare <= {
-        "lr",
-        "epochs",
-        "weight_decay",
-        "beta2",
-        "checkpoints_kept",
-        "seed",
-        "lora.rank",
-        "lora.alpha",
-        "lora.dropout",
-    }
+    assert [line for line in lines if not line.endswith(".")] == []

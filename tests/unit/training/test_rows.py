@@ -9,22 +9,22 @@ from hypothesis import strategies as st
 from transformers import GemmaConfig, GemmaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from coa.errors import ModelError
-from coa.training.packing import Example, balanced, rows_needed, to_row
-from coa.training.policy import check, give_back, logprobs_of, take_rows
+from coa.training.packed_model import check, give_back, logprobs_of, take_rows
+from coa.training.packing import TokenSample, balanced, rows_needed, to_row
 from support.tiny import tiny_model
 
 
-def example(length: int, seed: int, *, trained_from: int = 3) -> Example:
+def example(length: int, seed: int, *, trained_from: int = 3) -> TokenSample:
     generator = torch.Generator().manual_seed(seed)
     weights = torch.ones(length)
     weights[:trained_from] = 0
-    return Example(torch.randint(250, (length,), generator=generator).int(), weights)
+    return TokenSample(torch.randint(250, (length,), generator=generator).int(), weights)
 
 
 def test_a_row_says_where_labels_are_predicted() -> None:
     """Two samples: 10 11 12 (12 is a label) and 20 21 22 23 (21 counts half, 23 full)."""
-    one = Example(torch.tensor([10, 11, 12]), torch.tensor([0.0, 0.0, 1.0]))
-    two = Example(torch.tensor([20, 21, 22, 23]), torch.tensor([0.0, 0.5, 0.0, 1.0]))
+    one = TokenSample(torch.tensor([10, 11, 12]), torch.tensor([0.0, 0.0, 1.0]))
+    two = TokenSample(torch.tensor([20, 21, 22, 23]), torch.tensor([0.0, 0.5, 0.0, 1.0]))
     row = to_row([one, two], total_weight=2.5)
     assert row["segments"] == (3, 4)
     assert torch.as_tensor(row["input_ids"]).tolist() == [[10, 11, 12, 20, 21, 22, 23]]
@@ -36,7 +36,8 @@ def test_a_row_says_where_labels_are_predicted() -> None:
 
 def test_the_first_token_of_a_sample_is_never_predicted_from_its_neighbour() -> None:
     row = to_row(
-        [Example(torch.tensor([1, 2]), torch.ones(2)), Example(torch.tensor([3, 4]), torch.ones(2))], total_weight=1
+        [TokenSample(torch.tensor([1, 2]), torch.ones(2)), TokenSample(torch.tensor([3, 4]), torch.ones(2))],
+        total_weight=1,
     )
     assert torch.as_tensor(row["targets"]).tolist() == [2, 4]
 
@@ -47,7 +48,7 @@ def test_packed_loss_and_gradients_equal_the_mean_over_single_samples(window: in
     examples = [example(9, 1), example(17, 2), example(5, 3), example(30, 4)]
     total = sum(e.weight for e in examples)
 
-    def grads(rows: list[list[Example]]) -> tuple[float, list[torch.Tensor]]:
+    def grads(rows: list[list[TokenSample]]) -> tuple[float, list[torch.Tensor]]:
         model, _ = tiny_model(sliding_window=window)
         model.train()
         if checkpointing:

@@ -1,7 +1,9 @@
-"""A Hugging Face model made ready for rows: attention per sample, and a forward pass that ends in the loss.
+"""A Hugging Face model that takes packed rows: attention per sample, and a forward pass that ends in the loss.
 
-The model stays what it is (saving, sharding, adapters, gradient checkpointing see no difference): only `forward` of
-this one object takes rows. It is called as ever, so that FSDP and DeepSpeed gather weights as usual.
+The model stays the object it is, so that saving, sharding, adapters and gradient checkpointing see no difference; only
+its `forward` is replaced by one that takes a row (`packing.py`) and computes the loss where labels are (`loss.py`). It
+is called as usual, so that FSDP and DeepSpeed gather weights as they always do. Fine-tuning calls `forward`; RL, which
+needs log-probabilities instead of a loss, calls `logprobs_of`.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from coa.errors import ModelError
-from coa.training.attention import NAME, Beginnings
+from coa.training.attention import NAME, PrefixCache
 from coa.training.loss import label_logprobs, label_loss
-from coa.training.packing import Example, on, to_row
+from coa.training.packing import TokenSample, on, to_row
 
 SEGMENTS: Final = "segments"
 """Name of our own attention; any other is one of transformers'."""
@@ -46,23 +48,23 @@ def vocabulary_of(model: PreTrainedModel) -> int:
 
 
 def logprobs_of(
-    model: PreTrainedModel, row: dict[str, Any], beginnings: Beginnings | None = None, *, temperature: float = 1.0
+    model: PreTrainedModel, row: dict[str, Any], prefix: PrefixCache | None = None, *, temperature: float = 1.0
 ) -> Tensor:
-    """log p of each label of a row, in the order of `targets`."""
-    rest = {} if beginnings is None else {"coa_beginnings": beginnings}
+    """The log-probability of each label of a row, [labels], in the order of `targets`."""
+    rest = {} if prefix is None else {"coa_prefix": prefix}
     hidden = _hidden(model, row["input_ids"], row["position_ids"], row["segments"], **rest)
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     bias = getattr(head, "bias", None)
-    asked = hidden[row["where"]]
-    if temperature != 1:  # of the logits, without a copy of them
-        asked, bias = asked / temperature, None if bias is None else bias / temperature
-    return label_logprobs(asked, head.weight, bias, row["targets"])
+    predicting = hidden[row["where"]]  # [labels, width]
+    if temperature != 1:  # divides the logits, without making a copy of them
+        predicting, bias = predicting / temperature, None if bias is None else bias / temperature
+    return label_logprobs(predicting, head.weight, bias, row["targets"])
 
 
 def keys_of(model: PreTrainedModel, row: dict[str, Any]) -> dict[int, tuple[Tensor, Tensor]]:
-    """Keys and values of a row, by layer: what samples that go on from it see of it."""
+    """Keys and values of a row by layer, each [1, key heads, tokens, width], for samples that go on from it."""
     kept = dict[int, tuple[Tensor, Tensor]]()
-    _hidden(model, row["input_ids"], row["position_ids"], row["segments"], coa_kept=kept)
+    _hidden(model, row["input_ids"], row["position_ids"], row["segments"], coa_collect=kept)
     return kept
 
 
@@ -85,7 +87,7 @@ def _forward(
 def _hidden(
     model: PreTrainedModel, input_ids: Tensor, position_ids: Tensor, segments: Sequence[int], **rest: Any
 ) -> Tensor:
-    # With the cache on, transformers takes position ids that start anew for one sequence, and samples leak.
+    # [tokens, width]. With the cache on, transformers takes the row for one sequence, and samples see each other.
     out = model.get_decoder()(  # type: ignore[no-untyped-call]
         input_ids=input_ids,
         position_ids=position_ids,
@@ -107,7 +109,9 @@ def check(model: PreTrainedModel) -> None:
     device = next(model.parameters()).device
     size = vocabulary_of(model)
     generator = torch.Generator().manual_seed(0)
-    examples = [Example(torch.randint(size, (length,), generator=generator), torch.ones(length)) for length in (5, 7)]
+    examples = [
+        TokenSample(torch.randint(size, (length,), generator=generator), torch.ones(length)) for length in (5, 7)
+    ]
     training = model.training
     model.train(False)
     ours = logprobs_of(model, on(device, to_row(examples, total_weight=1.0))).cpu()
