@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -29,3 +30,13 @@ class Silent:
     def say(self, line: str) -> None: ...
 
     def finish(self) -> None: ...
+
+
+class Lines(Silent):
+    """For scripts: the lines to keep go to a function, such as `print`."""
+
+    def __init__(self, write: Callable[[str], object] = print) -> None:
+        self._write = write
+
+    def say(self, line: str) -> None:
+        self._write(line)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from coa.errors import TrainingError
+from coa.progress import Lines
 from coa.rl.config import RlConfig
 from coa.rl.loop import train
 from coa.tools import Observation
@@ -32,7 +33,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
 def test_a_model_of_random_weights_learns_to_use_a_tool_from_reward_alone(seed: int, tmp_path: Path) -> None:
     """No fine-tuning before, no grammar: to call, then to answer, and to repeat what the tool said."""
     config = RlConfig.model_validate(newborn.settings(tmp_path, seed=seed))
-    train(config, tmp_path / "run", tools={"web_search": newborn.Knowing()}, tell=_silent)
+    train(config, tmp_path / "run", tools={"web_search": newborn.Knowing()})
     rows = metrics(tmp_path / "run")
     success = [row["success"] for row in rows]
     assert len(success) == config.max_steps
@@ -47,7 +48,7 @@ def test_a_model_of_random_weights_learns_to_use_a_tool_from_reward_alone(seed: 
 
 def test_what_to_ask_the_tool_is_learnt_after_fine_tuning(base: dict[str, object], tmp_path: Path) -> None:
     learning = {"max_steps": 18, "train_batch_size": 8, "gen_batch_size": 8, "num_mini_batches": 4, "seed": 1}
-    train(RlConfig.model_validate({**base, **learning}), tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
+    train(RlConfig.model_validate({**base, **learning}), tmp_path / "run", tools={"web_search": Keyed()})
     success = [row["success"] for row in metrics(tmp_path / "run") if "success" in row]
     assert success[0] < 0.3 and sum(success[-3:]) / 3 > 0.9, success
     last = list(read(tmp_path / "run" / "groups" / "step-0018.jsonl"))
@@ -72,7 +73,7 @@ def test_tools_that_break_or_hang_do_not_stop_a_step(base: dict[str, object], tm
             return await super().call(arguments, context)
 
     config = RlConfig.model_validate({**base, "max_steps": 2})
-    result = train(config, tmp_path / "run", tools={"web_search": Unsound(timeout_s=0.2)}, tell=_silent)
+    result = train(config, tmp_path / "run", tools={"web_search": Unsound(timeout_s=0.2)})
     assert result.finished
     rows = metrics(tmp_path / "run")
     assert [row["step"] for row in rows] == [1, 2] and all(row["failed"] == 0 for row in rows)
@@ -95,7 +96,7 @@ def test_what_has_no_reward_leaves_its_group(
     (tmp_path / "my_rl_reward.py").write_text(REWARD)
     monkeypatch.chdir(tmp_path)
     config = RlConfig.model_validate({**base, "max_steps": 1, "reward": {"function": "my_rl_reward:half"}})
-    train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
+    train(config, tmp_path / "run", tools={"web_search": Keyed()})
     (row,) = metrics(tmp_path / "run")
     assert row["unscored"] == 6 * 4 and row["groups_drawn"] == 6
     kept = list(read(tmp_path / "run" / "groups" / "step-0001.jsonl"))
@@ -103,7 +104,7 @@ def test_what_has_no_reward_leaves_its_group(
 
     said: list[str] = []
     config = RlConfig.model_validate({**base, "max_steps": 1, "reward": {"scorer": "my_rl_reward:never"}})
-    train(config, tmp_path / "none", tools={"web_search": Keyed()}, tell=said.append)
+    train(config, tmp_path / "none", tools={"web_search": Keyed()}, progress=Lines(said.append))
     (row,) = metrics(tmp_path / "none")
     assert row["unscored"] == 48 and row["groups_used"] == 0 and "reward" not in row
     assert any("none could be scored" in line for line in said)
@@ -128,7 +129,7 @@ def test_attempts_that_broke_are_made_again(
 
     monkeypatch.setattr(LocalModel, "generate", unsound)
     config = RlConfig.model_validate({**base, "max_steps": 1, "max_retries": 2})
-    train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
+    train(config, tmp_path / "run", tools={"web_search": Keyed()})
     (row,) = metrics(tmp_path / "run")
     assert row["refilled"] >= 4 and row["refilled"] + row["failed"] <= 24
     kept = list(read(tmp_path / "run" / "groups" / "step-0001.jsonl"))
@@ -147,7 +148,7 @@ def test_each_piece_can_be_switched(base: dict[str, object], extra: dict[str, ob
     config = RlConfig.model_validate(
         {**base, "max_steps": 2, "overlong_buffer_ratio": 0.0, "num_mini_batches": 2, **extra}
     )
-    result = train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=_silent)
+    result = train(config, tmp_path / "run", tools={"web_search": Keyed()})
     rows = metrics(tmp_path / "run")
     assert result.finished and all(row["updates_skipped"] == 0 for row in rows)
     assert all(row["logprob_diff_mean"] < 1e-5 for row in rows if "logprob_diff_mean" in row)
@@ -164,7 +165,7 @@ def test_overlong_attempts_lose_reward_by_what_the_model_wrote_alone(base: dict[
             return Observation(" ".join([found.text] * 9))
 
     short = {"max_steps": 1, "max_completion_length": 8, "overlong_buffer_ratio": 0.5, "max_model_len": 200}
-    train(RlConfig.model_validate({**base, **short}), tmp_path / "run", tools={"web_search": Talking()}, tell=_silent)
+    train(RlConfig.model_validate({**base, **short}), tmp_path / "run", tools={"web_search": Talking()})
     kept = list(read(tmp_path / "run" / "groups" / "step-0001.jsonl"))
     assert kept
     for trajectory in kept:
@@ -184,7 +185,7 @@ def test_why_attempts_broke_is_said_and_ends_a_run_in_which_all_do(tmp_path: Pat
     with pytest.raises(
         TrainingError, match=r"for 2 consecutive steps; attempts left out: 48 failed; one of .* do not fit into"
     ):
-        train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=said.append)
+        train(config, tmp_path / "run", tools={"web_search": Keyed()}, progress=Lines(said.append))
     assert any("do not fit into" in line for line in said)
     assert (
         "an attempt may have 160 tokens, but kv_cache_gb=1e-06 has room for" in said[1]
@@ -204,7 +205,7 @@ def test_equal_rewards_are_said_also_where_such_groups_are_learnt_from(
     config = RlConfig.model_validate({**random, **grpo, "reward": {"function": "my_equal_reward:zero"}})
     said: list[str] = []
     with pytest.raises(TrainingError, match=r"do rewards differ .* for 2 consecutive steps"):
-        train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=said.append)
+        train(config, tmp_path / "run", tools={"web_search": Keyed()}, progress=Lines(said.append))
     assert any(line.startswith("step 1: nothing to learn: in none of 6 groups") for line in said)
 
 
@@ -218,7 +219,7 @@ def test_held_out_tasks_are_tried_with_the_tools_and_limits_of_their_own_profile
     random = settings(word_model(tmp_path / "random"), tasks)
     config = RlConfig.model_validate({**random, "max_steps": 1, "eval_tasks": str(tmp_path / "held_out.jsonl")})
     said: list[str] = []
-    train(config, tmp_path / "run", tools={"web_search": Keyed()}, tell=said.append)
+    train(config, tmp_path / "run", tools={"web_search": Keyed()}, progress=Lines(said.append))
     assert any(line.startswith("no tool wiki_search") for line in said), said
     (looked,) = read(tmp_path / "run" / "agent" / "step-0" / "trajectories.jsonl")
     assert looked.stop is Stop.STEPS

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from coa.errors import TrainingError
 from coa.models.local.model import load_weights
+from coa.progress import Lines
 from coa.rl.config import RlConfig
 from coa.rl.loop import train
 from coa.trajectory import Sample, load_profile, read, to_sample
@@ -29,7 +30,7 @@ from coa.rl.loop import train
 from support.keys import Keyed
 # How long the tool takes must not matter.
 tool = Keyed(lambda query: time.sleep(random.random() * 0.004))
-train(RlConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]), tools={"web_search": tool}, tell=lambda _: None)
+train(RlConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]), tools={"web_search": tool})
 """
 
 
@@ -52,7 +53,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
     base: dict[str, object], extra: dict[str, object], tmp_path: Path
 ) -> None:
     config = RlConfig.model_validate({**base, **extra})
-    train(config, tmp_path / "whole", tools={"web_search": Keyed()}, tell=lambda _: None)
+    train(config, tmp_path / "whole", tools={"web_search": Keyed()})
 
     run = tmp_path / "killed"
     process = subprocess.Popen(
@@ -68,7 +69,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
     assert not (run / "model").exists()
 
     said: list[str] = []
-    train(config, run, tools={"web_search": Keyed()}, tell=said.append)
+    train(config, run, tools={"web_search": Keyed()}, progress=Lines(said.append))
     assert any("going on after step" in line for line in said) and not (run / "checkpoint-999").exists()
     whole, resumed = weights(tmp_path / "whole"), weights(run)
     assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)
@@ -77,9 +78,9 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
 def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dict[str, object], tmp_path: Path) -> None:
     config = RlConfig.model_validate({**base, "max_steps": 1})
     tools = {"web_search": Keyed()}
-    train(config, tmp_path / "run", tools=tools, tell=lambda _: None)
+    train(config, tmp_path / "run", tools=tools)
     said: list[str] = []
-    assert train(config, tmp_path / "run", tools=tools, tell=said.append).finished
+    assert train(config, tmp_path / "run", tools=tools, progress=Lines(said.append)).finished
     assert said == [f"finished already: {tmp_path / 'run' / 'model'}"]
     with pytest.raises(TrainingError, match=r"reward\.judge=URL"):
         train(RlConfig.model_validate({**base, "reward": {"scorer": "judge"}}), tmp_path / "judged", tools=tools)
@@ -91,9 +92,9 @@ def test_a_guard_that_stopped_a_run_may_be_set_otherwise_to_go_on(base: dict[str
     config = RlConfig.model_validate({**base, "max_steps": 2, "guards": {"max_logprob_diff": 1e-30}})
     tools = {"web_search": Keyed()}
     with pytest.raises(TrainingError, match=r"raise guards\.max_logprob_diff"):
-        train(config, tmp_path / "run", tools=tools, tell=lambda _: None)
+        train(config, tmp_path / "run", tools=tools)
     raised = config.model_copy(update={"guards": config.guards.model_copy(update={"max_logprob_diff": 0.05})})
-    assert train(raised, tmp_path / "run", tools=tools, tell=lambda _: None).finished
+    assert train(raised, tmp_path / "run", tools=tools).finished
 
 
 def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, object], tmp_path: Path) -> None:
@@ -104,10 +105,10 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, object], tmp_pat
         if line.startswith("step 1/"):
             os.kill(os.getpid(), signal.SIGINT)
 
-    stopped = train(config, tmp_path / "run", tools=tools, tell=interrupt)
+    stopped = train(config, tmp_path / "run", tools=tools, progress=Lines(interrupt))
     assert not stopped.finished and stopped.steps < 3
-    assert train(config, tmp_path / "run", tools=tools, tell=lambda _: None).finished
-    train(config, tmp_path / "whole", tools=tools, tell=lambda _: None)
+    assert train(config, tmp_path / "run", tools=tools).finished
+    train(config, tmp_path / "whole", tools=tools)
     whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "run")
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
@@ -140,7 +141,7 @@ def test_attempts_made_ahead_are_of_the_weights_before_the_step_in_which_they_ar
     )
     tools = {"web_search": Keyed()}
     run = tmp_path / "run"
-    assert train(config, run, tools=tools, tell=lambda _: None).finished
+    assert train(config, run, tools=tools).finished
     _, tokenizer = load_weights(str(base["model"]))
     sampled = [t for t in read(run / "groups" / "step-0003.jsonl") if t.meta["rl"]["step"] == 2]  # type: ignore[index, call-overload]
     assert len(sampled) == 32, "all were made during step 2"
@@ -160,8 +161,8 @@ def test_attempts_made_ahead_are_of_the_weights_before_the_step_in_which_they_ar
         if line.startswith("step 2/"):
             os.kill(os.getpid(), signal.SIGINT)
 
-    stopped = train(config, tmp_path / "stopped", tools=tools, tell=interrupt)
+    stopped = train(config, tmp_path / "stopped", tools=tools, progress=Lines(interrupt))
     assert not stopped.finished and stopped.steps < 4
-    assert train(config, tmp_path / "stopped", tools=tools, tell=lambda _: None).finished
+    assert train(config, tmp_path / "stopped", tools=tools).finished
     rows = [json.loads(line)["step"] for line in (tmp_path / "stopped" / "metrics.jsonl").read_text().splitlines()]
     assert rows == [1, 2, 3, 4]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from coa.errors import TrainingError
+from coa.progress import Lines
 from coa.sft.config import SftConfig
 from coa.sft.train import train
 from coa.trajectory import read, write
@@ -37,7 +38,10 @@ def test_a_model_from_scratch_learns_the_grammar_and_to_copy_through_a_tool(tmp_
     )
     said: list[str] = []
     result = train(
-        config, tmp_path / "run", tools={"web_search": Dictionary(list(questions.values()))}, tell=said.append
+        config,
+        tmp_path / "run",
+        tools={"web_search": Dictionary(list(questions.values()))},
+        progress=Lines(said.append),
     )
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     success = [(row["step"], row["success"], row["answered"]) for row in rows if "success" in row]
@@ -67,11 +71,11 @@ def test_tasks_to_evaluate_on_are_told_from_the_training_data_by_their_questions
     same = data[0].task.model_copy(update={"id": "of another set"})
     (tmp_path / "tasks.jsonl").write_text(same.model_dump_json(exclude_defaults=True))
     with pytest.raises(TrainingError, match=r"also trained on, e\.g\. '.* in copy-0-0'"):
-        train(config, tmp_path / "refused", tell=lambda _: None)
+        train(config, tmp_path / "refused")
     other = data[0].task.model_copy(update={"question": "w1 in another set", "prompt": data[0].prompt})
     (tmp_path / "tasks.jsonl").write_text(other.model_dump_json(exclude_defaults=True))
     tools = {"web_search": Dictionary(data)}
-    assert train(config, tmp_path / "run", tools=tools, tell=lambda _: None).finished
+    assert train(config, tmp_path / "run", tools=tools).finished
 
 
 def test_the_first_line_and_the_card_tell_what_was_wrong_with_the_data(tmp_path: Path) -> None:
@@ -87,7 +91,7 @@ def test_the_first_line_and_the_card_tell_what_was_wrong_with_the_data(tmp_path:
         length_schedule=({"max_length": 32, "epochs": 1}, {"max_length": 64, "epochs": 1}),
         report_to=(),
     )
-    result = train(config, tmp_path / "run", tell=said.append)
+    result = train(config, tmp_path / "run", progress=Lines(said.append))
     told = "1 rows left out: no output 1; 1 repaired when read: missing close 1, nested call 1"
     assert said[0].endswith(f"; {told}") and said[0].count("left out") == 1
     assert told in (result.folder / "README.md").read_text()

@@ -32,7 +32,7 @@ def test_two_processes_end_with_the_weights_of_one(tmp_path: Path) -> None:
         save_steps=3,
         report_to=(),
     )
-    train(config, tmp_path / "one", tell=lambda _: None)
+    train(config, tmp_path / "one")
     settings = config.model_dump(mode="json", exclude_defaults=True, exclude={"model", "data", "report_to"})
     (tmp_path / "recipe.toml").write_text("report_to = []\n" + "\n".join(f"{k} = {v}" for k, v in settings.items()))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "coa.cli"]

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 from coa.errors import TrainingError
 from coa.models.local.model import load_weights
+from coa.progress import Lines
 from coa.sft.config import SftConfig
 from coa.sft.data import asked, held_out_questions
 from coa.sft.train import train
@@ -65,7 +66,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
     base: dict[str, Any], extra: dict[str, Any], tmp_path: Path
 ) -> None:
     config = SftConfig.model_validate({**base, **extra})
-    train(config, tmp_path / "whole", tell=lambda _: None)
+    train(config, tmp_path / "whole")
 
     run = tmp_path / "killed"
     process = subprocess.Popen(
@@ -80,7 +81,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
     assert not (run / "model").exists()
 
     said: list[str] = []
-    train(config, run, tell=said.append)
+    train(config, run, progress=Lines(said.append))
     assert any("going on after update" in line for line in said)
     assert not (run / "checkpoint-999").exists()
     whole, resumed = weights(tmp_path / "whole"), weights(run)
@@ -90,10 +91,10 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
 
 def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dict[str, Any], tmp_path: Path) -> None:
     config = SftConfig.model_validate({**base, "max_steps": 2, "held_out": 0})
-    result = train(config, tmp_path / "run", tell=lambda _: None)
+    result = train(config, tmp_path / "run")
     stamp = (result.folder / "model.safetensors").stat().st_mtime_ns
     said: list[str] = []
-    train(config, tmp_path / "run", tell=said.append)
+    train(config, tmp_path / "run", progress=Lines(said.append))
     assert "finished already" in said[-1] and (result.folder / "model.safetensors").stat().st_mtime_ns == stamp
     with pytest.raises(TrainingError, match=r"lr was 0\.001 and is now 0\.5"):
         train(config.model_copy(update={"lr": 0.5}), tmp_path / "run")
@@ -110,8 +111,8 @@ def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dic
 def test_a_run_that_was_refused_at_its_start_may_be_corrected(base: dict[str, Any], tmp_path: Path) -> None:
     config = SftConfig.model_validate({**base, "max_steps": 1, "held_out": 0})
     with pytest.raises(TrainingError, match="no token to train on"):
-        train(config.model_copy(update={"max_length": 16}), tmp_path / "run", tell=lambda _: None)
-    assert train(config, tmp_path / "run", tell=lambda _: None).finished
+        train(config.model_copy(update={"max_length": 16}), tmp_path / "run")
+    assert train(config, tmp_path / "run").finished
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     (damaged / "config.json").write_text("{torn")
@@ -122,7 +123,7 @@ def test_a_run_that_was_refused_at_its_start_may_be_corrected(base: dict[str, An
 def test_what_would_fail_in_the_middle_of_a_run_is_refused_at_its_start(base: dict[str, Any], tmp_path: Path) -> None:
     later = {"length_schedule": [{"max_length": 64, "epochs": 1.0}, {"max_length": 16, "epochs": 1.0}]}
     with pytest.raises(TrainingError, match="no token to train on"):
-        train(SftConfig.model_validate({**base, **later, "held_out": 0}), tmp_path / "a", tell=lambda _: None)
+        train(SftConfig.model_validate({**base, **later, "held_out": 0}), tmp_path / "a")
     rows = copying(64)
     held = held_out_questions(rows, 6, 0)
     long = [
@@ -134,7 +135,7 @@ def test_what_would_fail_in_the_middle_of_a_run_is_refused_at_its_start(base: di
         config = SftConfig.model_validate(
             {**base, "data": [str(tmp_path / "long.jsonl")], "early_stopping_patience": 1}
         )
-        train(config, tmp_path / "b", tell=lambda _: None)
+        train(config, tmp_path / "b")
 
 
 def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, Any], tmp_path: Path) -> None:
@@ -144,11 +145,11 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, Any], tmp_path: 
         if line.startswith("step 4/"):
             os.kill(os.getpid(), signal.SIGINT)
 
-    stopped = train(config, tmp_path / "run", tell=interrupt)
+    stopped = train(config, tmp_path / "run", progress=Lines(interrupt))
     assert not stopped.finished and stopped.steps == 5
-    result = train(config, tmp_path / "run", tell=lambda _: None)
+    result = train(config, tmp_path / "run")
     assert result.finished and result.steps == 14
-    train(config, tmp_path / "whole", tell=lambda _: None)
+    train(config, tmp_path / "whole")
     whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "run")
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
@@ -166,7 +167,7 @@ def test_training_stops_early_and_takes_the_best(base: dict[str, Any], tmp_path:
             "max_grad_norm": 0.0,
         }
     )
-    result = train(config, tmp_path / "run", tell=lambda _: None)
+    result = train(config, tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     looks = {row["step"]: row["held_out_loss"] for row in rows if "held_out_loss" in row}
     assert result.finished and result.steps == 4 and min(looks.values()) == looks.pop(0)
@@ -176,7 +177,7 @@ def test_training_stops_early_and_takes_the_best(base: dict[str, Any], tmp_path:
     assert result.figures["taken"] == taken and taken in (result.folder / "README.md").read_text()
     # Killed after its early end, before the model was written: nothing is left to train.
     shutil.rmtree(result.folder)
-    assert train(config, tmp_path / "run", tell=lambda _: None).finished
+    assert train(config, tmp_path / "run").finished
     assert [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()] == rows
     assert all(torch.equal(best[name], tensor) for name, tensor in weights(tmp_path / "run").items())
 
@@ -186,7 +187,7 @@ def test_an_adapter_alone_is_loaded_over_its_base_and_equals_the_merged_one(
 ) -> None:
     for name, merge in (("merged", True), ("adapter", False)):
         lora = {"rank": 4, "use_dora": True, "merge": merge}
-        train(SftConfig.model_validate({**base, "lora": lora, "max_steps": 3}), tmp_path / name, tell=lambda _: None)
+        train(SftConfig.model_validate({**base, "lora": lora, "max_steps": 3}), tmp_path / name)
     assert not (tmp_path / "adapter" / "model" / "model.safetensors").exists()
     one, one_tokenizer = load_weights(tmp_path / "merged")
     other, other_tokenizer = load_weights(tmp_path / "adapter")
@@ -199,11 +200,11 @@ def test_an_adapter_is_trained_further_and_still_belongs_to_the_first_base(
     base: dict[str, Any], tmp_path: Path
 ) -> None:
     kept = {"rank": 4, "merge": False}
-    train(SftConfig.model_validate({**base, "lora": kept, "max_steps": 2}), tmp_path / "first", tell=lambda _: None)
+    train(SftConfig.model_validate({**base, "lora": kept, "max_steps": 2}), tmp_path / "first")
     further = {**base, "model": str(tmp_path / "first"), "max_steps": 2}
     for name, merge in (("merged", True), ("adapter", False)):
         lora = {"rank": 64, "merge": merge}  # the adapter's own rank counts
-        train(SftConfig.model_validate({**further, "lora": lora}), tmp_path / name, tell=lambda _: None)
+        train(SftConfig.model_validate({**further, "lora": lora}), tmp_path / name)
     about = json.loads((tmp_path / "adapter" / "model" / "adapter_config.json").read_text())
     assert (about["base_model_name_or_path"], about["r"]) == (base["model"], 4)
     ids = torch.arange(20)[None]

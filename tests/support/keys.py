@@ -47,7 +47,7 @@ def before_rl(folder: Path, *, seed: int = 0, steps: int = 260) -> Path:
         report_to=(),
     )
     (folder / "asking.toml").write_text(PROFILE)
-    return train(config, folder / "sft", tell=lambda _: None).folder
+    return train(config, folder / "sft").folder
 
 
 def key_tasks(path: Path, questions: list[str] = QUESTIONS) -> Path:

@@ -133,6 +133,10 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the resolved settings as JSON, and stop.", rich_help_panel=SETTINGS)
 ]
 
+RunFolder = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder of the run. Run again with it to go on.", rich_help_panel=OUTPUT),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON and nothing else.", rich_help_panel=OUTPUT)
 ]

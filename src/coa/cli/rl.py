@@ -7,50 +7,42 @@ from typing import Annotated
 
 import typer
 
-from coa.cli.training import close, loading_torch, say, status, this_command
-from coa.errors import TrainingError
+from coa.cli import options
 
 
 def rl(
-    config: Annotated[Path | None, typer.Argument(help="A recipe in TOML, e.g. configs/rl/nano.toml.")] = None,
-    model: Annotated[str | None, typer.Option(help="A model folder (runs/sft), a hub id, or smollm2.")] = None,
-    tasks: Annotated[str | None, typer.Option(help="Tasks to learn from: a file, a folder, or owner/name.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder. Run again with it to go on.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, e.g. lr=1e-5 or reward.scorer=math. Repeatable.")
+    config: Annotated[Path | None, typer.Argument(help="TOML file with settings, such as configs/rl/nano.toml.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Model to train: a model folder (runs/sft), a hub id, or smollm2.",
+                     rich_help_panel=options.AGENT),
     ] = None,
-    profile: Annotated[str | None, typer.Option(help="Profile by name or .toml.")] = None,
-    world: Annotated[
-        str | None, typer.Option(help="Tools of an offline world: atlas, atlas:SEED, or a folder of coa world build.")
+    tasks: Annotated[str | None, typer.Option(help="Tasks to learn from: a file, a folder, or a hub id.")] = None,
+    eval_tasks: Annotated[
+        str | None, typer.Option(help="Held-out tasks on which to report success during training.")
     ] = None,
-    tool: Annotated[list[str] | None, typer.Option(help="name=setting or name=module:factory. Repeatable.")] = None,
-    eval_tasks: Annotated[str | None, typer.Option(help="Tasks that are not learnt from, to look at success.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Number of training steps.")] = None,
-    show_settings: Annotated[bool, typer.Option("--settings", help="List all keys for --set, and stop.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
-) -> None:
-    """Reinforcement learning (DAPO): attempt tasks with real tools, learn from what did better than the rest."""
-    from coa.rl.config import describe, load_config
-    from coa.worlds.atlas.questions import PROFILE as WORLD_PROFILE
+    profile: options.Profile = None,
+    world: options.World = None,
+    tool: options.Tool = None,
+    settings: options.Set = None,
+    show_settings: options.ShowSettings = False,
+    dry_run: options.DryRun = False,
+    out: options.RunFolder = None,
+    as_json: options.Json = False,
+) -> None:  # fmt: skip
+    """Reinforcement learning (DAPO): attempt tasks with real tools, and learn from the attempts that did better."""
+    from coa.cli.configuring import misused, resolve
+    from coa.cli.progress import terminal_progress
+    from coa.cli.training import close, this_command
+    from coa.rl import RlConfig
+    from coa.rl import rl as train
 
-    if show_settings:
-        typer.echo(describe())
-        return
-    chosen = load_config(
-        config,
-        settings or (),
-        model=model,
-        tasks=tasks,
-        profile=profile or (WORLD_PROFILE if world else None),
-        world=world,
-        tools=tuple(tool) if tool else None,
-        eval_tasks=eval_tasks,
-        max_steps=steps,
-    )
-    if chosen.tasks is None:
-        raise TrainingError("there are no tasks to learn from", hint="add --tasks FILE")
+    given = {
+        "model": model, "tasks": tasks, "profile": profile, "world": world, "tools": tuple(tool) if tool else None,
+        "eval_tasks": eval_tasks, "max_steps": steps,
+    }  # fmt: skip
+    chosen = resolve(RlConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run)
     if out is None:
-        raise TrainingError("the run needs a folder", hint="add --out runs/rl")
-    with loading_torch():
-        from coa.rl.loop import train
-    close(train(chosen, out, command=this_command(), tell=say, status=status), out, as_json=as_json)
+        raise misused("the run needs a folder: add --out runs/rl")
+    close(train(chosen, out, command=this_command(), progress=terminal_progress()), out, as_json=as_json)

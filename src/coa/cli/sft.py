@@ -7,57 +7,61 @@ from typing import Annotated
 
 import typer
 
-from coa.cli.training import close, loading_torch, say, this_command
-from coa.errors import TrainingError
+from coa.cli import options
+
+_EVAL = "Evaluation during training"
 
 
 def sft(
-    config: Annotated[Path | None, typer.Argument(help="A recipe in TOML, e.g. configs/sft/nano.toml.")] = None,
-    model: Annotated[str | None, typer.Option(help="A model folder, a hub id, or smollm2.")] = None,
+    config: Annotated[
+        Path | None, typer.Argument(help="TOML file with settings, such as configs/sft/nano.toml.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Model to train: a model folder, a hub id, or smollm2.", rich_help_panel=options.AGENT),
+    ] = None,
     data: Annotated[
-        list[str] | None, typer.Option(help="Trajectories or AFM SFT rows: file, folder or hub id. Repeatable.")
+        list[str] | None,
+        typer.Option(help="Trajectories or AFM SFT rows: a file, a folder or a hub id. Repeatable."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder. Run again with it to go on.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, e.g. lr=1e-5 or lora.rank=8. Repeatable.")
+    profile: Annotated[str | None, typer.Option(help="Profile of the data; data of any other is refused.")] = None,
+    eval_tasks: Annotated[
+        str | None,
+        typer.Option("--eval-tasks", "--tasks", rich_help_panel=_EVAL,
+                     help="Tasks to run the agent on. Default: some of the data's are held out."),
     ] = None,
-    profile: Annotated[str | None, typer.Option(help="Profile of the data, by name or .toml.")] = None,
-    init_eval: Annotated[
-        int | None, typer.Option(min=0, help="Run the agent on so many held-out tasks before, during and after.")
-    ] = None,
-    tasks: Annotated[
-        str | None, typer.Option(help="Tasks for --init-eval; else some of the data's are held out.")
+    num_eval_tasks: Annotated[
+        int | None,
+        typer.Option("--num-eval-tasks", "--init-eval", min=0,
+                     help="Number of held-out tasks to run the agent on before, during and after training.",
+                     rich_help_panel=_EVAL),
     ] = None,
     tool: Annotated[
-        list[str] | None, typer.Option(help="For --init-eval: name=setting or name=module:factory. Repeatable.")
+        list[str] | None,
+        typer.Option(help="Tool for these runs as name=setting or name=module:factory. Repeatable.",
+                     rich_help_panel=_EVAL),
     ] = None,
     world: Annotated[
-        str | None, typer.Option(help="For --init-eval: tools of an offline world, atlas or a folder.")
+        str | None, typer.Option(help="Offline world whose tools to use for these runs.", rich_help_panel=_EVAL)
     ] = None,
-    show_settings: Annotated[bool, typer.Option("--settings", help="List all keys for --set, and stop.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, nothing else.")] = False,
-) -> None:
+    settings: options.Set = None,
+    show_settings: options.ShowSettings = False,
+    dry_run: options.DryRun = False,
+    out: options.RunFolder = None,
+    as_json: options.Json = False,
+) -> None:  # fmt: skip
     """Fine-tune on trajectories: loss on what the model wrote, none on prompts and observations."""
-    from coa.sft.config import describe, load_config
+    from coa.cli.configuring import misused, resolve
+    from coa.cli.progress import terminal_progress
+    from coa.cli.training import close, this_command
+    from coa.sft import SftConfig
+    from coa.sft import sft as train
 
-    if show_settings:
-        typer.echo(describe())
-        return
-    chosen = load_config(
-        config,
-        settings or (),
-        model=model,
-        data=tuple(data) if data else None,
-        profile=profile,
-        num_eval_tasks=init_eval,
-        eval_tasks=tasks,
-        tools=tuple(tool) if tool else None,
-        world=world,
-    )
-    if not chosen.data:
-        raise TrainingError("there is no data to train on", hint="add --data FILE, a folder, or a hub id")
+    given = {
+        "model": model, "data": tuple(data) if data else None, "profile": profile, "num_eval_tasks": num_eval_tasks,
+        "eval_tasks": eval_tasks, "tools": tuple(tool) if tool else None, "world": world,
+    }  # fmt: skip
+    chosen = resolve(SftConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run)
     if out is None:
-        raise TrainingError("the run needs a folder", hint="add --out runs/sft")
-    with loading_torch():
-        from coa.sft.train import train
-    close(train(chosen, out, command=this_command(), tell=say), out, as_json=as_json)
+        raise misused("the run needs a folder: add --out runs/sft")
+    close(train(chosen, out, command=this_command(), progress=terminal_progress()), out, as_json=as_json)

@@ -19,8 +19,8 @@ from typing import Final
 
 from pydantic import Field, ValidationError
 
-from coa.errors import ConfigError
 from coa.distill.team_run import AgentRun, ModelCall, Purpose
+from coa.errors import ConfigError
 from coa.trajectory import Profile
 from coa.trajectory.types import Frozen
 

@@ -7,7 +7,7 @@ where one of the two has such a key; docs/rl.md has the table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -21,6 +21,7 @@ from coa.scoring.opening import JudgeConfig
 from coa.training.settings import Lora
 from coa.trajectory import Limits, Profile
 from coa.trajectory.types import Frozen
+from coa.worlds.atlas.questions import PROFILE as WORLD_PROFILE
 
 
 class Reward(JudgeConfig):
@@ -332,6 +333,13 @@ class RlConfig(Frozen):
     @classmethod
     def _known_loss(cls, name: str) -> str:
         return _known(name, POLICY_LOSSES)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile_of_the_world(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("world") and not data.get("profile"):
+            return {**data, "profile": WORLD_PROFILE}
+        return data
 
     @model_validator(mode="after")
     def _consistent(self) -> RlConfig:

@@ -20,8 +20,10 @@ import orjson
 import torch
 from transformers.utils import logging
 
+from coa.blocking import run_blocking
 from coa.errors import TrainingError
 from coa.models.base import Sampling
+from coa.progress import Progress, Silent
 from coa.rl import report, state
 from coa.rl.config import RlConfig
 from coa.rl.groups import Collected, Group, collect, keep
@@ -55,13 +57,13 @@ def train(
     *,
     tools: Mapping[str, Tool] | None = None,
     command: str | None = None,
-    tell: Tell = print,
-    status: Tell = lambda line: None,
+    progress: Progress | None = None,
 ) -> TrainingResult:
     """Train a model by reinforcement learning as the settings say. `tools` are objects, besides those in the settings.
 
-    `tell` gets the lines of the report, `status` progress in between that the next line may overwrite.
+    `progress` gets the lines of the report, and where each step stands.
     """
+    progress = progress or Silent()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     refuse_absent(config.report_to)
     tasks, held_out, fingerprint = load_tasks(config)
@@ -70,9 +72,9 @@ def train(
     claim(out, "rl", config, fingerprint, free=_FREE, seed=config.seed, coa=__version__)
     checkpoint.clear_torn(out)
     if (out / MODEL).is_dir():
-        tell(f"finished already: {out / MODEL}")
+        progress.say(f"finished already: {out / MODEL}")
         return TrainingResult(out / MODEL, config.max_steps, True, {})
-    return asyncio.run(_train(config, out, tasks, held_out, tools or {}, command, tell, status))
+    return run_blocking(_train(config, out, tasks, held_out, tools or {}, command, progress))
 
 
 async def _train(
@@ -82,17 +84,17 @@ async def _train(
     held_out: Sequence[Task],
     own_tools: Mapping[str, Tool],
     command: str | None,
-    tell: Tell,
-    status: Tell,
+    progress: Progress,
 ) -> TrainingResult:
+    tell = progress.say
     device = "cuda" if torch.cuda.is_available() else "cpu"
     exact = config.full_determinism
     if exact is None:
         exact = device == "cpu" and not config.one_step_off_policy
-    async with _opened(config, own_tools, (*tasks, *held_out), device, tell) as (policy, box, rewards):
-        progress = report.StepProgress(status, config.max_steps)
+    async with _opened(config, own_tools, (*tasks, *held_out), device) as (policy, box, rewards):
+        at_step = report.StepProgress(progress, config.max_steps)
         # Where attempts of two steps are made at once, they cannot be counted as one step's.
-        made = progress.made if not config.one_step_off_policy else _unseen
+        made = at_step.made if not config.one_step_off_policy else _unseen
         rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact, made)
         trainer, sampler, watch = Trainer(policy, config), Sampler(tasks, config), Watch(config.guards)
         last, surplus = checkpoint.latest(out), list[Group]()
@@ -117,12 +119,13 @@ async def _train(
             return collected, time.perf_counter() - began
 
         following: asyncio.Task[tuple[Collected, float]] | None = None
+        progress.start("steps", config.max_steps)
         try:
             if held_out and start == 0:
                 await _look(held_out, rollouts, policy, out, 0, log, tell)
             for step in range(start + 1, config.max_steps + 1):
                 began = time.perf_counter()
-                progress.begin(step, (config.max_steps - step + 1) * sum(pace) / len(pace) if pace else None)
+                at_step.begin(step, (config.max_steps - step + 1) * sum(pace) / len(pace) if pace else None)
                 policy.sync_sampler()
 
                 # Attempts of this step, unless they were made during the last one; those of the next step may begin.
@@ -150,7 +153,7 @@ async def _train(
                 if "entropy" in found:
                     watch.attempts(entropy=found["entropy"], length=found["model_tokens"])
 
-                progress.learn(len(collected.used))
+                at_step.learn(len(collected.used))
                 # Updates. The event loop stays free meanwhile: tools may have connections to keep alive.
                 updates, diff = await _in_thread(lambda: _update(trainer, collected.used, step, watch))  # noqa: B023
                 if following is not None:
@@ -181,6 +184,7 @@ async def _train(
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
             interruption.restore()
+            progress.finish()
             log.close()
         figures = _figures(out / METRICS)
         save_model(policy, config, out / MODEL, _card(config, out, tasks, figures, command))
@@ -225,7 +229,7 @@ async def _with_kl_in_reward(groups: list[Group], trainer: Trainer, config: RlCo
 
 @asynccontextmanager
 async def _opened(
-    config: RlConfig, own: Mapping[str, Tool], tasks: Sequence[Task], device: str, tell: Tell
+    config: RlConfig, own: Mapping[str, Tool], tasks: Sequence[Task], device: str
 ) -> AsyncIterator[tuple[Policy, Mapping[str, Tool], Rewards]]:
     reward = config.reward
     if reward.judge is None and reward.scorer == "judge":

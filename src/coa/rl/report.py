@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from coa.progress import Progress
 from coa.rl.config import RlConfig
 from coa.rl.groups import Collected, Group, RewardedAttempt
 from coa.rl.guards import LogprobDiff
@@ -109,14 +110,14 @@ def line(step: int, steps: int, found: Mapping[str, Any], left_s: float) -> str:
 class StepProgress:
     """How far a step has come, between two lines of the report."""
 
-    def __init__(self, status: Callable[[str], None], steps: int) -> None:
-        self._status, self._steps = status, steps
+    def __init__(self, progress: Progress, steps: int) -> None:
+        self._progress, self._steps = progress, steps
         self._step = self._made = 0
         self._left = ""
 
     def begin(self, step: int, left_s: float | None) -> None:
         self._step, self._made = step, 0
-        self._left = "" if left_s is None else f"  {clock(left_s)} left"
+        self._left = "" if left_s is None else f", {clock(left_s)} left"
         self._say("attempts begin")
 
     def made(self) -> None:
@@ -128,7 +129,7 @@ class StepProgress:
         self._say(f"{self._made} attempts made, learning from {groups} groups")
 
     def _say(self, what: str) -> None:
-        self._status(f"step {self._step}/{self._steps}  {what}{self._left}")
+        self._progress.update(self._step - 1, self._steps, f"step {self._step}: {what}{self._left}")
 
 
 class Log:

@@ -21,9 +21,10 @@ from coa.models.base import Model
 from coa.models.opening import open_model
 from coa.models.price import price_of, read_prices
 from coa.runtime.best_of import SELECTED, best_of
-from coa.runtime.chain import ChainEvent, run
+from coa.runtime.chain import run
 from coa.runtime.config import AskConfig, RunConfig
 from coa.runtime.setting import Prompt, Setting
+from coa.runtime.streaming import ChainEvent
 from coa.scoring.opening import open_judge
 from coa.tools import Tool
 from coa.tools.recorded import open_cached_tools

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from coa.blocking import run_blocking
 from coa.models.local import LocalModel
 from coa.models.tokenizer import TextTokenizer
 from coa.runtime import RunConfig, open_setting
@@ -55,7 +55,7 @@ class AgentEval:
                 inner = copied.merge_and_unload()  # type: ignore[operator]
             give_back(inner)
             local = LocalModel(inner, self._tokenizer, name=f"step {step}")
-            done = asyncio.run(self._run(local))
+            done = run_blocking(self._run(local))
         keep(done, self._out / f"step-{step}")
         self._tell(f"step {step}: {sentence(done)}")
         return figures(done)

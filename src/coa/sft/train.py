@@ -15,6 +15,7 @@ from transformers.utils import logging
 
 from coa.errors import TrainingError
 from coa.models.tokenizer import TextTokenizer
+from coa.progress import Progress, Silent
 from coa.sft import data as examples_of
 from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked, has_stopped
 from coa.sft.card import model_card
@@ -42,16 +43,16 @@ def train(
     *,
     tools: Mapping[str, Tool] | None = None,
     command: str | None = None,
-    tell: Callable[[str], None] = print,
+    progress: Progress | None = None,
 ) -> TrainingResult:
-    """Fine-tune as the settings say. `tell` gets the report of the data, progress and results, line by line.
+    """Fine-tune as the settings say. `progress` gets the report of the data, and results as they come.
 
     `tools` are objects for `num_eval_tasks`, beside those that the settings name.
     """
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     # On a machine without an accelerator several processes only find each other if they are told that there is none.
     everyone = PartialState(cpu=not torch.accelerator.is_available())
-    say = tell if everyone.is_main_process else _silent
+    say = (progress or Silent()).say if everyone.is_main_process else _silent
     refuse_absent(config.report_to)
     loaded = examples_of.load(config)
     with everyone.main_process_first():
