@@ -1,12 +1,13 @@
-"""Where a batch of runs stands, on stderr: redrawn in place for a person, a line now and then for a log."""
+"""Where long work stands, on stderr: redrawn in place for a person, a line now and then for a log."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.console import Console
@@ -14,12 +15,61 @@ from rich.live import Live
 from rich.text import Text
 
 from coa.cli.terminal import printable
-from coa.runtime import Progress
+
+if TYPE_CHECKING:
+    from coa.runtime import Progress
 
 REDRAW_S: Final = 0.5
 LOG_S: Final = 30.0
 SLOW_S: Final = 60.0
 """From when on a run is named as slow."""
+
+
+class TerminalProgress:
+    """`coa.progress.Progress` for a terminal: drawn when the work reports, at most every half second."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+        self._live: Live | None = None
+        self._title = ""
+        self._total: int | None = None
+        self._last = 0.0
+
+    def start(self, title: str, total: int | None = None) -> None:
+        self._title, self._total, self._last = title, total, time.monotonic()
+        if self._console.is_terminal:
+            # Transient: the result takes its place. Without rich's own thread: nothing is drawn while nothing changes.
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+            self._last -= REDRAW_S
+
+    def update(self, done: int, total: int | None = None, note: str = "") -> None:
+        self._total = self._total if total is None else total
+        now = time.monotonic()
+        if now - self._last < (LOG_S if self._live is None else REDRAW_S):
+            return
+        self._last = now
+        of = "" if self._total is None else f"/{self._total:,}"
+        self._show(f"{self._title}: {done:,}{of}" + (f", {printable(note)}" if note else ""))
+
+    def say(self, line: str) -> None:
+        typer.echo(printable(line), err=True)
+
+    def finish(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _show(self, line: str) -> None:
+        if self._live is None:
+            typer.echo(line, err=True)
+        else:
+            self._live.update(Text(line, style="bright_black"), refresh=True)
+
+
+def terminal_progress() -> TerminalProgress:
+    """What every command gives to the library function it calls."""
+    return TerminalProgress()
 
 
 def standing(progress: Progress) -> str:
