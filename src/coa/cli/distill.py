@@ -174,8 +174,8 @@ async def _distill(asked: _Asked, config: DistillConfig) -> Funnel:
 
 
 def _benchmarks(names: list[str], config: DistillConfig) -> Benchmarks | None:
+    from coa.benchmarks.data import load
     from coa.distill.filters import Benchmarks
-    from coa.evaluate.data import load
 
     if not names:
         return None

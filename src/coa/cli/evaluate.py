@@ -57,10 +57,10 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON, nothing else.")] = False,
 ) -> None:
     """Evaluate a model on benchmarks. Goes on from what --out holds. `coa eval list` shows what there is."""
+    from coa.benchmarks.data import load
     from coa.cli.evaluation import Wishes, evaluate_all, folders_for
     from coa.cli.setting import Asked
     from coa.cli.terminal import show_warnings
-    from coa.evaluate.data import load
     from coa.runtime import Select
 
     show_warnings()
@@ -129,8 +129,8 @@ def _show(report: dict[str, Any], folder: Folder, ended: bool) -> None:
 
 
 def _list(data: Path | None, *, as_json: bool) -> None:
-    from coa.evaluate.benchmarks import benchmarks
-    from coa.evaluate.data import cache_folder, found
+    from coa.benchmarks.data import cache_folder, found
+    from coa.benchmarks.registry import benchmarks
 
     rows = []
     for benchmark in benchmarks():

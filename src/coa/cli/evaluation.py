@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from coa.benchmarks.data import Loaded
 from coa.cli.asking import came_to_its_end
 from coa.cli.models import open_model
 from coa.cli.progress import shown
@@ -18,7 +19,6 @@ from coa.cli.setting import Asked, limits_of, prompting
 from coa.cli.world import profile_of, world_hash
 from coa.errors import EvaluationError, ScoringError
 from coa.evaluate.attempts import Attempt, attempt_of, grammars
-from coa.evaluate.data import Loaded
 from coa.evaluate.folder import Folder, folders_in, settle
 from coa.evaluate.report import code_version, make_report, write_report
 from coa.evaluate.run import Plan, Standing

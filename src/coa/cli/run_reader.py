@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
+from coa.benchmarks.data import load
 from coa.cli.load import profile_finder
 from coa.cli.models import open_model
 from coa.cli.traces import read_anything
@@ -16,7 +17,6 @@ from coa.distill.team_run import Skipped, TeamRun
 from coa.errors import EvaluationError
 from coa.evaluate.attempts import Attempt, attempt_of, short_meta
 from coa.evaluate.compare import Run
-from coa.evaluate.data import load
 from coa.evaluate.folder import Folder, folders_in, read_notes
 from coa.evaluate.report import deciding as scorer_of
 from coa.evaluate.run import scoring
