@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from coa.benchmarks.data import load
 from coa.cli import app
-from coa.distill.atif import to_atif
+from coa.distill.atif_writer import to_atif
 from coa.distill.cost import count_team_tokens
 from coa.errors import CoaError
 from coa.evaluate.comparison_page import look

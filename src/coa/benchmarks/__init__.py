@@ -1,4 +1,4 @@
-"""Benchmarks: their declarations, and where their tasks are found. Evaluation runs them, distillation keeps them out."""
+"""Benchmarks: declarations, and where their tasks are found. Evaluation runs them, distillation keeps them out."""
 
 from coa.benchmarks.data import load
 from coa.benchmarks.registry import Benchmark, benchmarks, find_benchmark, register

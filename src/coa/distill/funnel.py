@@ -20,7 +20,7 @@ _NAMED: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Example:
+class DroppedExample:
     order: str
     task: str
     question: str
@@ -34,7 +34,7 @@ class Example:
 @dataclass
 class Funnel:
     dropped: dict[Stage, Counter[Reason]] = field(default_factory=lambda: {stage: Counter() for stage in Stage})
-    examples: dict[tuple[Stage, Reason], list[Example]] = field(default_factory=dict)
+    examples: dict[tuple[Stage, Reason], list[DroppedExample]] = field(default_factory=dict)
     skipped: set[tuple[str, str, str]] = field(default_factory=set)
     roles: dict[str, Counter[str]] = field(default_factory=dict)
     formats: Counter[str] = field(default_factory=Counter)
@@ -126,9 +126,9 @@ class Funnel:
         }
 
 
-def _example(trajectory: Trajectory, dropped: Dropped) -> Example:
+def _example(trajectory: Trajectory, dropped: Dropped) -> DroppedExample:
     source = trajectory.meta.get("source")
     place = " ".join(str(source.get(key) or "") for key in ("file", "place")) if isinstance(source, dict) else ""
     question = trajectory.task.question
     short = question if len(question) <= 200 else f"{question[:200]}..."
-    return Example(digest(trajectory), trajectory.task.id, short, dropped.detail[:300], place.strip())
+    return DroppedExample(digest(trajectory), trajectory.task.id, short, dropped.detail[:300], place.strip())

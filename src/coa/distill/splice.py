@@ -21,17 +21,17 @@ from coa.distill.team_run import (
     AgentRun,
     CodeCall,
     Event,
+    Judgement,
     ModelCall,
     Purpose,
     SubRun,
     TeamRun,
     ToolCall,
     ToolResult,
-    Verdict,
 )
 
 
-class Part(StrEnum):
+class MomentKind(StrEnum):
     THOUGHT = "thought"
     PLAN = "plan"
     REFLECTION = "reflection"
@@ -44,7 +44,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    part: Part
+    kind: MomentKind
     by: str
     """The agent of the team that wrote it."""
     texts: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class _Story:
             if not event.copied:
                 telling.event(event, index)
         if root and run.answer is not None:
-            self.add(Part.ANSWER, run, run.answer)
+            self.add(MomentKind.ANSWER, run, run.answer)
         elif role in (Role.PLAN, Role.REFLECT) and not telling.told:
             # Nothing but its report is on record.
             self.add(_TEXTS[role], run, run.answer or "")
@@ -116,13 +116,13 @@ class _Story:
         verdict = (run.answer or "").strip()
         if verdict and all(verdict != piece for piece in pieces):
             pieces.append(verdict)
-        self.add(Part.CANDIDATE, run, _candidate(run, call))
-        self.add(Part.CHECK, run, *pieces)
+        self.add(MomentKind.CANDIDATE, run, _candidate(run, call))
+        self.add(MomentKind.CHECK, run, *pieces)
 
-    def add(self, part: Part, run: AgentRun, *texts: str, **rest: object) -> None:
+    def add(self, kind: MomentKind, run: AgentRun, *texts: str, **rest: object) -> None:
         kept = tuple(text.strip() for text in texts if text and text.strip())
-        if kept or part in (Part.CALL, Part.RESULT, Part.CANDIDATE, Part.CHECK):
-            self.moments.append(Moment(part, run.agent, kept, **rest))  # type: ignore[arg-type]
+        if kept or kind in (MomentKind.CALL, MomentKind.RESULT, MomentKind.CANDIDATE, MomentKind.CHECK):
+            self.moments.append(Moment(kind, run.agent, kept, **rest))  # type: ignore[arg-type]
 
     def insert(self, moment: Moment, *, after: Moment | None) -> None:
         """Right after the call that it answers: calls made at once are told one after another."""
@@ -133,7 +133,12 @@ class _Story:
         self.moments.append(moment)
 
 
-_TEXTS: Final = {Role.ACT: Part.THOUGHT, Role.PLAN: Part.PLAN, Role.REFLECT: Part.REFLECTION, Role.VERIFY: Part.THOUGHT}
+_TEXTS: Final = {
+    Role.ACT: MomentKind.THOUGHT,
+    Role.PLAN: MomentKind.PLAN,
+    Role.REFLECT: MomentKind.REFLECTION,
+    Role.VERIFY: MomentKind.THOUGHT,
+}
 
 
 @dataclass
@@ -160,27 +165,27 @@ class _Telling:
                 self._result(event)
             case CodeCall() if not event.call.agent:
                 self._call(event.call.name, event.call.arguments)
-                self.story.add(Part.RESULT, self.run, event.text, ok=event.ok)
+                self.story.add(MomentKind.RESULT, self.run, event.text, ok=event.ok)
             case SubRun():
                 self.story.tell(event.run, call=self._call_of(event))
-            case Verdict():
-                self.story.add(Part.CHECK, self.run, event.text, score=event.score, label=event.label)
+            case Judgement():
+                self.story.add(MomentKind.CHECK, self.run, event.text, score=event.score, label=event.label)
 
     def _model_call(self, call: ModelCall, index: int) -> None:
         if call.purpose is Purpose.TOOL or (call.error and not call.calls):
             return
-        part = _TEXTS[self.roles.of_call(call, self.role, self.run)]
+        kind = _TEXTS[self.roles.of_call(call, self.role, self.run)]
         pieces = _pieces(call)
-        if part is Part.THOUGHT:
+        if kind is MomentKind.THOUGHT:
             # The answer has a step of its own, and a report is its caller's business.
             pieces = [piece for piece in pieces if piece != (self.run.answer or "").strip()]
-        asked = not pieces and part is Part.THOUGHT
+        asked = not pieces and kind is MomentKind.THOUGHT
         if asked:
             # What an agent asks of another is its own word on what to do next.
             pieces = [request for item in call.calls if self._acts(item) and (request := _request(item))][:1]
-        if part in (Part.PLAN, Part.REFLECTION):
+        if kind in (MomentKind.PLAN, MomentKind.REFLECTION):
             self.told = self.told or bool(pieces)
-        self.story.add(part, self.run, *pieces, asked=asked)
+        self.story.add(kind, self.run, *pieces, asked=asked)
         for item in call.calls:
             if item.agent or item.name in self._members():
                 self._delegation(item)
@@ -200,7 +205,7 @@ class _Telling:
             self._problem(item, f"the run of {item.name} was not recorded")
 
     def _problem(self, item: ToolCall, problem: str) -> None:
-        self.story.add(Part.CALL, self.run, tool=item.name, arguments=item.arguments, problem=problem)
+        self.story.add(MomentKind.CALL, self.run, tool=item.name, arguments=item.arguments, problem=problem)
 
     def _program(self, item: ToolCall, index: int) -> None:
         code = str(item.arguments.get("code") or item.arguments.get("text") or "")
@@ -237,19 +242,19 @@ class _Telling:
             if program:
                 # Here, after the calls that it made: their results are written into it.
                 finishes = call_id in self.finishing
-                self.story.add(Part.CALL, self.run, tool="code", arguments={"code": program}, finishes=finishes)
-                self.story.add(Part.RESULT, self.run, without_logs(result.text), ok=result.ok)
+                self.story.add(MomentKind.CALL, self.run, tool="code", arguments={"code": program}, finishes=finishes)
+                self.story.add(MomentKind.RESULT, self.run, without_logs(result.text), ok=result.ok)
             return
         if result.report_of:
             return
         calls = [call for call_id in result.call_ids if (call := self.waiting.pop(call_id, None)) is not None]
         if calls or not result.call_ids:
             # A result that answers several calls at once stands after the last; the others stay unanswered.
-            told = Moment(Part.RESULT, self.run.agent, (without_logs(result.text).strip(),), ok=result.ok)
+            told = Moment(MomentKind.RESULT, self.run.agent, (without_logs(result.text).strip(),), ok=result.ok)
             self.story.insert(told, after=calls[-1] if calls else None)
 
     def _call(self, name: str, arguments: Mapping[str, JsonValue], call_id: str | None = None) -> None:
-        self.story.add(Part.CALL, self.run, tool=name, arguments=arguments)
+        self.story.add(MomentKind.CALL, self.run, tool=name, arguments=arguments)
         if call_id is not None:
             self.waiting[call_id] = self.story.moments[-1]
 

@@ -25,7 +25,7 @@ from coa.distill.importers.content import FINISHING, plain
 from coa.distill.recorder.open_run import OpenRun, SeenModel, SeenTool
 from coa.distill.recorder.taps import HERE, CodeTool, Here, ModelTap, at, bound_arguments
 from coa.distill.smolagents_steps import unwrapped_task
-from coa.distill.team_run import Format, LeftOut, Source, TeamRun
+from coa.distill.team_run import RECORDED, LeftOut, Source, TeamRun
 from coa.errors import RecordingError
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
 
@@ -108,7 +108,7 @@ class Recorder:
             return TeamRun(
                 task=self.task,
                 root=done,
-                source=Source(format=Format.RECORDED),
+                source=Source(format=RECORDED),
                 stop=stop,
                 failure=failure,
                 left_out=(*self._left_out, *root.left_out, *orphans),
@@ -122,7 +122,7 @@ class Recorder:
             orphans = Usage.sum(item.usage for item in self._orphans if item.usage is not None)
             if root is None:
                 return orphans
-            return orphans + TeamRun(task=self.task, root=root, source=Source(format=Format.RECORDED)).usage
+            return orphans + TeamRun(task=self.task, root=root, source=Source(format=RECORDED)).usage
 
     def orphan(self, item: SeenModel, alone: bool) -> None:
         """A model call from a thread that carries no context."""

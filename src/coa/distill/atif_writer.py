@@ -1,8 +1,8 @@
 """A team run as an ATIF document, the form in which recorded teams are kept.
 
 Each agent run is an ATIF trajectory; runs of sub-agents are embedded and referred to by the result of their call. What
-ATIF has no field for stands under `coa` in the `extra` of its step, result or root, so that `importers/atif.py` gives
-back the same team run, while any other reader of ATIF finds what it expects.
+ATIF has no field for stands under `coa` in the `extra` of its step, result or root, so that `importers/atif_reader.py`
+gives back the same team run, while any other reader of ATIF finds what it expects.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from coa import __version__
 from coa.distill.team_run import AgentRun, CodeCall, Event, ModelCall, Note, SubRun, TeamRun, ToolCall, ToolResult
-from coa.trajectory.formats.atif import VERSION
+from coa.trajectory.formats.atif_export import VERSION
 
 EXTRA: Final = "coa"
 """Our key in ATIF's `extra` objects."""
