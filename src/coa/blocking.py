@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -28,23 +28,40 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
-    begun = threading.Event()
-    loop: asyncio.AbstractEventLoop
-    task: asyncio.Task[Any] | None = None
+    go, begun = threading.Event(), threading.Event()
+    future: Future[T] = Future()
+    context = contextvars.copy_context()
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
 
     async def work() -> T:
-        nonlocal loop, task
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        task = asyncio.current_task()
+        assert task is not None
+        running.append((asyncio.get_running_loop(), task))
         begun.set()
         return await coroutine
 
-    with ThreadPoolExecutor(1, thread_name_prefix="coa") as pool:
-        future = pool.submit(contextvars.copy_context().run, asyncio.run, work())
+    def body() -> None:
+        go.wait()
+        if not future.set_running_or_notify_cancel():
+            return
         try:
-            return future.result()
-        except KeyboardInterrupt:
+            future.set_result(context.run(asyncio.run, work()))
+        except BaseException as error:
+            future.set_exception(error)
+
+    try:
+        threading.Thread(target=body, name="coa").start()
+        go.set()
+        return future.result()
+    except KeyboardInterrupt:
+        # The signal may come at any moment: before the thread runs, in the middle, or when it has just ended.
+        if future.cancel():
+            coroutine.close()
+            go.set()
+        else:
             begun.wait()
-            if task is not None:
-                with suppress(RuntimeError):  # the loop is closed: the work had just ended
-                    loop.call_soon_threadsafe(task.cancel)
-            raise  # leaving the pool waits for the thread
+            loop, task = running[0]
+            with suppress(RuntimeError):  # the loop is closed already
+                loop.call_soon_threadsafe(task.cancel)
+            wait([future])
+        raise

@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from coa.cli import app
-from coa.distill.config import load_config
+from coa.config import load_config
+from coa.distill.config import DistillConfig
 from coa.distill.convert import convert
 from coa.distill.importers.detect import read_traces
 from coa.distill.recorder import record
@@ -107,7 +108,7 @@ def test_nearly_all_that_is_right_is_legal_and_short(taught: Path, name: str) ->
 
 
 def test_distilling_keeps_the_right_runs(taught: Path, tmp_path: Path) -> None:
-    assert load_config("configs/distill/atlas.toml").reflection.kept_without == 1.0
+    assert load_config(DistillConfig, "configs/distill/atlas.toml").reflection.kept_without == 1.0
     out = tmp_path / "data"
     done = CliRunner().invoke(
         app, ["distill", str(taught), "--profile", "atlas", "--config", "configs/distill/atlas.toml", "--out", str(out)]

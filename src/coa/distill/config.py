@@ -5,15 +5,11 @@ Each filter reads its own table and nothing else, so that a funnel says which se
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from coa.errors import CoaError
-from coa.training.settings import apply_setting
 from coa.trajectory.protocol import Rule
 from coa.trajectory.types import Frozen
 
@@ -85,7 +81,30 @@ class Contamination(Frozen):
 
 
 class DistillConfig(Frozen):
+    """How traces become training data: what to read them with, and a table of settings for each filter."""
+
+    profile: str = "web"
+    """Profile of the trajectories, by name or .toml file."""
+    tasks: Path | None = None
+    """File of tasks with the right answers, for traces that have none."""
+    judge: str | None = None
+    """URL of a model that judges answers which no rule can compare."""
+    judge_name: str | None = None
+    """Name of the judge, where its server has several models."""
+    fill: str | None = None
+    """Model that writes the texts which the profile asks for and the traces lack: URL, folder or hub id."""
+    fill_name: str | None = None
+    """Name of that model, where its server has several."""
+    roles: Path | None = None
+    """TOML file that maps agents and tools of the team to those of the profile."""
+    student: str | None = None
+    """Tokenizer that measures the length of trajectories: a folder, a hub id or smollm2. None: it is not measured."""
+    decontaminate: tuple[str, ...] = ()
+    """Files of tasks and names of benchmarks whose questions are kept out of the data."""
+    concurrency: int = Field(32, ge=1)
+    """Number of trajectories that wait for the judge or the writing model at the same time."""
     seed: int = 0
+    """Decides which trajectories are kept where a filter keeps only a share."""
     complexity: Complexity = Complexity()
     quality: Quality = Quality()
     reflection: Reflection = Reflection()
@@ -94,26 +113,7 @@ class DistillConfig(Frozen):
     duplicates: Duplicates = Duplicates()
     contamination: Contamination = Contamination()
 
-
-class ConfigError(CoaError):
-    """A configuration file that cannot be read or obeyed."""
-
-
-def load_config(path: str | Path | None, settings: Sequence[str] = ()) -> DistillConfig:
-    """From a TOML file, then what `--set table.key=value` says."""
-    try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8")) if path is not None else {}
-        for setting in settings:
-            apply_setting(data, setting)
-        return DistillConfig.model_validate(data)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(
-            f"{path or 'the settings'}: {where}: {first['msg']}",
-            hint=f"the tables are {', '.join(DistillConfig.model_fields)}",
-        ) from error
+    def filter_settings(self) -> dict[str, Any]:
+        """The seed and the tables, which go into report and card: shared data must not name paths of this machine."""
+        tables = {name for name, field in type(self).model_fields.items() if isinstance(field.default, Frozen)}
+        return self.model_dump(mode="json", include={"seed", *tables})

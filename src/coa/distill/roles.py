@@ -10,16 +10,15 @@ open_url = "crawl_page"        # a tool agent of the profile, or drop
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from coa.distill.config import ConfigError
+from coa.config import ConfigError, load_config
 from coa.distill.team_run import AgentRun, ModelCall, Purpose
 from coa.trajectory import Profile
 from coa.trajectory.types import Frozen
@@ -58,7 +57,9 @@ class RoleMap(Frozen):
 def load_roles(path: str | Path | None, profile: Profile) -> RoleMap:
     if path is None:
         return RoleMap()
-    roles = _read(path)
+    roles = load_config(
+        RoleMap, path, hint='a line under [agents] reads name = "act", "plan", "reflect", "verify" or "drop"'
+    )
     for tool, tag in roles.tools.items():
         if tag not in (*profile.tools, Role.DROP):
             raise ConfigError(
@@ -66,22 +67,6 @@ def load_roles(path: str | Path | None, profile: Profile) -> RoleMap:
                 hint=f"write one of {', '.join(profile.tools)} or drop",
             )
     return roles
-
-
-def _read(path: str | Path) -> RoleMap:
-    try:
-        return RoleMap.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(
-            f"{path}: {where}: {first['msg']}",
-            hint='a line under [agents] reads name = "act", "plan", "reflect", "verify" or "drop"',
-        ) from error
 
 
 # Verifiers before critics: a "review checker" checks. Names are cut into words first, so "planet" is no planner.

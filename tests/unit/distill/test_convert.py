@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coa.distill.config import ConfigError
+from coa.config import ConfigError
 from coa.distill.convert import convert
 from coa.distill.roles import RoleMap, load_roles
 from coa.distill.team_run import Judgement, Note, Purpose, ToolResult

@@ -12,6 +12,13 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from coa.distill.filters.base import FilterStage, Reason
+
+DUPLICATES: Final = FilterStage("duplicates", "each question once")
+"""The last stage: it compares whatever all the filters kept (`spool.py`)."""
+SAME_TRAJECTORY: Final = Reason("same_trajectory")
+SAME_QUESTION: Final = Reason("same_question")
+NEAR_DUPLICATE: Final = Reason("near_duplicate")
 BANDS: Final = 16
 ROWS: Final = 4
 """A pair of similarity 0.8 shares one of 16 bands of 4 rows with probability 0.9998."""
