@@ -49,7 +49,9 @@ def distill(
     from coa.errors import CoaError
 
     show_warnings()
-    given = dict(profile=profile, tasks=tasks, roles=roles, judge=judge, judge_name=judge_name, fill=fill)
+    given: dict[str, object] = dict(
+        profile=profile, tasks=tasks, roles=roles, judge=judge, judge_name=judge_name, fill=fill
+    )
     given |= dict(fill_name=fill_name, student=student, seed=seed, concurrency=concurrency)
     given |= {"decontaminate": decontaminate or None, "quality.unscored": "keep" if keep_unscored else None}
     hint = f"the keys and tables are {', '.join(DistillConfig.model_fields)}"

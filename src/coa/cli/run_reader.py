@@ -10,8 +10,8 @@ from pathlib import Path
 from coa.benchmarks.data import load
 from coa.cli.load import profile_finder
 from coa.cli.models import open_model
-from coa.cli.traces import read_anything
 from coa.distill.cost import count_team_tokens, written_by_team
+from coa.distill.importers.detect import read_traces
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.team_run import Skipped, TeamRun
 from coa.errors import EvaluationError
@@ -120,7 +120,7 @@ class RunReader:
             scorer = self._asked or (scorer_of(folder.read_config()) if mine else default)
             before = f"{part.name}/" if len(inside) > 1 else ""
             # Of an evaluation its runs alone: what else lies there (verdicts, runs set aside) is no trace.
-            for item in read_anything([folder.trajectories if mine and folder.trajectories.is_file() else part]):
+            for item in read_traces([folder.trajectories if mine and folder.trajectories.is_file() else part]):
                 if isinstance(item, Trajectory):
                     if item.meta.get("copy"):
                         continue  # the same run, written again to weigh more

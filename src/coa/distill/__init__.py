@@ -14,26 +14,30 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from coa.distill.config import DistillConfig
+    from coa.distill.cost import CostReport, measure_cost
     from coa.distill.distillation import distill
     from coa.distill.importers.detect import read_traces
     from coa.distill.recorder import Recorder, record
     from coa.distill.report import DistillReport
-    from coa.distill.teaching.teach import TeachConfig, TeachReport, teach
+    from coa.distill.teaching.stage import TeachConfig, TeachReport, teach
     from coa.distill.team_run import TeamRun
 
 _HOMES = {
+    "CostReport": "cost",
     "DistillConfig": "config",
     "DistillReport": "report",
     "Recorder": "recorder",
-    "TeachConfig": "teaching.teach",
-    "TeachReport": "teaching.teach",
+    "TeachConfig": "teaching.stage",
+    "TeachReport": "teaching.stage",
     "TeamRun": "team_run",
     "distill": "distillation",
+    "measure_cost": "cost",
     "read_traces": "importers.detect",
     "record": "recorder",
-    "teach": "teaching.teach",
+    "teach": "teaching.stage",
 }
 __all__ = [
+    "CostReport",
     "DistillConfig",
     "DistillReport",
     "Recorder",
@@ -41,6 +45,7 @@ __all__ = [
     "TeachReport",
     "TeamRun",
     "distill",
+    "measure_cost",
     "read_traces",
     "record",
     "teach",

@@ -8,14 +8,23 @@ as a server counts prompts. `sequence` counts everything once, as a server that 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
+from coa.blocking import run_blocking
 from coa.distill.filters import SCORE
-from coa.distill.team_run import CodeCall, ModelCall, Purpose, TeamRun, ToolCall, ToolResult
-from coa.scoring import Scorer, verdict_of
+from coa.distill.importers.detect import read_traces
+from coa.distill.known_tasks import KnownTasks
+from coa.distill.team_run import CodeCall, ModelCall, Purpose, Skipped, TeamRun, ToolCall, ToolResult
+from coa.errors import StoreError
+from coa.models.opening import open_model
+from coa.models.tokenizer import load_tokenizer
+from coa.scoring import Scorer, scorer_for, verdict_of
 from coa.trajectory import Profile, Tokenizer, Trajectory, Usage, load_profile
 from coa.trajectory.counting import Counted, count_tokens
+from coa.trajectory.formats.tasks import read_tasks
 
 
 @dataclass
@@ -64,6 +73,64 @@ class Spending:
             "per_task": {name: getattr(self, name) / tasks for name in spent} if tasks else None,
             "per_success": {name: getattr(self, name) / self.successes for name in spent} if self.successes else None,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    rows: tuple[Spending, ...]
+    """For each path, a sum over its team runs and one over its trajectories, where it holds any."""
+    unreadable: tuple[Skipped, ...]
+    """What is not in these sums."""
+
+
+def measure_cost(
+    paths: Sequence[str | Path],
+    *,
+    tokenizer: str = "smollm2",
+    profile: str | None = None,
+    tasks: str | Path | None = None,
+    judge: str | None = None,
+    shared: bool = False,
+) -> CostReport:
+    """Tokens and calls of team traces beside those of trajectories; `shared` takes only tasks that all paths hold.
+
+    `tokenizer` counts trajectories that were never run. `tasks` is a file with right answers for traces that have none,
+    and `judge` the URL of a model that judges answers which no rule can compare.
+    """
+    return run_blocking(_measure_cost([Path(path) for path in paths], tokenizer, profile, tasks, judge, shared))
+
+
+async def _measure_cost(
+    paths: list[Path], tokenizer: str, profile: str | None, tasks: str | Path | None, judge: str | None, shared: bool
+) -> CostReport:
+    chosen_profile, counting = load_profile(profile) if profile else None, load_tokenizer(tokenizer)
+    known = KnownTasks(read_tasks(tasks) if tasks else ())
+    unreadable: dict[tuple[str, str], Skipped] = {}
+
+    def items(path: Path) -> Iterator[TeamRun | Trajectory]:
+        for item in read_traces(path):
+            if isinstance(item, Skipped):
+                unreadable[item.file, item.place] = item
+            else:
+                yield item.model_copy(update={"task": known.find(item.task)})
+
+    wanted = set.intersection(*({item.task.id for item in items(path)} for path in paths)) if shared else None
+    rows: list[Spending] = []
+    async with AsyncExitStack() as stack:
+        model = await open_model(judge) if judge else None
+        if model is not None:
+            stack.push_async_callback(model.close)
+        scorer = scorer_for("auto", judge=model)
+        stack.push_async_callback(scorer.close)
+        for path in paths:
+            chosen = (item for item in items(path) if wanted is None or item.task.id in wanted)
+            rows += await spending(str(path), chosen, scorer, chosen_profile, counting)
+    if not rows:
+        raise StoreError(
+            "there is no run to count" + (" that all paths hold" if shared else ""),
+            hint="give traces or trajectories; with --shared, paths that hold the same tasks",
+        )
+    return CostReport(tuple(rows), tuple(unreadable.values()))
 
 
 async def spending(
