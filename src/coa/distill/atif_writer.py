@@ -47,7 +47,7 @@ def _trajectory(run: AgentRun) -> dict[str, Any]:
         elif isinstance(event, ToolResult | CodeCall | SubRun):
             if isinstance(event, SubRun):
                 below.append(_trajectory(event.run))
-            if not _told_with_sub_run(events, index):
+            if not _in_result_of_sub_run(events, index):
                 _holder(steps, event)["observation"]["results"].append(_result(events, index, steps))
         else:
             steps.append(_outside_step(event))
@@ -117,7 +117,7 @@ def _result(events: list[Event], index: int, steps: list[dict[str, Any]]) -> dic
         result["subagent_trajectory_ref"] = [{"trajectory_id": event.run.id}]
         result["extra"] = {EXTRA: _rest(event, "sub_run", {"run", "call_id"})}
         call_ids: tuple[str, ...] = (event.call_id,) if event.call_id else ()
-        if _told_with_sub_run(events, index + 1):
+        if _in_result_of_sub_run(events, index + 1):
             report = events[index + 1]
             assert isinstance(report, ToolResult)
             result["content"] = report.text
@@ -137,11 +137,11 @@ def _result(events: list[Event], index: int, steps: list[dict[str, Any]]) -> dic
     return result
 
 
-def _rest(event: Event, kind: str, told: set[str]) -> dict[str, Any]:
-    return {"kind": kind, **event.model_dump(mode="json", exclude=told | {"kind"}, exclude_defaults=True)}
+def _rest(event: Event, kind: str, written: set[str]) -> dict[str, Any]:
+    return {"kind": kind, **event.model_dump(mode="json", exclude=written | {"kind"}, exclude_defaults=True)}
 
 
-def _told_with_sub_run(events: list[Event], index: int) -> bool:
+def _in_result_of_sub_run(events: list[Event], index: int) -> bool:
     """A report right after the run it is from goes into the same result, as ATIF means it."""
     if not 0 < index < len(events):
         return False

@@ -197,7 +197,7 @@ class _Composer:
         return self.profile.agents[tag].thought and not self.state.thought
 
     def _thought_follows(self, index: int) -> bool:
-        """Whether what comes next wants a thought and brings none of its own."""
+        """Whether what comes next wants a thought and has none."""
         after = self.moments[index + 1] if index + 1 < len(self.moments) else None
         if after is None or after.kind not in (MomentKind.CALL, MomentKind.ANSWER, MomentKind.CANDIDATE):
             return False

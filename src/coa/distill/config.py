@@ -26,6 +26,7 @@ class Complexity(Frozen):
     fewest_calls: int | None = Field(None, ge=0)
     """None: by profile, 5 for web and all, 2 for mhqa and profiles of one's own, 1 for code, math, nano and atlas."""
     most_calls: int = Field(40, ge=1)
+    """Largest number of tool calls."""
 
     def least(self, profile: str) -> int:
         return FEWEST_CALLS.get(profile, OTHER_FEWEST_CALLS) if self.fewest_calls is None else self.fewest_calls
@@ -35,21 +36,24 @@ class Quality(Frozen):
     tolerated: tuple[Rule, ...] = ()
     """Rules of the profile's protocol that a kept trajectory may break, e.g. `missing_thought`."""
     duplicate_share: float = Field(0.2, ge=0, le=1)
-    """Of the tool calls, how many may repeat an earlier one."""
+    """Largest share of tool calls that may repeat an earlier one."""
     same_in_a_row: int = Field(3, ge=2)
-    """So many equal calls one after another are too many."""
+    """Number of equal calls in a row from which on a run is dropped."""
     error_share: float = Field(0.3, ge=0, le=1)
+    """Largest share of tool calls that may fail."""
     repeat_words: int = Field(20, ge=2)
+    """Length of the word n-grams in which repetition is looked for."""
     repeat_share: float = Field(0.2, ge=0, le=1)
-    """Of the runs of `repeat_words` words in what the model reasons, how many may have been there before."""
+    """Largest share of the n-grams in the model's reasoning that may have occurred before."""
     correct_from: float = Field(1.0, gt=0)
+    """Score of the answer from which on it counts as right."""
     unscored: Literal["drop", "keep"] = "drop"
     """What to do with answers that nobody could judge."""
 
 
 class Reflection(Frozen):
     kept_without: float | None = Field(None, ge=0, le=1)
-    """Share of the trajectories without reflection that stays. None: 0.3, and 0 for code and math."""
+    """Share of the trajectories without reflection that is kept. None: 0.3, and 0 for code and math."""
 
     def share(self, profile: str) -> float:
         if self.kept_without is not None:
@@ -59,25 +63,26 @@ class Reflection(Frozen):
 
 class Correction(Frozen):
     copies: int = Field(2, ge=1)
-    """How often a trajectory that corrected itself is written."""
+    """Number of times that a trajectory which corrected itself is written."""
 
 
 class Length(Frozen):
     max_tokens: int = Field(32_768, ge=1)
-    """Of the student's tokenizer, prompt included. Observations are cut first."""
+    """Length limit in tokens of the student's tokenizer, prompt included. Observations are shortened first."""
 
 
 class Duplicates(Frozen):
     similarity: float = Field(0.8, gt=0, le=1)
-    """Jaccard similarity of the questions' five-character pieces from which on they count as one."""
+    """Jaccard similarity of two questions' character 5-grams from which on they are near-duplicates."""
     per_question: int = Field(1, ge=1)
-    """How many trajectories one question may bring."""
+    """Maximum number of trajectories for one question."""
 
 
 class Contamination(Frozen):
     words: int = Field(8, ge=1)
+    """Length of the word n-grams that are compared with benchmark questions."""
     share: float = Field(0.5, gt=0, le=1)
-    """Of a question's runs of `words` words, how many must be in benchmark questions to call it one of them."""
+    """Share of a question's n-grams found in benchmark questions from which on it is dropped."""
 
 
 class DistillConfig(Frozen):

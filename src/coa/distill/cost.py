@@ -170,7 +170,7 @@ def written_by_team(run: TeamRun) -> dict[str, int]:
 
 
 def count_team_tokens(run: TeamRun, tokenizer: Tokenizer) -> Counted:
-    """The same run counted with a tokenizer: each call reads its system prompt and all that its agent was told so far.
+    """The same run counted with a tokenizer: each call reads its system prompt and all that its agent has read so far.
 
     A trace keeps what was said, not how a chat template wrapped it, nor the descriptions of tools that a server adds;
     a context made anew is counted from its new messages. So this is less than what a server bills.
@@ -182,19 +182,19 @@ def count_team_tokens(run: TeamRun, tokenizer: Tokenizer) -> Counted:
     read = length = 0
     written: dict[str, int] = {}
     for agent in run.root.walk():
-        # Where the calls tell what they read, the agent's own words are among it; elsewhere they are put together here.
-        told = any(call.messages for call in agent.model_calls)
+        # Where the calls record what they read, they include the agent's own words; otherwise they are collected here.
+        recorded = any(call.messages for call in agent.model_calls)
         system = size(agent.system)
-        context, pending = system + (0 if told else size(agent.request)), 0
+        context, pending = system + (0 if recorded else size(agent.request)), 0
         for event in agent.events:
             if event.copied:
                 continue
             if isinstance(event, ModelCall):
                 context = system if event.rewritten else context
                 if event.purpose in (Purpose.PLAN, Purpose.TOOL):
-                    # It has a prompt of its own, which the agent's other calls do not read; what it reads besides is
-                    # the agent's story, told here for the first time if nobody read it before.
-                    read += size(*(message.text for message in event.messages)) if told else context - system
+                    # It has another prompt, which the agent's other calls do not read; what it reads besides is
+                    # the agent's history, counted here if no call has read it before.
+                    read += size(*(message.text for message in event.messages)) if recorded else context - system
                     if event.purpose is Purpose.PLAN:
                         story = (message for message in event.messages if message.role not in ("system", "user"))
                         context += size(*(message.text for message in story))
@@ -203,10 +203,10 @@ def count_team_tokens(run: TeamRun, tokenizer: Tokenizer) -> Counted:
                     read += context
                 pending = size(event.thought, event.text, *(_spelled(call) for call in event.calls))
                 written[agent.agent] = written.get(agent.agent, 0) + pending
-                context += 0 if told else pending
-            elif isinstance(event, ToolResult | CodeCall) and not told:
+                context += 0 if recorded else pending
+            elif isinstance(event, ToolResult | CodeCall) and not recorded:
                 context += size(event.text)
-        length += context + (pending if told else 0)
+        length += context + (pending if recorded else 0)
     usage = run.usage.model_copy(
         update={"prompt_tokens": read, "completion_tokens": sum(written.values()), "cached_tokens": 0}
     )

@@ -31,7 +31,7 @@ class Role(StrEnum):
     REFLECT = "reflect"
     VERIFY = "verify"
     DROP = "drop"
-    """What it writes is for the team's own housekeeping: told nowhere."""
+    """What it writes is for the team's housekeeping and is left out."""
 
 
 class Decider(StrEnum):
@@ -93,7 +93,7 @@ class Roles:
         return Role(decision.role)
 
     def of_call(self, call: ModelCall, role: Role, run: AgentRun) -> Role:
-        """One call's part: planning is told by type even in an agent that otherwise acts."""
+        """One call's part: planning is recognised by type even in an agent that otherwise acts."""
         if call.purpose is Purpose.PLAN and role is Role.ACT:
             self.decided[f"{run.agent} (planning)"] = Decision(Role.PLAN, Decider.TYPE)
             return Role.PLAN

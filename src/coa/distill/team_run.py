@@ -1,9 +1,9 @@
 """One recorded run of a team of agents: what every importer gives and the converter reads.
 
 A run is a tree. Each `AgentRun` holds its events in the order they began; the run of a sub-agent stands, as one event,
-right after the model call that asked for it, so reading depth-first tells the story once. Nothing in here is CoA yet:
-agents keep the names the team gave them, and no role is assigned. On disk a team run is ATIF (`atif_writer.py`,
-`importers/atif_reader.py`).
+right after the model call that asked for it, so reading depth-first gives every event once, in order. Nothing in here
+is CoA yet: agents keep the names the team gave them, and no role is assigned. On disk a team run is ATIF
+(`atif_writer.py`, `importers/atif_reader.py`).
 
     read_traces(paths) -> Iterator[TeamRun | Trajectory | Skipped]       importers/detect.py
       TeamRun      one task and its tree of agent runs
@@ -29,7 +29,7 @@ class Source(Frozen):
     """Where a run was read from."""
 
     format: str
-    """The `TraceFormat.name`, or what the reader of that format tells apart: `recorded`, `openinference`."""
+    """The `TraceFormat.name`, or a kind that the reader of the format distinguishes: `recorded`, `openinference`."""
     file: str = ""
     place: str = ""
     """Line, row, trace or session inside the file, where it holds several runs."""
@@ -115,7 +115,7 @@ class ModelCall(_Event):
     calls: tuple[ToolCall, ...] = ()
     model: str | None = None
     usage: Usage | None = None
-    """None where the source does not tell; then `TeamRun.unmetered_calls` counts it."""
+    """None where the source does not say; then `TeamRun.unmetered_calls` counts it."""
     error: Text | None = None
     """The call failed, or what it wrote could not be read as an action."""
 
@@ -132,7 +132,7 @@ class ModelCall(_Event):
 
 
 class ToolResult(_Event):
-    """What came back for a call. After a sub-agent's run: its report, already told there."""
+    """What came back for a call. After a sub-agent's run: its report, which repeats what stands there."""
 
     kind: Literal["tool_result"] = "tool_result"
     call_ids: tuple[str, ...] = ()
@@ -278,7 +278,7 @@ SubRun.model_rebuild()
 
 
 def without_times(team_run: TeamRun) -> TeamRun:
-    """The same run, told without when things happened and how long they took."""
+    """The same run without the times at which things happened and how long they took."""
     return team_run.model_copy(update={"root": _untimed(team_run.root)})
 
 

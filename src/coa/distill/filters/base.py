@@ -112,9 +112,9 @@ def calls_of(trajectory: Trajectory, profile: Profile) -> list[Call]:
 
 def succeeded(step: Step) -> bool:
     """What the record says; text without a record (foreign rows) is an error when it begins like one."""
-    told = step.meta.get("ok")
-    if isinstance(told, bool):
-        return told
+    recorded = step.meta.get("ok")
+    if isinstance(recorded, bool):
+        return recorded
     return not step.text.lstrip().casefold().startswith(_ERRORS)
 
 

@@ -20,9 +20,9 @@ _SHORT: Final = 3
 @filter_of(QUALITY, LEAKED_ANSWER)
 def leakage(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
     task, question = trajectory.task, trajectory.task.question
-    told = [message.content for message in trajectory.prompt or ()]
+    prompt = [message.content for message in trajectory.prompt or ()]
     # The profile's own prompt is the same for every task and knows no answer.
-    around = " \n ".join(text.replace(question, " ") for text in told)
+    around = " \n ".join(text.replace(question, " ") for text in prompt)
     everything = f"{question}\n{around}".casefold()
     for gold in filter(None, map(str.strip, task.answer)):
         if gold.casefold() not in everything:

@@ -68,5 +68,5 @@ def bands(question: str, *, beside: str = "") -> Iterator[int]:
     marks = signature(pieces(question))
     for band in range(BANDS):
         row = marks[band * ROWS : (band + 1) * ROWS]
-        told = f"{band}\0{beside}\0{row}".encode()
-        yield int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big", signed=True)
+        key = f"{band}\0{beside}\0{row}".encode()
+        yield int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big", signed=True)

@@ -137,7 +137,7 @@ class _Reader:
         answer = _handed_in(finishing[-1]) if finishing else None
         purpose = Purpose.ANSWER if finishing else Purpose.ACT
         if step.get("llm_call_count") == 0:
-            # Orchestration without a model: what it calls is told as calls nobody thought of.
+            # Orchestration without a model: what it calls becomes calls without a thought.
             return [*_dispatched(calls, common), *self._results(step, calls, below, common)], answer
         usage = as_usage(step.get("metrics"))
         seconds = _at(step, "metrics", "extra", "seconds")

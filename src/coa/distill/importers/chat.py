@@ -232,7 +232,7 @@ class _Conversation:
         return found
 
     def _close(self, guest: tuple[str, list[Event]] | None, events: list[Event]) -> None:
-        """Turns of another agent in the same conversation are a run of its own."""
+        """Turns of another agent in the same conversation are a separate run."""
         if guest is None:
             return
         self._guests += 1

@@ -1,4 +1,4 @@
-"""What a worker tells its parent. The parent needs no smolagents to understand it."""
+"""What a worker reports to its parent. The parent needs no smolagents to understand it."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class _Pool:
         if written is not None and written not in (Stop.FAILED, Stop.TIME):
             stop = Stop(written)  # it wrote its file and could only not say so
         else:
-            unknown = LeftOut(what="what the team did and spent", reason="its process ended before it could be told")
+            unknown = LeftOut(what="what the team did and spent", reason="its process ended before it could report")
             write_trace(path, nothing(task, stop, failure).model_copy(update={"left_out": (unknown,)}))
         progress.add(Done(task.id, stop, Usage(), failure.message if failure else None))
 
@@ -231,7 +231,7 @@ def _serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Pat
 def _prepare(folder: Path, team: Team) -> Callable[[], None]:
     """The folder, checked. What it gives notes whose runs are in it, to be called once the team is known to exist.
 
-    Two teams' runs in one folder could not be told apart.
+    Two teams' runs in one folder could not be distinguished.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

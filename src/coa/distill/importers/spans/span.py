@@ -20,7 +20,7 @@ class TraceSpan:
     name: str
     start: float
     order: int
-    """Nanoseconds of the start, which a float cannot tell apart."""
+    """Nanoseconds of the start, which a float cannot distinguish."""
     attributes: dict[str, Any]
     failed: bool = False
     error: str = ""

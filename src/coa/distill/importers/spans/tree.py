@@ -35,7 +35,7 @@ from coa.errors import TraceError
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
 
 OTEL: Final = "otel"
-"""Spans by the GenAI conventions of OpenTelemetry; those of OpenInference are told apart in a run's source."""
+"""Spans by the GenAI conventions of OpenTelemetry; a run's source names those of OpenInference `openinference`."""
 MOST_DEEP: Final = 200
 """Of spans. Graph frameworks wrap each call in a dozen."""
 _CLASSES: Final = ("CodeAgent", "ToolCallingAgent")
@@ -112,7 +112,7 @@ def _team_run(top: TraceSpan, file: str, lost: list[TraceSpan]) -> TeamRun:
         usage = reading.usage if reading.role is SpanRole.MODEL else None
         left_out.append(LeftOut(what=f"span {span.name}", reason="its parent is missing", place=span.id, usage=usage))
     if not any(run.model_calls for run in root.walk()) and not any(item.usage for item in left_out):
-        reason = "no span tells of any; model classes of one's own may not be instrumented"
+        reason = "no span records any; custom model classes may not be instrumented"
         left_out.append(LeftOut(what="all model calls", reason=reason))
     spoken = "openinference" if KIND in top.attributes else OTEL
     failure = Failure(site=FailureSite.RUNTIME, message=root.error) if root.error and root.answer is None else None
