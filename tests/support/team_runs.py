@@ -9,8 +9,8 @@ from coa.distill.team_run import (
     AgentRun,
     ChatMessage,
     CodeCall,
+    EvaluatorVerdict,
     Event,
-    Judgement,
     LeftOut,
     ModelCall,
     Note,
@@ -82,7 +82,7 @@ def agent_runs(draw: st.DrawFn, identity: str = "r", depth: int = 1) -> AgentRun
         if draw(st.booleans()):
             events.append(Note(role=draw(st.sampled_from(["user", "system", "critic"])), text=draw(TEXT)))
         if draw(st.booleans()):
-            events.append(Judgement(judge=draw(TEXT), score=draw(st.none() | st.floats(0, 4)), text=draw(TEXT)))
+            events.append(EvaluatorVerdict(judge=draw(TEXT), score=draw(st.none() | st.floats(0, 4)), text=draw(TEXT)))
     return AgentRun(
         id=identity,
         agent=draw(st.sampled_from(["manager", "search_agent"])),

@@ -125,10 +125,10 @@ def _html(found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> str:
         *(paragraph(note) for note in [*notes, *hints(found)]),
         paragraph("", heading="Stages"),
         table(
-            ["stage", "in", "kept", "dropped", "what it asks for"],
+            ["stage", "in", "kept", "dropped", "requires"],
             [(stage.name, there, kept, there - kept, stage.meaning) for stage, there, kept in found.stages()],
         ),
-        paragraph("", heading="Why, with examples"),
+        paragraph("", heading="Reasons, with examples"),
     ]
     for stage in STAGES:
         for reason, count in _ordered(found, stage):
@@ -142,7 +142,7 @@ def _html(found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> str:
         places = [f"{file} {place}: {reason}" for file, place, reason in found.named()]
         parts.append(details(f"unreadable: {found.unreadable:,}", places))
     if found.roles:
-        parts.append(paragraph("", heading="Who plays which part, and what decided"))
+        parts.append(paragraph("", heading="Roles of agents and tools, and what decided them"))
         decided = [
             (name, role, count) for name, kinds in sorted(found.roles.items()) for role, count in sorted(kinds.items())
         ]
@@ -175,14 +175,14 @@ tags: [chain-of-agents, multi-agent-distillation]
 {_summary(found, settings)}
 
 - Profile: `{settings["profile"]}`. Each row is one run in which one model plays every agent.
-- Sources: {sources}. The texts are the team's models' own; check their licences before you share this set.
-- Answers were judged again by: {settings["scorer"]}.
-- Steps written by a model where the traces had no text: {found.filled:,} (`filled_by` in a step's meta).
-- Runs that failed their first check and ended right: {found.corrected:,}, each written
-  {settings["config"]["correction"]["copies"]} times. Runs with observations shortened to fit: {found.shortened:,}.
-- All settings and the seed are in `config.json`, reasons with examples in `report.json` and `report.html`.
+- Sources: {sources}. The team's models wrote the texts; check their licences before you share this data set.
+- The answers were judged again by: {settings["scorer"]}.
+- Steps that a model wrote because the traces had no text: {found.filled:,} (`filled_by` in a step's meta).
+- Runs whose first check failed and whose answer is right: {found.corrected:,}, each written
+  {settings["config"]["correction"]["copies"]} times. Runs whose observations were shortened: {found.shortened:,}.
+- The settings and the seed are in `config.json`; reasons with examples are in `report.json` and `report.html`.
 {remarks}
-| stage | in | kept | what it asks for |
+| stage | in | kept | requires |
 |---|---|---|---|
 {stages}
 

@@ -20,8 +20,8 @@ from coa.distill.roles import Role, Roles
 from coa.distill.team_run import (
     AgentRun,
     CodeCall,
+    EvaluatorVerdict,
     Event,
-    Judgement,
     ModelCall,
     Purpose,
     SubRun,
@@ -168,7 +168,7 @@ class _AgentEvents:
                 self.story.add(MomentKind.RESULT, self.run, event.text, ok=event.ok)
             case SubRun():
                 self.story.add_run(event.run, call=self._call_of(event))
-            case Judgement():
+            case EvaluatorVerdict():
                 self.story.add(MomentKind.CHECK, self.run, event.text, score=event.score, label=event.label)
 
     def _model_call(self, call: ModelCall, index: int) -> None:

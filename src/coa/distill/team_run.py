@@ -163,7 +163,7 @@ class Note(_Event):
     text: Text = ""
 
 
-class Judgement(_Event):
+class EvaluatorVerdict(_Event):
     """A judgement on what stands before it: an evaluator span, a reward model's score with its thought."""
 
     kind: Literal["verdict"] = "verdict"
@@ -184,7 +184,7 @@ class SubRun(_Event):
 
 
 Event = Annotated[
-    ModelCall | ToolResult | CodeCall | Note | Judgement | SubRun,
+    ModelCall | ToolResult | CodeCall | Note | EvaluatorVerdict | SubRun,
     Field(discriminator="kind"),
 ]
 

@@ -1,4 +1,4 @@
-"""`coa.distill.distill` as a Python user calls it: from a script, in a running loop, with or without progress."""
+"""Distillation and teaching as a Python user calls them: in a script or a running loop, with or without progress."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from coa.distill import DistillConfig, DistillReport, distill
-from coa.errors import StoreError
+from coa.cli import app
+from coa.distill import DistillConfig, DistillReport, TeachConfig, distill, measure_cost, teach
+from coa.distill.importers.detect import FORMATS
+from coa.errors import RecordingError, StoreError
+from coa.models.price import Price
 from coa.trajectory import read
 from support.distilled import good
 
@@ -96,3 +100,52 @@ def test_where_nothing_is_kept_the_report_advises(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"a": 1}')
     nothing = distill(DistillConfig(), [tmp_path / "other.json"], tmp_path / "data")
     assert nothing.kept == nothing.read == 0 and "ATIF" in nothing.advice and "chat" in nothing.advice
+
+
+def test_cost_puts_paths_side_by_side_and_names_what_it_could_not_read(tmp_path: Path) -> None:
+    report = distill(DistillConfig(), [traces(tmp_path / "traces")], tmp_path / "data")
+    cost = measure_cost([tmp_path / "traces", report.out], shared=True)
+    # The wrong answer is not in the data, so both paths have the two right ones in common.
+    assert [(row.runs, row.successes) for row in cost.rows] == [(2, 2), (2, 2)]
+    assert [place.file for place in cost.unreadable] == [str(tmp_path / "traces" / "other.json")]
+    with pytest.raises(StoreError, match="no run to count"):
+        measure_cost([tmp_path / "traces" / "other.json"])
+
+
+def test_flags_settings_and_file_give_one_config(tmp_path: Path) -> None:
+    (tmp_path / "d.toml").write_text('profile = "nano"\nseed = 3\n[quality]\nerror_share = 0.5\n')
+    words = ["distill", "traces", "--out", "data", "--config", str(tmp_path / "d.toml"), "--set", "seed=4"]
+    words += ["--decontaminate", "gaia", "--keep-unscored", "--at-once", "5", "--dry-run"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    expected = DistillConfig.model_validate(
+        {
+            "profile": "nano",
+            "seed": 4,
+            "decontaminate": ["gaia"],
+            "concurrency": 5,
+            "quality": {"error_share": 0.5, "unscored": "keep"},
+        }
+    )
+    assert DistillConfig.model_validate_json(done.stdout) == expected
+
+
+def test_settings_of_teaching_are_one_config_too(tmp_path: Path) -> None:
+    words = ["teach", "tasks.jsonl", "--team", "t.py:build", "--out", "traces", "--price-in", "2", "--dry-run"]
+    done = CliRunner().invoke(app, [*words, "--set", "jobs=3", "--time-limit", "60"])
+    assert done.exit_code == 0, done.output
+    settings = TeachConfig.model_validate_json(done.stdout)
+    assert settings == TeachConfig(team="t.py:build", price=Price(input=2), jobs=3, time_limit_s=60)
+
+
+def test_a_world_is_for_the_team_of_the_world(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="--world is for --team world"):
+        teach(TeachConfig(team="t.py:build", world="atlas"), [], tmp_path)
+    with pytest.raises(RecordingError, match="needs a world"):
+        teach(TeachConfig(team="world"), [], tmp_path)
+
+
+def test_every_format_is_described_and_named_once() -> None:
+    names = [known.name for known in FORMATS]
+    assert len(names) == len(set(names)) and all(known.description for known in FORMATS)
+    assert all((known.read is None) is not (known.read_file is None) for known in FORMATS)

@@ -15,7 +15,7 @@ from coa.distill.importers.detect import Imported, read_traces
 from coa.distill.team_run import (
     AgentRun,
     CodeCall,
-    Judgement,
+    EvaluatorVerdict,
     ModelCall,
     Note,
     Purpose,
@@ -186,7 +186,11 @@ def check_genai(run: TeamRun) -> None:
         "c1", "height?", "330 m says the guide",
     )  # fmt: skip
     assert isinstance(report, ToolResult) and report.report_of == (sub.run.id,)
-    assert isinstance(verdict, Judgement) and (verdict.judge, verdict.score, verdict.text) == ("fact", 0.9, "fits")
+    assert isinstance(verdict, EvaluatorVerdict) and (verdict.judge, verdict.score, verdict.text) == (
+        "fact",
+        0.9,
+        "fits",
+    )
     search, failed, last = sub.run.events
     assert isinstance(search, ModelCall) and dict(search.calls[0].arguments) == {"q": "tower"}
     assert isinstance(failed, ToolResult) and not failed.ok and failed.text == "timeout"
@@ -376,7 +380,7 @@ def test_oagents_rows_give_the_question_without_augmentation_and_never_trust_the
     assert isinstance(ask, ModelCall) and ask.text == "ask."
     assert isinstance(sub, SubRun) and sub.run.request == "height of the tower"
     assert isinstance(report, ToolResult) and report.report_of == (sub.run.id,)
-    assert isinstance(verdict, Judgement) and (verdict.score, verdict.text) == (3.0, "on track")
+    assert isinstance(verdict, EvaluatorVerdict) and (verdict.score, verdict.text) == (3.0, "on track")
     assert isinstance(bad, ModelCall) and isinstance(failed, ToolResult) and not failed.ok
     # The second sub-task's list begins with the first one's call, which is cut off and named.
     assert isinstance(stray, SubRun)

@@ -16,8 +16,8 @@ from coa.distill.team_run import (
     RECORDED,
     AgentRun,
     CodeCall,
+    EvaluatorVerdict,
     Event,
-    Judgement,
     LeftOut,
     ModelCall,
     Note,
@@ -125,7 +125,7 @@ class _Reader:
             rest = {name: value for name, value in ours.items() if name != "kind"}
             outside: Event
             if kind == "verdict":
-                outside = Judgement.model_validate({**common, "text": text, **rest})
+                outside = EvaluatorVerdict.model_validate({**common, "text": text, **rest})
             else:
                 outside = Note.model_validate({**common, "text": text, "role": str(step.get("source")), **rest})
             return [outside, *self._results(step, (), below, common)], None

@@ -16,8 +16,8 @@ from coa.distill.smolagents_steps import action_call, merged_results
 from coa.distill.team_run import (
     AgentRun,
     CodeCall,
+    EvaluatorVerdict,
     Event,
-    Judgement,
     LeftOut,
     ModelCall,
     Purpose,
@@ -107,7 +107,7 @@ def _events(step: Json, waiting: dict[str, AgentRun]) -> list[Event]:
     score, thought = step.get("score"), as_text(step.get("evaluate_thought"))
     if score is not None or thought:
         value = float(score) if isinstance(score, int | float) else None
-        events.append(Judgement(judge="reward model", score=value, text=thought))
+        events.append(EvaluatorVerdict(judge="reward model", score=value, text=thought))
     return events
 
 

@@ -13,7 +13,7 @@ from coa.distill.importers.content import as_arguments, as_calls, as_text, as_us
 from coa.distill.importers.spans.openinference import unflattened
 from coa.distill.importers.spans.reading import ASKED, Said, SpanReading, SpanRole, words
 from coa.distill.importers.spans.span import TraceSpan
-from coa.distill.team_run import Judgement
+from coa.distill.team_run import EvaluatorVerdict
 
 _ROLES: Final = {
     "chat": SpanRole.MODEL,
@@ -166,7 +166,7 @@ def _tools(value: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _verdicts(span: TraceSpan, attributes: dict[str, Any]) -> tuple[Judgement, ...]:
+def _verdicts(span: TraceSpan, attributes: dict[str, Any]) -> tuple[EvaluatorVerdict, ...]:
     rows = [event for name, event in span.events if name == "gen_ai.evaluation.result"]
     if "gen_ai.evaluation.name" in attributes:
         rows.append(attributes)
@@ -174,7 +174,7 @@ def _verdicts(span: TraceSpan, attributes: dict[str, Any]) -> tuple[Judgement, .
     for row in rows:
         score = row.get("gen_ai.evaluation.score.value")
         found.append(
-            Judgement(
+            EvaluatorVerdict(
                 judge=as_text(row.get("gen_ai.evaluation.name")),
                 score=float(score) if isinstance(score, int | float) else None,
                 label=as_text(row.get("gen_ai.evaluation.score.label")),

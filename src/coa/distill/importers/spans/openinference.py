@@ -12,7 +12,7 @@ from typing import Any, Final
 from coa.distill.importers.content import as_arguments, as_calls, as_text, as_usage, loaded, without_label
 from coa.distill.importers.spans.reading import ASKED, TOLD, Said, SpanReading, SpanRole, words
 from coa.distill.importers.spans.span import TraceSpan
-from coa.distill.team_run import Judgement
+from coa.distill.team_run import EvaluatorVerdict
 
 KIND: Final = "openinference.span.kind"
 _ROLES: Final = {
@@ -147,14 +147,14 @@ def _documents(attributes: dict[str, Any]) -> str | None:
     return "\n\n".join(texts) if texts else None
 
 
-def _verdicts(attributes: dict[str, Any]) -> tuple[Judgement, ...]:
+def _verdicts(attributes: dict[str, Any]) -> tuple[EvaluatorVerdict, ...]:
     found = []
     for row in unflattened(attributes, "annotations"):
         inner = row.get("annotation") if isinstance(row, Mapping) else None
         if isinstance(inner, Mapping):
             score = inner.get("score")
             found.append(
-                Judgement(
+                EvaluatorVerdict(
                     judge=as_text(inner.get("name") or inner.get("annotator_kind")),
                     score=float(score) if isinstance(score, int | float) else None,
                     label=as_text(inner.get("label")),

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from coa.distill.importers.content import as_text, loaded
-from coa.distill.team_run import Judgement, ToolCall
+from coa.distill.team_run import EvaluatorVerdict, ToolCall
 from coa.trajectory.types import Usage
 
 
@@ -49,7 +49,7 @@ class SpanReading:
     request: str = ""
     output: str | None = None
     error: str | None = None
-    verdicts: tuple[Judgement, ...] = ()
+    verdicts: tuple[EvaluatorVerdict, ...] = ()
 
 
 def words(value: object, names: tuple[str, ...]) -> str:

@@ -20,8 +20,8 @@ from coa.distill.team_run import (
     AgentRun,
     ChatMessage,
     CodeCall,
+    EvaluatorVerdict,
     Event,
-    Judgement,
     LeftOut,
     ModelCall,
     Purpose,
@@ -194,7 +194,7 @@ class _Run:
                 self._all(span, Purpose.PLAN, depth)
             case SpanRole.JUDGE:
                 self._all(span, Purpose.TOOL, depth)
-                shown = reading.verdicts or (Judgement(judge=reading.name, text=reading.output or ""),)
+                shown = reading.verdicts or (EvaluatorVerdict(judge=reading.name, text=reading.output or ""),)
                 self.events += [verdict.model_copy(update={"time": span.start}) for verdict in shown]
             case _ if _STEP.match(span.name):
                 self._step(span, reading, depth)
