@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from coa.distill.team_run import (
     AgentRun,
     Event,
-    Format,
     ModelCall,
     Purpose,
     Source,
@@ -64,7 +63,7 @@ def _run(number: int, rng: random.Random) -> TeamRun:
     )
     root = AgentRun(id="manager", agent="manager", events=events, answer=answer)
     task = Task(id=f"task-{number:08d}", question=f"{words(18)} {number}?", answer=gold)
-    return TeamRun(task=task, root=root, source=Source(format=Format.ATIF, file=f"{number}.json"))
+    return TeamRun(task=task, root=root, source=Source(format="atif", file=f"{number}.json"))
 
 
 def _searches(rng: random.Random, words: object, *, broken: bool, wordless: bool) -> Iterator[Event]:

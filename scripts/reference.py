@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from coa.cli import app
 from coa.distill.config import DistillConfig
+from coa.distill.teaching.stage import TeachConfig
 from coa.rl.config import RlConfig
 from coa.sft.config import SftConfig
 from coa.trajectory.profile import Limits, Profile
@@ -131,9 +132,10 @@ _SETTINGS: Final = (
     _Page("coa rl", "Recipes: `configs/rl/`. `--set key=value` changes one; unknown keys fail.", RlConfig),
     _Page(
         "coa distill",
-        "`--config FILE.toml`, `--set table.key=value` changes one; each filter reads a table of its own.",
+        "`--config FILE.toml`; `--set key=value` changes one. Each filter has its own table.",
         DistillConfig,
     ),
+    _Page("coa teach", "`--config FILE.toml`; `--set key=value` changes one.", TeachConfig),
     _Page(
         "Limits",
         "What one run may spend: `[limits]` of a profile, or `--budget name=value` of a command.",

@@ -1,4 +1,10 @@
-"""How a long-running stage reports where it stands. The command line draws it; a library user may leave it out."""
+"""How a long call reports where it stands: a protocol that the command line implements once, and that is optional.
+
+    coa.rl(config, "runs/rl", progress=Lines(print))
+
+A stage calls `start` for each part of its work, `update` as often as it likes (an implementation decides how often to
+show it), `say` for a line that should stay, and `finish` at the end, also when it fails.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +13,37 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """A stage starts a part of its work, updates it as it goes, and finishes it. Parts follow each other."""
-
-    def start(self, title: str, total: int | None = None) -> None: ...
+    def start(self, title: str, total: int | None = None) -> None:
+        """The work begins; `total` is the number of items, where it is known."""
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """`note` is a short status line, such as speed and failures so far."""
+        """`done` items are finished; `note` says more in a few words."""
 
     def say(self, line: str) -> None:
-        """A line to keep, unlike a status that the next update overwrites."""
+        """A message that stays on the screen or in the log."""
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """The work has ended, well or not."""
 
 
 class Silent:
-    """The default: no output."""
+    """Shows nothing: the default of every library function."""
 
-    def start(self, title: str, total: int | None = None) -> None: ...
+    def start(self, title: str, total: int | None = None) -> None:
+        pass
 
-    def update(self, done: int, total: int | None = None, note: str = "") -> None: ...
+    def update(self, done: int, total: int | None = None, note: str = "") -> None:
+        pass
 
-    def say(self, line: str) -> None: ...
+    def say(self, line: str) -> None:
+        pass
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        pass
 
 
 class Lines(Silent):
-    """For scripts: the lines to keep go to a function, such as `print`."""
+    """For scripts: the messages go to a function, such as `print`."""
 
     def __init__(self, write: Callable[[str], object] = print) -> None:
         self._write = write

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coa.distill.atif import to_atif
+from coa.distill.atif_writer import to_atif
 from coa.trajectory import Task
 from support.tiny import tiny_model
 from support.tokenizers import TEMPLATE

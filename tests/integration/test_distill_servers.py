@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from coa.distill.atif import to_atif
+from coa.distill.atif_writer import to_atif
 from coa.trajectory import Task, read
 from support.servers import FakeServer
 from support.told_teams import asks, result, team, thinks

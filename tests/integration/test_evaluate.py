@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from coa.benchmarks.data import load
 from coa.cli import app
 from coa.compare.page import look
-from coa.distill.atif import to_atif
+from coa.distill.atif_writer import to_atif
 from coa.distill.cost import count_team_tokens
 from coa.errors import CoaError
-from coa.evaluate.data import load
 from coa.evaluate.folder import Folder
 from coa.models.tokenizer import load_tokenizer
 from coa.scoring import scorer_for

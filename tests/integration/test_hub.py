@@ -206,7 +206,7 @@ def test_the_cache_gives_the_same_tasks_the_same_ids(hub: str, tmp_path: Path) -
 
 def test_a_benchmark_is_fetched_from_its_hub_and_then_found_without_it(hub: str, tmp_path: Path) -> None:
     code = (
-        "import sys; from coa.evaluate.data import load; from coa import CoaError\n"
+        "import sys; from coa.benchmarks.data import load; from coa import CoaError\n"
         "try: found = load(sys.argv[1])\n"
         "except CoaError as e: print(e); sys.exit(3)\n"
         "print(found.files, [t.answer[0] for t in found.tasks], found.tasks[0].meta['subject'])"
@@ -221,14 +221,14 @@ def test_a_benchmark_is_fetched_from_its_hub_and_then_found_without_it(hub: str,
 
 
 def test_a_benchmark_of_one_file_is_fetched_once(hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from coa.benchmarks import registry
+    from coa.benchmarks.data import load
     from coa.errors import EvaluationError
-    from coa.evaluate import benchmarks
-    from coa.evaluate.data import load
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(benchmarks, "_REGISTRY", {})
-    benchmarks.register(benchmarks.Benchmark("sums", "", 1, "math", "math", url=f"{hub}/sums.csv"))
-    benchmarks.register(benchmarks.Benchmark("gone", "", 1, "math", "math", url=f"{hub}/gone.csv"))
+    monkeypatch.setattr(registry, "_REGISTRY", {})
+    registry.register(registry.Benchmark("sums", "", 1, "math", "math", url=f"{hub}/sums.csv"))
+    registry.register(registry.Benchmark("gone", "", 1, "math", "math", url=f"{hub}/gone.csv"))
     assert load("sums").tasks[0].answer == ("2",)
     monkeypatch.setitem(DATA_SET, "/sums.csv", b"question,answer\n1 + 1?,3\n")
     assert load("sums").tasks[0].answer == ("2",)

@@ -10,7 +10,7 @@ import smolagents
 
 from coa.distill.importers.detect import read_traces
 from coa.distill.recorder import record
-from coa.distill.team_run import AgentRun, Format, ModelCall, SubRun, TeamRun, ToolResult
+from coa.distill.team_run import AgentRun, ModelCall, SubRun, TeamRun, ToolResult
 from coa.trajectory.types import Task
 from support.teams import ScriptedTeamModel, two_agents
 
@@ -60,7 +60,7 @@ def test_the_spans_of_a_team_tell_what_the_recorder_saw(tmp_path: Path, monkeypa
     monkeypatch.setattr(smolagents, "ScriptedTeamModel", ScriptedTeamModel, raising=False)
     seen, models = spans_of_a_run(tmp_path / "console.json")
     (run,) = read_traces(tmp_path / "console.json")
-    assert isinstance(run, TeamRun) and run.source.format is Format.OPENINFERENCE
+    assert isinstance(run, TeamRun) and run.source.format == "openinference"
     assert run.answer == seen.answer == "1082"
     assert sum(len(model.log) for model in models) == run.usage.model_calls == 14
     assert outline(run.root) == outline(seen.root)

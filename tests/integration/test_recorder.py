@@ -13,8 +13,8 @@ import pytest
 from smolagents import CodeAgent, ToolCallingAgent
 from smolagents.memory import MemoryStep
 
-from coa.distill.atif import to_atif
-from coa.distill.importers.atif import from_atif
+from coa.distill.atif_writer import to_atif
+from coa.distill.importers.atif_reader import from_atif
 from coa.distill.recorder import Recorder, record
 from coa.distill.team_run import AgentRun, CodeCall, Event, ModelCall, Purpose, SubRun, TeamRun, ToolResult
 from coa.errors import RecordingError

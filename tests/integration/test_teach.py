@@ -18,7 +18,7 @@ import pytest
 
 from coa.distill.importers.detect import read_traces
 from coa.distill.teaching.files import trace_path
-from coa.distill.teaching.teach import teach
+from coa.distill.teaching.pool import run_team
 from coa.distill.teaching.team import Team, build
 from coa.distill.team_run import TeamRun
 from coa.errors import RecordingError, StoreError
@@ -216,9 +216,9 @@ def test_a_factory_that_is_not_there_is_told_at_once(place: Path) -> None:
 
 
 def test_runs_of_two_teams_are_not_mixed_in_one_folder(tmp_path: Path) -> None:
-    teach([], Team("first:build"), tmp_path / "out")
+    run_team([], Team("first:build"), tmp_path / "out")
     with pytest.raises(StoreError, match="first:build"):
-        teach([], Team("second:build"), tmp_path / "out")
+        run_team([], Team("second:build"), tmp_path / "out")
 
 
 def test_ids_that_look_alike_have_files_of_their_own(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from coa.cli import app
-from coa.distill.config import load_config
+from coa.config import load_config
+from coa.distill.config import DistillConfig
 from coa.distill.convert import convert
 from coa.distill.importers.detect import read_traces
 from coa.distill.recorder import record
-from coa.distill.teaching.teach import teach
+from coa.distill.teaching.pool import run_team
 from coa.distill.teaching.team import Team
 from coa.distill.team_run import TeamRun
 from coa.errors import WorldError
@@ -57,7 +58,7 @@ def atlas(folder: Path) -> Atlas:
 def taught(folder: Path, atlas: Atlas, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Traces of all training tasks, by an expert that errs often."""
     out = tmp_path_factory.mktemp("traces")
-    done = teach(atlas.tasks(Split.TRAIN), _team(folder), out, jobs=2)
+    done = run_team(atlas.tasks(Split.TRAIN), _team(folder), out, jobs=2)
     assert (done.answered, done.failed, done.refused) == (len(atlas.tasks(Split.TRAIN)), 0, 0)
     return out
 
@@ -78,8 +79,8 @@ def _right(run: Trajectory) -> bool:
 
 def test_the_same_seed_teaches_the_same_byte_for_byte(folder: Path, atlas: Atlas, taught: Path, tmp_path: Path) -> None:
     few = atlas.tasks(Split.TRAIN)[:4]
-    teach(few, _team(folder), tmp_path / "again", jobs=1)
-    teach(few, _team(folder, seed=2), tmp_path / "other", jobs=2)
+    run_team(few, _team(folder), tmp_path / "again", jobs=1)
+    run_team(few, _team(folder, seed=2), tmp_path / "other", jobs=2)
     for task in few:
         name = f"{task.id}.atif.json"
         assert (tmp_path / "again" / name).read_bytes() == (taught / name).read_bytes()
@@ -107,7 +108,7 @@ def test_nearly_all_that_is_right_is_legal_and_short(taught: Path, name: str) ->
 
 
 def test_distilling_keeps_the_right_runs(taught: Path, tmp_path: Path) -> None:
-    assert load_config("configs/distill/atlas.toml").reflection.kept_without == 1.0
+    assert load_config(DistillConfig, "configs/distill/atlas.toml").reflection.kept_without == 1.0
     out = tmp_path / "data"
     done = CliRunner().invoke(
         app, ["distill", str(taught), "--profile", "atlas", "--config", "configs/distill/atlas.toml", "--out", str(out)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coa.distill.config import DistillConfig, Length
-from coa.distill.filters import AFTER_JUDGING, BEFORE_JUDGING, SCORE, Benchmarks, Dropped, contamination, fitted
+from coa.distill.filters import FILTERS, SCORE, BenchmarkQuestions, Dropped, FilterInput
 from coa.trajectory import Profile, Step, Task, Trajectory, load_profile, observation
 from support.tokenizers import tokenizer
 
@@ -15,8 +15,8 @@ BENCHMARK_QUESTION = (
 )
 
 
-def benchmarks() -> Benchmarks:
-    found = Benchmarks(CONFIG.contamination.words)
+def benchmarks() -> BenchmarkQuestions:
+    found = BenchmarkQuestions(CONFIG.contamination.words)
     found.add([BENCHMARK_QUESTION])
     return found
 
@@ -68,17 +68,9 @@ def indices(trajectory: Trajectory, agent: str) -> list[int]:
 
 def verdicts(trajectory: Trajectory, config: DistillConfig = CONFIG) -> dict[str, Dropped]:
     """What every filter says on its own, without regard to the others."""
-    found = {
-        asks.__name__: dropped
-        for _, asks in (*BEFORE_JUDGING, *AFTER_JUDGING)
-        if (dropped := asks(trajectory, WEB, config)) is not None
-    }
-    short = fitted(trajectory, WEB, config, tokenizer("byte_bpe"))
-    if isinstance(short, Dropped):
-        found["fitted"] = short
-    if (dropped := contamination(trajectory, WEB, config, benchmarks())) is not None:
-        found["contamination"] = dropped
-    return found
+    given = FilterInput(WEB, config, tokenizer("byte_bpe"), benchmarks())
+    said = {each.name: each(trajectory, given) for each in FILTERS}
+    return {name: dropped for name, dropped in said.items() if isinstance(dropped, Dropped)}
 
 
 def second_thoughts() -> Trajectory:

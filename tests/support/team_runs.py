@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from coa.distill.team_run import (
+    RECORDED,
     AgentRun,
     ChatMessage,
     CodeCall,
+    EvaluatorVerdict,
     Event,
-    Format,
     LeftOut,
     ModelCall,
     Note,
@@ -19,7 +20,6 @@ from coa.distill.team_run import (
     TeamRun,
     ToolCall,
     ToolResult,
-    Verdict,
 )
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
 
@@ -82,7 +82,7 @@ def agent_runs(draw: st.DrawFn, identity: str = "r", depth: int = 1) -> AgentRun
         if draw(st.booleans()):
             events.append(Note(role=draw(st.sampled_from(["user", "system", "critic"])), text=draw(TEXT)))
         if draw(st.booleans()):
-            events.append(Verdict(judge=draw(TEXT), score=draw(st.none() | st.floats(0, 4)), text=draw(TEXT)))
+            events.append(EvaluatorVerdict(judge=draw(TEXT), score=draw(st.none() | st.floats(0, 4)), text=draw(TEXT)))
     return AgentRun(
         id=identity,
         agent=draw(st.sampled_from(["manager", "search_agent"])),
@@ -104,7 +104,7 @@ def team_runs(draw: st.DrawFn) -> TeamRun:
     return TeamRun(
         task=Task(id="t", question=draw(TEXT), answer=draw(st.lists(TEXT, max_size=2))),
         root=draw(agent_runs()),
-        source=Source(format=Format.RECORDED),
+        source=Source(format=RECORDED),
         stop=stop,
         failure=Failure(site=FailureSite.MODEL, message="x") if stop is Stop.FAILED else None,
         left_out=tuple(draw(st.lists(st.builds(LeftOut, what=TEXT, reason=TEXT, usage=_USAGE), max_size=2))),

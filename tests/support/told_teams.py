@@ -6,7 +6,6 @@ from coa.distill.team_run import (
     AgentRun,
     CodeCall,
     Event,
-    Format,
     ModelCall,
     Purpose,
     Source,
@@ -61,7 +60,7 @@ def team(
 ) -> TeamRun:
     task = Task(id="tower", question=question, answer="330 m")
     root = agent("manager", *events, answer=answer, tools=("search_agent", "checker", "web_search", "visit_page"))
-    return TeamRun(task=task, root=root, source=Source(format=Format.ATIF, file="a.json"), **rest)
+    return TeamRun(task=task, root=root, source=Source(format="atif", file="a.json"), **rest)
 
 
 SEARCHER = agent(

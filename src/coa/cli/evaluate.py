@@ -129,7 +129,7 @@ def _show(report: BenchmarkReport) -> None:
 
 
 def _list(data: Path | None, *, as_json: bool) -> None:
-    from coa.evaluate.data import cache_folder, listing
+    from coa.benchmarks.data import cache_folder, listing
 
     rows = listing(data)
     if as_json:

@@ -92,7 +92,7 @@ def _task_rows(data: str, profile: str | None) -> Iterator[dict[str, Any]]:
 
 def _converter(to: Target) -> Callable[[Trajectory, Profile], Any]:
     from coa.trajectory.formats.alpaca import to_alpaca
-    from coa.trajectory.formats.atif import to_atif
+    from coa.trajectory.formats.atif_export import to_atif
     from coa.trajectory.formats.messages import to_messages, to_sharegpt
     from coa.trajectory.formats.verl import to_verl
 

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from coa.cli.holdings import Part
+    from coa.distill.find_runs import FoundRuns
     from coa.models.tokenizer import TextTokenizer
     from coa.trajectory import Profile, Sample, Step, Task, Trajectory
 
@@ -42,11 +42,11 @@ def inspect(
 
     show_warnings()
     with paged(wanted=pager and not as_json) as console:
-        from coa.cli.holdings import parts_of
         from coa.cli.load import profile_finder
+        from coa.distill.find_runs import find_runs
         from coa.trajectory import load_profile
 
-        parts = parts_of(data, load_profile(profile) if profile else None)
+        parts = find_runs(data, load_profile(profile) if profile else None)
         if not parts:
             tasks = _selected(_tasks(data), lambda item: item.id, task, skip, limit)
             _show_tasks(console, tasks, as_json=as_json)
@@ -80,14 +80,14 @@ def _selected(items: Iterable[Any], key: Any, wanted: str | None, skip: int, lim
 
 
 def _headed(
-    found: Iterable[tuple[str, Trajectory]], console: Console | None, data: str, parts: Sequence[Part]
+    found: Iterable[tuple[str, Trajectory]], console: Console | None, data: str, parts: Sequence[FoundRuns]
 ) -> Iterator[Trajectory]:
     """Says where each of them lies, where that is not plain: first what there is, then where a new part begins."""
     from pathlib import Path
 
     from rich.text import Text
 
-    from coa.cli.holdings import TRACES
+    from coa.distill.find_runs import TRACES
 
     if console is not None and len(parts) > 1:
         console.print(

@@ -11,7 +11,9 @@ from coa.cli import options
 
 
 def rl(
-    config: Annotated[Path | None, typer.Argument(help="TOML file with settings, such as configs/rl/nano.toml.")] = None,
+    config: Annotated[
+        Path | None, typer.Argument(help="TOML file with settings, such as configs/rl/nano.toml.")
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(help="Model to train: a model folder (runs/sft), a hub id, or smollm2.",

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
+from coa.benchmarks.data import load
 from coa.compare.comparison import ComparedRun
 from coa.distill.cost import count_team_tokens, written_by_team
 from coa.distill.importers.detect import read_traces
@@ -14,7 +15,6 @@ from coa.distill.known_tasks import KnownTasks
 from coa.distill.team_run import Skipped, TeamRun
 from coa.errors import EvaluationError
 from coa.evaluate.attempts import Attempt, attempt_of, short_meta
-from coa.evaluate.data import load
 from coa.evaluate.folder import Folder, folders_in, read_notes
 from coa.evaluate.report import deciding as scorer_of
 from coa.evaluate.run import scoring

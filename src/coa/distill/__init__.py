@@ -1,1 +1,65 @@
-"""From the traces of any multi-agent team to trajectories worth training on."""
+"""From the traces of any multi-agent team to trajectories worth training on.
+
+    from coa.distill import DistillConfig, TeachConfig, distill, teach
+
+    teach(TeachConfig(team="team.py:build", model="http://localhost:8000"), "tasks.jsonl", "traces/")
+    report = distill(DistillConfig(profile="nano"), ["traces/"], "data/")
+
+`record` records one run of a smolagents team; `read_traces` reads what other systems left. Names are imported on first
+use, so that a team's process loads no more than it needs and `smolagents` is needed by `record` alone.
+"""
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from coa.stage import Stage
+
+if TYPE_CHECKING:
+    from coa.distill.config import DistillConfig
+    from coa.distill.cost import CostReport, measure_cost
+    from coa.distill.distillation import distill
+    from coa.distill.importers.detect import read_traces
+    from coa.distill.recorder import Recorder, record
+    from coa.distill.report import DistillReport
+    from coa.distill.teaching.stage import TeachConfig, TeachReport, teach
+    from coa.distill.team_run import TeamRun
+
+_HOMES = {
+    "CostReport": "cost",
+    "DistillConfig": "config",
+    "DistillReport": "report",
+    "Recorder": "recorder",
+    "TeachConfig": "teaching.stage",
+    "TeachReport": "teaching.stage",
+    "TeamRun": "team_run",
+    "distill": "distillation",
+    "measure_cost": "cost",
+    "read_traces": "importers.detect",
+    "record": "recorder",
+    "teach": "teaching.stage",
+}
+__all__ = [
+    "CostReport",
+    "DistillConfig",
+    "DistillReport",
+    "Recorder",
+    "TeachConfig",
+    "TeachReport",
+    "TeamRun",
+    "distill",
+    "measure_cost",
+    "read_traces",
+    "record",
+    "teach",
+]
+
+sys.modules[__name__].__class__ = Stage
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'coa.distill' has no attribute {name!r}")
+    value: object = getattr(import_module(f"coa.distill.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,7 +1,7 @@
 """Code that an agent wrote in order to act: what of it is computation, and what only calls the team.
 
 A code agent calls tools and members of the team from inside a program. A program that does nothing but call them and
-print what they return is no step of its own: the calls are. Real computation becomes a program that stands alone,
+print what they return is not a step; its calls are. Real computation becomes a program that stands alone,
 because the student's sandbox has neither the team nor the variables of earlier programs: calls are replaced by what
 they returned, and what it uses of earlier programs is carried over, changes that these made to it included.
 """
@@ -63,7 +63,7 @@ class Workspace:
             )  # it failed in the team's hands too, and that is the lesson
         known = team | frozenset(FINISH)
         calls = [call for call in _calls(tree) if isinstance(call.func, ast.Name) and call.func.id in known]
-        told = tuple((_name(call), _literals(call)) for call in calls if _name(call) not in FINISH)
+        made = tuple((_name(call), _literals(call)) for call in calls if _name(call) not in FINISH)
         finishes = any(_name(call) in FINISH for call in calls)
         whole, left = _substituted(tree, team, returned)
         carried = self._needed(_wanted(whole.body))
@@ -71,19 +71,19 @@ class Workspace:
         self._remember(whole)
         # Printing what an earlier program computed is where its value is seen for the first time.
         if not any(_computes(statement, known) for statement in (*tree.body, *shown)):
-            return CodeAction(False, told, finishes)
+            return CodeAction(False, made, finishes)
         left = left or next((_name(call) for one in carried for call in _calls(one) if _name(call) in team), "")
         if left:
             return CodeAction(
                 True,
-                told,
+                made,
                 finishes,
                 why=f"the program uses what {left} returned, which is too long to copy or came from a loop",
             )
         program = "\n".join(ast.unparse(_silent(statement)) for statement in carried)
         # Where nothing was replaced or carried over, the program stays as it was written, comments included.
         body = ast.unparse(whole) if calls else code
-        return CodeAction(True, told, finishes, program=f"{program}\n{body}" if program else body)
+        return CodeAction(True, made, finishes, program=f"{program}\n{body}" if program else body)
 
     def failed(self, error: str) -> None:
         """Forget what the latest program did not get to: from the statement that the error quotes, or all of it."""

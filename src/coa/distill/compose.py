@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from coa.distill.roles import Roles
 from coa.distill.sharing import plan_parts, share_out
-from coa.distill.splice import Moment, Part
+from coa.distill.splice import Moment, MomentKind
 from coa.distill.tool_names import DROP, content_of, tag_of
 from coa.distill.verdicts import with_grades, with_score
 from coa.trajectory import Form, Profile, Reading, State, Step, observation
@@ -45,14 +45,14 @@ def _merged(moments: Sequence[Moment], profile: Profile, roles: Roles) -> list[M
         before = merged[-1] if merged else None
         if (
             before is not None
-            and before.part is moment.part is Part.CALL
+            and before.kind is moment.kind is MomentKind.CALL
             and not (before.problem or moment.problem)
             and (tag := tag_of(moment.tool, profile, roles)) == tag_of(before.tool, profile, roles)
             and (shape := profile.shape(tag)).form is Form.LIST
         ):
             texts = (content_of(one.arguments, shape) for one in (before, moment))
             items: list[JsonValue] = [i.strip() for text in texts for i in text.split(shape.separator)]
-            merged[-1] = Moment(Part.CALL, moment.by, tool=moment.tool, arguments={"items": items})
+            merged[-1] = Moment(MomentKind.CALL, moment.by, tool=moment.tool, arguments={"items": items})
         else:
             merged.append(moment)
     return merged
@@ -76,22 +76,22 @@ class _Composer:
 
     def place(self, index: int) -> None:
         moment = self.moments[index]
-        match moment.part:
-            case Part.THOUGHT:
+        match moment.kind:
+            case MomentKind.THOUGHT:
                 self._thought(moment, index)
-            case Part.PLAN:
+            case MomentKind.PLAN:
                 self._plan(moment)
-            case Part.REFLECTION:
+            case MomentKind.REFLECTION:
                 self._reflect(moment, index, needed=True)
-            case Part.CALL:
+            case MomentKind.CALL:
                 self._call(moment)
-            case Part.RESULT:
+            case MomentKind.RESULT:
                 self._result(moment)
-            case Part.CANDIDATE:
+            case MomentKind.CANDIDATE:
                 self.candidate = moment
-            case Part.CHECK:
+            case MomentKind.CHECK:
                 self._check(moment, index)
-            case Part.ANSWER:
+            case MomentKind.ANSWER:
                 self._answer(moment)
 
     def _thought(self, moment: Moment, index: int) -> None:
@@ -116,7 +116,7 @@ class _Composer:
         self.failed = False
         agent = self.profile.agents.get(REFLECTION)
         if agent is None or REFLECTION not in self.state.allowed:
-            self._think(moment.text, moment, told_as=REFLECTION if moment.part is Part.REFLECTION else None)
+            self._think(moment.text, moment, told_as=REFLECTION if moment.kind is MomentKind.REFLECTION else None)
             return
         before, after = self._wants_thought(REFLECTION), self._thought_follows(index)
         parts = share_out(moment.texts, before + 1 + after, main=int(before))
@@ -198,22 +198,22 @@ class _Composer:
         return self.profile.agents[tag].thought and not self.state.thought
 
     def _thought_follows(self, index: int) -> bool:
-        """Whether what comes next wants a thought and brings none of its own."""
+        """Whether what comes next wants a thought and has none."""
         after = self.moments[index + 1] if index + 1 < len(self.moments) else None
-        if after is None or after.part not in (Part.CALL, Part.ANSWER, Part.CANDIDATE):
+        if after is None or after.kind not in (MomentKind.CALL, MomentKind.ANSWER, MomentKind.CANDIDATE):
             return False
-        tag = {Part.ANSWER: "answer", Part.CANDIDATE: SUGGESTED}.get(after.part) or tag_of(
+        tag = {MomentKind.ANSWER: "answer", MomentKind.CANDIDATE: SUGGESTED}.get(after.kind) or tag_of(
             after.tool, self.profile, self.roles
         )
         agent = self.profile.agents.get(tag)
         return agent is not None and agent.thought
 
     def _replans(self, index: int) -> bool:
-        following = (moment.part for moment in self.moments[index + 1 :] if moment.part is not Part.THOUGHT)
-        return next(following, None) is Part.PLAN
+        following = (moment.kind for moment in self.moments[index + 1 :] if moment.kind is not MomentKind.THOUGHT)
+        return next(following, None) is MomentKind.PLAN
 
     def _answer_after(self, index: int) -> str:
         """The answer, where it comes next: then what was checked was accepted."""
-        following = (moment for moment in self.moments[index + 1 :] if moment.part is not Part.THOUGHT)
+        following = (moment for moment in self.moments[index + 1 :] if moment.kind is not MomentKind.THOUGHT)
         after = next(following, None)
-        return after.text if after is not None and after.part is Part.ANSWER else ""
+        return after.text if after is not None and after.kind is MomentKind.ANSWER else ""

@@ -5,13 +5,11 @@ Each filter reads its own table and nothing else, so that a funnel says which se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from coa.config import load_config as load
 from coa.trajectory.protocol import Rule
 from coa.trajectory.types import Frozen
 
@@ -28,6 +26,7 @@ class Complexity(Frozen):
     fewest_calls: int | None = Field(None, ge=0)
     """None: by profile, 5 for web and all, 2 for mhqa and profiles of one's own, 1 for code, math, nano and atlas."""
     most_calls: int = Field(40, ge=1)
+    """Largest number of tool calls."""
 
     def least(self, profile: str) -> int:
         return FEWEST_CALLS.get(profile, OTHER_FEWEST_CALLS) if self.fewest_calls is None else self.fewest_calls
@@ -37,21 +36,24 @@ class Quality(Frozen):
     tolerated: tuple[Rule, ...] = ()
     """Rules of the profile's protocol that a kept trajectory may break, e.g. `missing_thought`."""
     duplicate_share: float = Field(0.2, ge=0, le=1)
-    """Of the tool calls, how many may repeat an earlier one."""
+    """Largest share of tool calls that may repeat an earlier one."""
     same_in_a_row: int = Field(3, ge=2)
-    """So many equal calls one after another are too many."""
+    """Number of equal calls in a row from which on a run is dropped."""
     error_share: float = Field(0.3, ge=0, le=1)
+    """Largest share of tool calls that may fail."""
     repeat_words: int = Field(20, ge=2)
+    """Length of the word n-grams in which repetition is looked for."""
     repeat_share: float = Field(0.2, ge=0, le=1)
-    """Of the runs of `repeat_words` words in what the model reasons, how many may have been there before."""
+    """Largest share of the n-grams in the model's reasoning that may have occurred before."""
     correct_from: float = Field(1.0, gt=0)
+    """Score of the answer from which on it counts as right."""
     unscored: Literal["drop", "keep"] = "drop"
     """What to do with answers that nobody could judge."""
 
 
 class Reflection(Frozen):
     kept_without: float | None = Field(None, ge=0, le=1)
-    """Share of the trajectories without reflection that stays. None: 0.3, and 0 for code and math."""
+    """Share of the trajectories without reflection that is kept. None: 0.3, and 0 for code and math."""
 
     def share(self, profile: str) -> float:
         if self.kept_without is not None:
@@ -61,29 +63,53 @@ class Reflection(Frozen):
 
 class Correction(Frozen):
     copies: int = Field(2, ge=1)
-    """How often a trajectory that corrected itself is written."""
+    """Number of times that a trajectory which corrected itself is written."""
 
 
 class Length(Frozen):
     max_tokens: int = Field(32_768, ge=1)
-    """Of the student's tokenizer, prompt included. Observations are cut first."""
+    """Length limit in tokens of the student's tokenizer, prompt included. Observations are shortened first."""
 
 
 class Duplicates(Frozen):
     similarity: float = Field(0.8, gt=0, le=1)
-    """Jaccard similarity of the questions' five-character pieces from which on they count as one."""
+    """Jaccard similarity of two questions' character 5-grams from which on they are near-duplicates."""
     per_question: int = Field(1, ge=1)
-    """How many trajectories one question may bring."""
+    """Maximum number of trajectories for one question."""
 
 
 class Contamination(Frozen):
     words: int = Field(8, ge=1)
+    """Length of the word n-grams that are compared with benchmark questions."""
     share: float = Field(0.5, gt=0, le=1)
-    """Of a question's runs of `words` words, how many must be in benchmark questions to call it one of them."""
+    """Share of a question's n-grams found in benchmark questions from which on it is dropped."""
 
 
 class DistillConfig(Frozen):
+    """How traces become training data: what to read them with, and a table of settings for each filter."""
+
+    profile: str = "web"
+    """Profile of the trajectories, by name or .toml file."""
+    tasks: Path | None = None
+    """File of tasks with the right answers, for traces that have none."""
+    judge: str | None = None
+    """URL of a model that judges answers which no rule can compare."""
+    judge_name: str | None = None
+    """Name of the judge, where its server has several models."""
+    fill: str | None = None
+    """Model that writes the texts which the profile asks for and the traces lack: URL, folder or hub id."""
+    fill_name: str | None = None
+    """Name of that model, where its server has several."""
+    roles: Path | None = None
+    """TOML file that maps agents and tools of the team to those of the profile."""
+    student: str | None = None
+    """Tokenizer that measures the length of trajectories: a folder, a hub id or smollm2. None: it is not measured."""
+    decontaminate: tuple[str, ...] = ()
+    """Files of tasks and names of benchmarks whose questions are kept out of the data."""
+    concurrency: int = Field(32, ge=1)
+    """Number of trajectories that wait for the judge or the writing model at the same time."""
     seed: int = 0
+    """Decides which trajectories are kept where a filter keeps only a share."""
     complexity: Complexity = Complexity()
     quality: Quality = Quality()
     reflection: Reflection = Reflection()
@@ -92,7 +118,7 @@ class DistillConfig(Frozen):
     duplicates: Duplicates = Duplicates()
     contamination: Contamination = Contamination()
 
-
-def load_config(path: str | Path | None, settings: Sequence[str] = ()) -> DistillConfig:
-    """From a TOML file, then what `--set table.key=value` says."""
-    return load(DistillConfig, path, settings, hint=f"the tables are {', '.join(DistillConfig.model_fields)}")
+    def filter_settings(self) -> dict[str, Any]:
+        """The seed and the tables, which go into report and card: shared data must not name paths of this machine."""
+        tables = {name for name, field in type(self).model_fields.items() if isinstance(field.default, Frozen)}
+        return self.model_dump(mode="json", include={"seed", *tables})

@@ -8,14 +8,23 @@ as a server counts prompts. `sequence` counts everything once, as a server that 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
+from coa.blocking import run_blocking
 from coa.distill.filters import SCORE
-from coa.distill.team_run import CodeCall, ModelCall, Purpose, TeamRun, ToolCall, ToolResult
-from coa.scoring import Scorer, verdict_of
+from coa.distill.importers.detect import read_traces
+from coa.distill.known_tasks import KnownTasks
+from coa.distill.team_run import CodeCall, ModelCall, Purpose, Skipped, TeamRun, ToolCall, ToolResult
+from coa.errors import StoreError
+from coa.models.opening import open_model
+from coa.models.tokenizer import load_tokenizer
+from coa.scoring import Scorer, scorer_for, verdict_of
 from coa.trajectory import Profile, Tokenizer, Trajectory, Usage, load_profile
 from coa.trajectory.counting import Counted, count_tokens
+from coa.trajectory.formats.tasks import read_tasks
 
 
 @dataclass
@@ -66,6 +75,64 @@ class Spending:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    rows: tuple[Spending, ...]
+    """For each path, a sum over its team runs and one over its trajectories, where it holds any."""
+    unreadable: tuple[Skipped, ...]
+    """What is not in these sums."""
+
+
+def measure_cost(
+    paths: Sequence[str | Path],
+    *,
+    tokenizer: str = "smollm2",
+    profile: str | None = None,
+    tasks: str | Path | None = None,
+    judge: str | None = None,
+    shared: bool = False,
+) -> CostReport:
+    """Tokens and calls of team traces beside those of trajectories; `shared` takes only tasks that all paths hold.
+
+    `tokenizer` counts trajectories that were never run. `tasks` is a file with right answers for traces that have none,
+    and `judge` the URL of a model that judges answers which no rule can compare.
+    """
+    return run_blocking(_measure_cost([Path(path) for path in paths], tokenizer, profile, tasks, judge, shared))
+
+
+async def _measure_cost(
+    paths: list[Path], tokenizer: str, profile: str | None, tasks: str | Path | None, judge: str | None, shared: bool
+) -> CostReport:
+    chosen_profile, counting = load_profile(profile) if profile else None, load_tokenizer(tokenizer)
+    known = KnownTasks(read_tasks(tasks) if tasks else ())
+    unreadable: dict[tuple[str, str], Skipped] = {}
+
+    def items(path: Path) -> Iterator[TeamRun | Trajectory]:
+        for item in read_traces(path):
+            if isinstance(item, Skipped):
+                unreadable[item.file, item.place] = item
+            else:
+                yield item.model_copy(update={"task": known.find(item.task)})
+
+    wanted = set.intersection(*({item.task.id for item in items(path)} for path in paths)) if shared else None
+    rows: list[Spending] = []
+    async with AsyncExitStack() as stack:
+        model = await open_model(judge) if judge else None
+        if model is not None:
+            stack.push_async_callback(model.close)
+        scorer = scorer_for("auto", judge=model)
+        stack.push_async_callback(scorer.close)
+        for path in paths:
+            chosen = (item for item in items(path) if wanted is None or item.task.id in wanted)
+            rows += await spending(str(path), chosen, scorer, chosen_profile, counting)
+    if not rows:
+        raise StoreError(
+            "there is no run to count" + (" that all paths hold" if shared else ""),
+            hint="give traces or trajectories; with --shared, paths that hold the same tasks",
+        )
+    return CostReport(tuple(rows), tuple(unreadable.values()))
+
+
 async def spending(
     name: str, items: Iterable[TeamRun | Trajectory], scorer: Scorer, profile: Profile | None, tokenizer: Tokenizer
 ) -> Iterator[Spending]:
@@ -103,7 +170,7 @@ def written_by_team(run: TeamRun) -> dict[str, int]:
 
 
 def count_team_tokens(run: TeamRun, tokenizer: Tokenizer) -> Counted:
-    """The same run counted with a tokenizer: each call reads its system prompt and all that its agent was told so far.
+    """The same run counted with a tokenizer: each call reads its system prompt and all that its agent has read so far.
 
     A trace keeps what was said, not how a chat template wrapped it, nor the descriptions of tools that a server adds;
     a context made anew is counted from its new messages. So this is less than what a server bills.
@@ -115,19 +182,19 @@ def count_team_tokens(run: TeamRun, tokenizer: Tokenizer) -> Counted:
     read = length = 0
     written: dict[str, int] = {}
     for agent in run.root.walk():
-        # Where the calls tell what they read, the agent's own words are among it; elsewhere they are put together here.
-        told = any(call.messages for call in agent.model_calls)
+        # Where the calls record what they read, they include the agent's own words; otherwise they are collected here.
+        recorded = any(call.messages for call in agent.model_calls)
         system = size(agent.system)
-        context, pending = system + (0 if told else size(agent.request)), 0
+        context, pending = system + (0 if recorded else size(agent.request)), 0
         for event in agent.events:
             if event.copied:
                 continue
             if isinstance(event, ModelCall):
                 context = system if event.rewritten else context
                 if event.purpose in (Purpose.PLAN, Purpose.TOOL):
-                    # It has a prompt of its own, which the agent's other calls do not read; what it reads besides is
-                    # the agent's story, told here for the first time if nobody read it before.
-                    read += size(*(message.text for message in event.messages)) if told else context - system
+                    # It has another prompt, which the agent's other calls do not read; what it reads besides is
+                    # the agent's history, counted here if no call has read it before.
+                    read += size(*(message.text for message in event.messages)) if recorded else context - system
                     if event.purpose is Purpose.PLAN:
                         story = (message for message in event.messages if message.role not in ("system", "user"))
                         context += size(*(message.text for message in story))
@@ -136,10 +203,10 @@ def count_team_tokens(run: TeamRun, tokenizer: Tokenizer) -> Counted:
                     read += context
                 pending = size(event.thought, event.text, *(_spelled(call) for call in event.calls))
                 written[agent.agent] = written.get(agent.agent, 0) + pending
-                context += 0 if told else pending
-            elif isinstance(event, ToolResult | CodeCall) and not told:
+                context += 0 if recorded else pending
+            elif isinstance(event, ToolResult | CodeCall) and not recorded:
                 context += size(event.text)
-        length += context + (pending if told else 0)
+        length += context + (pending if recorded else 0)
     usage = run.usage.model_copy(
         update={"prompt_tokens": read, "completion_tokens": sum(written.values()), "cached_tokens": 0}
     )

@@ -9,18 +9,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from coa.distill.filters import Dropped, Reason, Stage
+from coa.distill.filters import STAGES, Dropped, FilterStage, Reason
 from coa.distill.filters.base import digest
 from coa.distill.team_run import Skipped
 from coa.trajectory import Trajectory
 
 EXAMPLES: Final = 3
 _NAMED: Final = 1_000
-"""So many unreadable places and so many roles are named; the rest is counted."""
+"""Unreadable places, and roles, that are kept by name; more are only counted."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Example:
+class DroppedExample:
     order: str
     task: str
     question: str
@@ -33,8 +33,8 @@ class Example:
 
 @dataclass
 class Funnel:
-    dropped: dict[Stage, Counter[Reason]] = field(default_factory=lambda: {stage: Counter() for stage in Stage})
-    examples: dict[tuple[Stage, Reason], list[Example]] = field(default_factory=dict)
+    dropped: dict[FilterStage, Counter[Reason]] = field(default_factory=lambda: {stage: Counter() for stage in STAGES})
+    examples: dict[tuple[FilterStage, Reason], list[DroppedExample]] = field(default_factory=dict)
     skipped: set[tuple[str, str, str]] = field(default_factory=set)
     roles: dict[str, Counter[str]] = field(default_factory=dict)
     formats: Counter[str] = field(default_factory=Counter)
@@ -71,7 +71,7 @@ class Funnel:
         if len(self.roles) >= 2 * _NAMED:
             self.roles = {name: self.roles[name] for name in sorted(self.roles)[:_NAMED]}
 
-    def drop(self, stage: Stage, dropped: Dropped, trajectory: Trajectory) -> None:
+    def drop(self, stage: FilterStage, dropped: Dropped, trajectory: Trajectory) -> None:
         self.dropped[stage][dropped.reason] += 1
         best = self.examples.setdefault((stage, dropped.reason), [])
         best.append(_example(trajectory, dropped))
@@ -82,10 +82,15 @@ class Funnel:
     def entered(self) -> int:
         return self.runs + self.ready
 
-    def stages(self) -> list[tuple[Stage, int, int]]:
+    def standing(self) -> str:
+        """For a progress line."""
+        dropped = sum(counter.total() for counter in self.dropped.values())
+        return f"{dropped:,} dropped, {self.unreadable:,} places unreadable"
+
+    def stages(self) -> list[tuple[FilterStage, int, int]]:
         """Each stage with how many came in and how many it kept."""
         rows, there = [], self.entered
-        for stage in Stage:
+        for stage in STAGES:
             kept = there - self.dropped[stage].total()
             rows.append((stage, there, kept))
             there = kept
@@ -104,12 +109,12 @@ class Funnel:
             },
             "stages": [
                 {
-                    "stage": stage.value,
+                    "stage": stage.name,
                     "in": there,
                     "kept": kept,
                     "dropped": there - kept,
                     "reasons": {
-                        reason.value: {
+                        reason.name: {
                             "count": count,
                             "examples": [example.to_json() for example in self.examples[(stage, reason)]],
                         }
@@ -126,9 +131,9 @@ class Funnel:
         }
 
 
-def _example(trajectory: Trajectory, dropped: Dropped) -> Example:
+def _example(trajectory: Trajectory, dropped: Dropped) -> DroppedExample:
     source = trajectory.meta.get("source")
     place = " ".join(str(source.get(key) or "") for key in ("file", "place")) if isinstance(source, dict) else ""
     question = trajectory.task.question
     short = question if len(question) <= 200 else f"{question[:200]}..."
-    return Example(digest(trajectory), trajectory.task.id, short, dropped.detail[:300], place.strip())
+    return DroppedExample(digest(trajectory), trajectory.task.id, short, dropped.detail[:300], place.strip())

@@ -29,6 +29,6 @@ class KnownTasks:
         if known is None:
             return task
         if not known.answer and known.tests is None:
-            # A list of questions knows less than the trace: what is right stays as the trace tells it.
+            # A list of questions knows less than the trace: the right answer stays as the trace has it.
             return known.model_copy(update={"answer": task.answer, "tests": task.tests})
         return known

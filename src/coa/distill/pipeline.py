@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,22 +17,21 @@ from coa.distill.config import DistillConfig
 from coa.distill.convert import convert
 from coa.distill.fill import FILLED, Writer, fill
 from coa.distill.filters import (
-    AFTER_JUDGING,
-    BEFORE_JUDGING,
+    DUPLICATES,
+    FILTERS,
     SCORE,
-    Benchmarks,
+    SHORTENED,
+    BenchmarkQuestions,
     Dropped,
-    Filter,
-    Stage,
-    contamination,
+    FilterInput,
     copies,
-    fitted,
 )
 from coa.distill.funnel import Funnel
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.roles import RoleMap
 from coa.distill.spool import Spool
 from coa.distill.team_run import Skipped, TeamRun
+from coa.progress import Progress, Silent
 from coa.scoring import Scorer, score_trajectory
 from coa.trajectory import JsonlWriter, ParquetWriter, Profile, Tokenizer, Trajectory
 from coa.trajectory.types import FrozenDict
@@ -53,10 +52,11 @@ class Distillery:
     tasks: KnownTasks = field(default_factory=KnownTasks)
     writer: Writer | None = None
     tokenizer: Tokenizer | None = None
-    benchmarks: Benchmarks | None = None
-    at_once: int = 32
-    """Trajectories that wait for a judge or a writer at the same time."""
-    on_progress: Callable[[Funnel], None] | None = None
+    benchmarks: BenchmarkQuestions | None = None
+    progress: Progress = field(default_factory=Silent)
+
+    def __post_init__(self) -> None:
+        self._given = FilterInput(self.profile, self.config, self.tokenizer, self.benchmarks)
 
     async def run(self, items: Iterable[Item], out: Path) -> Funnel:
         found = Funnel()
@@ -64,7 +64,7 @@ class Distillery:
         with Spool(out / f".spool.{os.getpid()}.sqlite") as spool:
             await self._sift(items, found, spool)
             for trajectory, dropped in spool.choose(self.config.duplicates):
-                found.drop(Stage.DUPLICATES, dropped, trajectory)
+                found.drop(DUPLICATES, dropped, trajectory)
             self._write(spool, out, found)
         return found
 
@@ -78,12 +78,11 @@ class Distillery:
                 trajectory = self._trajectory(item)
                 found.read(trajectory, converted=isinstance(item, TeamRun))
                 running.add(asyncio.create_task(self._one(trajectory, found, spool)))
-                if len(running) >= self.at_once:
+                if len(running) >= self.config.concurrency:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
                         task.result()
-                if self.on_progress is not None:
-                    self.on_progress(found)
+                self.progress.update(found.entered, note=found.standing())
             await asyncio.gather(*running)
         except BaseException:
             for task in running:
@@ -101,36 +100,18 @@ class Distillery:
     async def _one(self, trajectory: Trajectory, found: Funnel, spool: Spool) -> None:
         if self.writer is not None:
             trajectory = await fill(trajectory, self.profile, self.writer)
-        if self._dropped(trajectory, BEFORE_JUDGING, found):
-            return
-        trajectory = await score_trajectory(trajectory, self.scorer, name=SCORE)
-        if self._dropped(trajectory, AFTER_JUDGING, found):
-            return
-        whole = trajectory
-        if self.tokenizer is not None:
-            short = fitted(trajectory, self.profile, self.config, self.tokenizer)
-            if isinstance(short, Dropped):
-                found.drop(Stage.LENGTH, short, trajectory)
+        judged = False
+        for each in FILTERS:
+            if each.needs_score and not judged:
+                trajectory, judged = await score_trajectory(trajectory, self.scorer, name=SCORE), True
+            said = each(trajectory, self._given)
+            if isinstance(said, Dropped):
+                found.drop(each.stage, said, trajectory)
                 return
-            trajectory = short
-        if self.benchmarks is not None:
-            dropped = contamination(trajectory, self.profile, self.config, self.benchmarks)
-            if dropped is not None:
-                found.drop(Stage.CONTAMINATION, dropped, trajectory)
-                return
-        if trajectory is not whole:
-            trajectory = trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "shortened": True})})
+            trajectory = said or trajectory
         dropped = spool.add(trajectory, copies(trajectory, self.profile, self.config))
         if dropped is not None:
-            found.drop(Stage.DUPLICATES, dropped, trajectory)
-
-    def _dropped(self, trajectory: Trajectory, filters: Iterable[tuple[Stage, Filter]], found: Funnel) -> bool:
-        for stage, asks in filters:
-            dropped = asks(trajectory, self.profile, self.config)
-            if dropped is not None:
-                found.drop(stage, dropped, trajectory)
-                return True
-        return False
+            found.drop(DUPLICATES, dropped, trajectory)
 
     def _write(self, spool: Spool, out: Path, found: Funnel) -> None:
         """Both files are written beside their places and put there at the end."""
@@ -144,7 +125,7 @@ class Distillery:
                 for trajectory, times in spool.chosen():
                     found.kept += 1
                     found.corrected += times > 1
-                    found.shortened += bool(trajectory.meta.get("shortened"))
+                    found.shortened += bool(trajectory.meta.get(SHORTENED))
                     found.filled += sum(FILLED in step.meta for step in trajectory.steps)
                     for copy in range(times):
                         row = trajectory

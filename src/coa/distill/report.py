@@ -1,74 +1,148 @@
-"""What a distillation leaves for people: report.json, the same as a picture in report.html, and the dataset card."""
+"""What a distillation reports: `DistillReport` for callers; report.json, a page and the dataset card for people."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coa.distill.filters import Reason, Stage
+from coa.distill.filters import STAGES, FilterStage, Reason
 from coa.distill.funnel import Funnel
+from coa.distill.importers.detect import FORMATS
+from coa.distill.team_run import Skipped
 from coa.report import details, funnel, page, paragraph, table
 
-_MEANING = {
-    Stage.COMPLEXITY: "enough tool calls, and not too many",
-    Stage.QUALITY: "sound steps, few errors, no repetition, no leak, a right answer",
-    Stage.REFLECTION: "runs without reflection thinned out",
-    Stage.CORRECTION: "runs that corrected themselves written several times",
-    Stage.LENGTH: "fits the student",
-    Stage.CONTAMINATION: "no benchmark question",
-    Stage.DUPLICATES: "each question once",
-}
-_CURES = {
-    Reason.UNSCORED: "Nobody could judge these answers: give the right ones with --tasks, a judge with --judge, "
-    "or keep them with --keep-unscored.",
-    Reason.VIOLATION: "These runs break the profile's order. Texts that the trace lacks can be written with --fill; "
-    "another --profile may ask for less; quality.tolerated lets single rules go.",
-    Reason.INEXPRESSIBLE: "The profile has no step for something the team did; --profile all has most of them.",
-    Reason.TOO_FEW_CALLS: "complexity.fewest_calls sets the least number of tool calls.",
-}
+
+@dataclass(frozen=True, slots=True)
+class StageCount:
+    """One stage of the funnel."""
+
+    name: str
+    meaning: str
+    """What it asks for."""
+    entered: int
+    kept: int
+    reasons: Mapping[str, int]
+    """Dropped trajectories by reason, the most frequent first."""
+
+    @property
+    def dropped(self) -> int:
+        return self.entered - self.kept
+
+
+@dataclass(frozen=True, slots=True)
+class DistillReport:
+    """What came of a distillation. `report.json` in the folder has the same with examples."""
+
+    out: Path
+    read: int
+    """Runs and trajectories that the traces held."""
+    kept: int
+    """Trajectories that passed every filter."""
+    rows: int
+    """Rows that were written: a trajectory that corrected itself is written several times."""
+    stages: tuple[StageCount, ...]
+    unreadable: int
+    """Files and places in files that hold no trace or a damaged one."""
+    unreadable_places: tuple[Skipped, ...]
+    """The first thousand of them."""
+    notes: tuple[str, ...]
+    """What was not checked."""
+    hints: tuple[str, ...]
+    """What to change about the reasons that dropped most."""
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """All dropped trajectories by reason."""
+        return {name: count for stage in self.stages for name, count in stage.reasons.items()}
+
+    @property
+    def trajectories(self) -> Path:
+        return self.out / "trajectories.parquet"
+
+    @property
+    def json(self) -> Path:
+        return self.out / "report.json"
+
+    @property
+    def html(self) -> Path:
+        return self.out / "report.html"
+
+    @property
+    def advice(self) -> str:
+        """What to do where nothing was kept."""
+        if not self.read:
+            return f"give files of a known format: {', '.join(known.description for known in FORMATS)}"
+        return " ".join([*self.hints[:1], f"{self.html} shows what was dropped and why."])
+
+
+def report_of(found: Funnel, out: Path, notes: Sequence[str]) -> DistillReport:
+    stages = [
+        StageCount(
+            stage.name, stage.meaning, there, kept, {reason.name: count for reason, count in _ordered(found, stage)}
+        )
+        for stage, there, kept in found.stages()
+    ]
+    places = (Skipped(file=file, place=place, reason=reason) for file, place, reason in found.named())
+    return DistillReport(
+        out=out,
+        read=found.entered,
+        kept=found.kept,
+        rows=found.rows,
+        stages=tuple(stages),
+        unreadable=found.unreadable,
+        unreadable_places=tuple(places),
+        notes=tuple(notes),
+        hints=tuple(hints(found)),
+    )
+
+
+def _ordered(found: Funnel, stage: FilterStage) -> list[tuple[Reason, int]]:
+    return sorted(found.dropped[stage].items(), key=lambda item: (-item[1], item[0]))
 
 
 def hints(found: Funnel) -> list[str]:
-    """What to do about the reasons that cost most."""
+    """What to do about the reasons that dropped most: those with at least a tenth of all that was read."""
     counts = {reason: count for counter in found.dropped.values() for reason, count in counter.items()}
     worst = sorted(counts, key=lambda reason: (-counts[reason], reason))
-    return [_CURES[reason] for reason in worst if reason in _CURES and counts[reason] >= 0.1 * found.entered]
+    return [reason.hint for reason in worst if reason.hint and counts[reason] >= 0.1 * found.entered]
 
 
-def write_report(out: Path, found: Funnel, settings: dict[str, Any], notes: list[str]) -> None:
-    data = {**settings, **found.to_json(), "notes": notes, "hints": hints(found)}
+def write_report(out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> None:
+    data = {**settings, **found.to_json(), "notes": list(notes), "hints": hints(found)}
     _replace(out / "report.json", json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     _replace(out / "report.html", _html(found, settings, notes))
     _replace(out / "README.md", _card(found, settings, notes))
 
 
-def _html(found: Funnel, settings: dict[str, Any], notes: list[str]) -> str:
-    rows = [(stage.value, there, kept) for stage, there, kept in found.stages()]
+def _html(found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> str:
+    rows = [(stage.name, there, kept) for stage, there, kept in found.stages()]
     parts = [
         paragraph(_summary(found, settings)),
         funnel(("read", found.entered), rows, title="trajectories kept by each stage"),
         *(paragraph(note) for note in [*notes, *hints(found)]),
         paragraph("", heading="Stages"),
         table(
-            ["stage", "in", "kept", "dropped", "what it asks for"],
-            [(stage.value, there, kept, there - kept, _MEANING[stage]) for stage, there, kept in found.stages()],
+            ["stage", "in", "kept", "dropped", "requires"],
+            [(stage.name, there, kept, there - kept, stage.meaning) for stage, there, kept in found.stages()],
         ),
-        paragraph("", heading="Why, with examples"),
+        paragraph("", heading="Reasons, with examples"),
     ]
-    for stage in Stage:
-        for reason, count in sorted(found.dropped[stage].items(), key=lambda item: (-item[1], item[0])):
+    for stage in STAGES:
+        for reason, count in _ordered(found, stage):
             lines = [
                 f"{example.task}: {example.question} — {example.detail}"
                 + (f" [{example.source}]" if example.source else "")
                 for example in found.examples[(stage, reason)]
             ]
-            parts.append(details(f"{stage.value}: {reason.value}, {count:,}", lines))
+            parts.append(details(f"{stage.name}: {reason.name}, {count:,}", lines))
     if found.unreadable:
         places = [f"{file} {place}: {reason}" for file, place, reason in found.named()]
         parts.append(details(f"unreadable: {found.unreadable:,}", places))
     if found.roles:
-        parts.append(paragraph("", heading="Who plays which part, and what decided"))
+        parts.append(paragraph("", heading="Roles of agents and tools, and what decided them"))
         decided = [
             (name, role, count) for name, kinds in sorted(found.roles.items()) for role, count in sorted(kinds.items())
         ]
@@ -84,9 +158,9 @@ def _summary(found: Funnel, settings: dict[str, Any]) -> str:
     )
 
 
-def _card(found: Funnel, settings: dict[str, Any], notes: list[str]) -> str:
+def _card(found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> str:
     stages = "\n".join(
-        f"| {stage.value} | {there:,} | {kept:,} | {_MEANING[stage]} |" for stage, there, kept in found.stages()
+        f"| {stage.name} | {there:,} | {kept:,} | {stage.meaning} |" for stage, there, kept in found.stages()
     )
     sources = ", ".join(f"{count:,} {name}" for name, count in sorted(found.formats.items())) or "none"
     remarks = "".join(f"- {note}\n" for note in notes)
@@ -101,14 +175,14 @@ tags: [chain-of-agents, multi-agent-distillation]
 {_summary(found, settings)}
 
 - Profile: `{settings["profile"]}`. Each row is one run in which one model plays every agent.
-- Sources: {sources}. The texts are the team's models' own; check their licences before you share this set.
-- Answers were judged again by: {settings["scorer"]}.
-- Steps written by a model where the traces had no text: {found.filled:,} (`filled_by` in a step's meta).
-- Runs that failed their first check and ended right: {found.corrected:,}, each written
-  {settings["config"]["correction"]["copies"]} times. Runs with observations shortened to fit: {found.shortened:,}.
-- All settings and the seed are in `config.json`, reasons with examples in `report.json` and `report.html`.
+- Sources: {sources}. The team's models wrote the texts; check their licences before you share this data set.
+- The answers were judged again by: {settings["scorer"]}.
+- Steps that a model wrote because the traces had no text: {found.filled:,} (`filled_by` in a step's meta).
+- Runs whose first check failed and whose answer is right: {found.corrected:,}, each written
+  {settings["config"]["correction"]["copies"]} times. Runs whose observations were shortened: {found.shortened:,}.
+- The settings and the seed are in `config.json`; reasons with examples are in `report.json` and `report.html`.
 {remarks}
-| stage | in | kept | what it asks for |
+| stage | in | kept | requires |
 |---|---|---|---|
 {stages}
 

@@ -10,15 +10,15 @@ open_url = "crawl_page"        # a tool agent of the profile, or drop
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from coa.config import load_config
 from coa.distill.team_run import AgentRun, ModelCall, Purpose
 from coa.errors import ConfigError
 from coa.trajectory import Profile
@@ -32,7 +32,7 @@ class Role(StrEnum):
     REFLECT = "reflect"
     VERIFY = "verify"
     DROP = "drop"
-    """What it writes is for the team's own housekeeping: told nowhere."""
+    """What it writes is for the team's housekeeping and is left out."""
 
 
 class Decider(StrEnum):
@@ -58,7 +58,9 @@ class RoleMap(Frozen):
 def load_roles(path: str | Path | None, profile: Profile) -> RoleMap:
     if path is None:
         return RoleMap()
-    roles = _read(path)
+    roles = load_config(
+        RoleMap, path, hint='a line under [agents] reads name = "act", "plan", "reflect", "verify" or "drop"'
+    )
     for tool, tag in roles.tools.items():
         if tag not in (*profile.tools, Role.DROP):
             raise ConfigError(
@@ -66,22 +68,6 @@ def load_roles(path: str | Path | None, profile: Profile) -> RoleMap:
                 hint=f"write one of {', '.join(profile.tools)} or drop",
             )
     return roles
-
-
-def _read(path: str | Path) -> RoleMap:
-    try:
-        return RoleMap.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(
-            f"{path}: {where}: {first['msg']}",
-            hint='a line under [agents] reads name = "act", "plan", "reflect", "verify" or "drop"',
-        ) from error
 
 
 # Verifiers before critics: a "review checker" checks. Names are cut into words first, so "planet" is no planner.
@@ -108,7 +94,7 @@ class Roles:
         return Role(decision.role)
 
     def of_call(self, call: ModelCall, role: Role, run: AgentRun) -> Role:
-        """One call's part: planning is told by type even in an agent that otherwise acts."""
+        """One call's part: planning is recognised by type even in an agent that otherwise acts."""
         if call.purpose is Purpose.PLAN and role is Role.ACT:
             self.decided[f"{run.agent} (planning)"] = Decision(Role.PLAN, Decider.TYPE)
             return Role.PLAN

@@ -1,4 +1,4 @@
-"""One team run -> one story: depth-first, every thought, call and result told once, in neutral moments.
+"""One team run -> one story: depth-first, every thought, call and result once, as neutral moments.
 
 Dropped on the way, because orchestration wrote or repeated it: wrapper prompts, reports of sub-agents as their caller
 saw them, copied context, notes, and what models wrote inside tools. Which step of a profile a moment becomes is
@@ -20,6 +20,7 @@ from coa.distill.roles import Role, Roles
 from coa.distill.team_run import (
     AgentRun,
     CodeCall,
+    EvaluatorVerdict,
     Event,
     ModelCall,
     Purpose,
@@ -27,11 +28,10 @@ from coa.distill.team_run import (
     TeamRun,
     ToolCall,
     ToolResult,
-    Verdict,
 )
 
 
-class Part(StrEnum):
+class MomentKind(StrEnum):
     THOUGHT = "thought"
     PLAN = "plan"
     REFLECTION = "reflection"
@@ -44,7 +44,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    part: Part
+    kind: MomentKind
     by: str
     """The agent of the team that wrote it."""
     texts: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ def splice(team_run: TeamRun, roles: Roles) -> list[Moment]:
     names = {name for run in runs for name in (run.agent, *run.tools)}
     names |= {event.call.name for run in runs for event in run.events if isinstance(event, CodeCall)}
     story = _Story(roles, frozenset(names))
-    story.tell(team_run.root, root=True)
+    story.add_run(team_run.root, root=True)
     return story.moments
 
 
@@ -87,45 +87,45 @@ class _Story:
     names: frozenset[str]
     moments: list[Moment] = field(default_factory=list)
 
-    def tell(self, run: AgentRun, *, root: bool = False, call: ToolCall | None = None) -> None:
+    def add_run(self, run: AgentRun, *, root: bool = False, call: ToolCall | None = None) -> None:
         role = self.roles.of_agent(run, root=root)
         if role is Role.DROP:
             return
         if role is Role.VERIFY:
             self._verify(run, call)
             return
-        telling = _Telling(self, run, role)
+        inside = _AgentEvents(self, run, role)
         for index, event in enumerate(run.events):
             if not event.copied:
-                telling.event(event, index)
+                inside.event(event, index)
         if root and run.answer is not None:
-            self.add(Part.ANSWER, run, run.answer)
-        elif role in (Role.PLAN, Role.REFLECT) and not telling.told:
+            self.add(MomentKind.ANSWER, run, run.answer)
+        elif role in (Role.PLAN, Role.REFLECT) and not inside.spoke:
             # Nothing but its report is on record.
             self.add(_TEXTS[role], run, run.answer or "")
 
     def _verify(self, run: AgentRun, call: ToolCall | None) -> None:
         """Evidence that the verifier gathers comes first: between a suggestion and its check nobody acts."""
-        telling = _Telling(self, run, Role.ACT)
+        inside = _AgentEvents(self, run, Role.ACT)
         last = max((i for i, e in enumerate(run.events) if isinstance(e, ModelCall) and not e.copied), default=-1)
         for index, event in enumerate(run.events):
             if not event.copied and index != last:
-                telling.event(event, index)
+                inside.event(event, index)
         final = run.events[last] if last >= 0 else None
         pieces = _pieces(final) if isinstance(final, ModelCall) else []
         verdict = (run.answer or "").strip()
         if verdict and all(verdict != piece for piece in pieces):
             pieces.append(verdict)
-        self.add(Part.CANDIDATE, run, _candidate(run, call))
-        self.add(Part.CHECK, run, *pieces)
+        self.add(MomentKind.CANDIDATE, run, _candidate(run, call))
+        self.add(MomentKind.CHECK, run, *pieces)
 
-    def add(self, part: Part, run: AgentRun, *texts: str, **rest: object) -> None:
+    def add(self, kind: MomentKind, run: AgentRun, *texts: str, **rest: object) -> None:
         kept = tuple(text.strip() for text in texts if text and text.strip())
-        if kept or part in (Part.CALL, Part.RESULT, Part.CANDIDATE, Part.CHECK):
-            self.moments.append(Moment(part, run.agent, kept, **rest))  # type: ignore[arg-type]
+        if kept or kind in (MomentKind.CALL, MomentKind.RESULT, MomentKind.CANDIDATE, MomentKind.CHECK):
+            self.moments.append(Moment(kind, run.agent, kept, **rest))  # type: ignore[arg-type]
 
     def insert(self, moment: Moment, *, after: Moment | None) -> None:
-        """Right after the call that it answers: calls made at once are told one after another."""
+        """Right after the call that it answers: calls made at once stand one after another."""
         for index in reversed(range(len(self.moments))):
             if self.moments[index] is after:
                 self.moments.insert(index + 1, moment)
@@ -133,19 +133,24 @@ class _Story:
         self.moments.append(moment)
 
 
-_TEXTS: Final = {Role.ACT: Part.THOUGHT, Role.PLAN: Part.PLAN, Role.REFLECT: Part.REFLECTION, Role.VERIFY: Part.THOUGHT}
+_TEXTS: Final = {
+    Role.ACT: MomentKind.THOUGHT,
+    Role.PLAN: MomentKind.PLAN,
+    Role.REFLECT: MomentKind.REFLECTION,
+    Role.VERIFY: MomentKind.THOUGHT,
+}
 
 
 @dataclass
-class _Telling:
+class _AgentEvents:
     """One agent's events, in order."""
 
     story: _Story
     run: AgentRun
     role: Role
     workspace: Workspace = field(default_factory=Workspace)
-    told: bool = False
-    """Whether a text of its own role was told."""
+    spoke: bool = False
+    """Whether it wrote a text in its role."""
     waiting: dict[str, Moment] = field(default_factory=dict)
     """Calls whose result is still to come."""
     programs: dict[str, str] = field(default_factory=dict)
@@ -160,27 +165,27 @@ class _Telling:
                 self._result(event)
             case CodeCall() if not event.call.agent:
                 self._call(event.call.name, event.call.arguments)
-                self.story.add(Part.RESULT, self.run, event.text, ok=event.ok)
+                self.story.add(MomentKind.RESULT, self.run, event.text, ok=event.ok)
             case SubRun():
-                self.story.tell(event.run, call=self._call_of(event))
-            case Verdict():
-                self.story.add(Part.CHECK, self.run, event.text, score=event.score, label=event.label)
+                self.story.add_run(event.run, call=self._call_of(event))
+            case EvaluatorVerdict():
+                self.story.add(MomentKind.CHECK, self.run, event.text, score=event.score, label=event.label)
 
     def _model_call(self, call: ModelCall, index: int) -> None:
         if call.purpose is Purpose.TOOL or (call.error and not call.calls):
             return
-        part = _TEXTS[self.roles.of_call(call, self.role, self.run)]
+        kind = _TEXTS[self.roles.of_call(call, self.role, self.run)]
         pieces = _pieces(call)
-        if part is Part.THOUGHT:
-            # The answer has a step of its own, and a report is its caller's business.
+        if kind is MomentKind.THOUGHT:
+            # The answer becomes another step, and a report is its caller's business.
             pieces = [piece for piece in pieces if piece != (self.run.answer or "").strip()]
-        asked = not pieces and part is Part.THOUGHT
+        asked = not pieces and kind is MomentKind.THOUGHT
         if asked:
             # What an agent asks of another is its own word on what to do next.
             pieces = [request for item in call.calls if self._acts(item) and (request := _request(item))][:1]
-        if part in (Part.PLAN, Part.REFLECTION):
-            self.told = self.told or bool(pieces)
-        self.story.add(part, self.run, *pieces, asked=asked)
+        if kind in (MomentKind.PLAN, MomentKind.REFLECTION):
+            self.spoke = self.spoke or bool(pieces)
+        self.story.add(kind, self.run, *pieces, asked=asked)
         for item in call.calls:
             if item.agent or item.name in self._members():
                 self._delegation(item)
@@ -190,7 +195,7 @@ class _Telling:
                 self._call(item.name, item.arguments, item.id)
 
     def _acts(self, item: ToolCall) -> bool:
-        """Whether a member is asked to act. What is put to a verifier or a critic is told by what these say of it."""
+        """Whether a member is asked to act. What is put to a verifier or a critic is left to what they say about it."""
         run = next((e.run for e in self.run.events if isinstance(e, SubRun) and e.call_id == item.id), None)
         return item.agent and (run is None or self.roles.of_agent(run, root=False) is Role.ACT)
 
@@ -200,7 +205,7 @@ class _Telling:
             self._problem(item, f"the run of {item.name} was not recorded")
 
     def _problem(self, item: ToolCall, problem: str) -> None:
-        self.story.add(Part.CALL, self.run, tool=item.name, arguments=item.arguments, problem=problem)
+        self.story.add(MomentKind.CALL, self.run, tool=item.name, arguments=item.arguments, problem=problem)
 
     def _program(self, item: ToolCall, index: int) -> None:
         code = str(item.arguments.get("code") or item.arguments.get("text") or "")
@@ -237,19 +242,19 @@ class _Telling:
             if program:
                 # Here, after the calls that it made: their results are written into it.
                 finishes = call_id in self.finishing
-                self.story.add(Part.CALL, self.run, tool="code", arguments={"code": program}, finishes=finishes)
-                self.story.add(Part.RESULT, self.run, without_logs(result.text), ok=result.ok)
+                self.story.add(MomentKind.CALL, self.run, tool="code", arguments={"code": program}, finishes=finishes)
+                self.story.add(MomentKind.RESULT, self.run, without_logs(result.text), ok=result.ok)
             return
         if result.report_of:
             return
         calls = [call for call_id in result.call_ids if (call := self.waiting.pop(call_id, None)) is not None]
         if calls or not result.call_ids:
             # A result that answers several calls at once stands after the last; the others stay unanswered.
-            told = Moment(Part.RESULT, self.run.agent, (without_logs(result.text).strip(),), ok=result.ok)
-            self.story.insert(told, after=calls[-1] if calls else None)
+            moment = Moment(MomentKind.RESULT, self.run.agent, (without_logs(result.text).strip(),), ok=result.ok)
+            self.story.insert(moment, after=calls[-1] if calls else None)
 
     def _call(self, name: str, arguments: Mapping[str, JsonValue], call_id: str | None = None) -> None:
-        self.story.add(Part.CALL, self.run, tool=name, arguments=arguments)
+        self.story.add(MomentKind.CALL, self.run, tool=name, arguments=arguments)
         if call_id is not None:
             self.waiting[call_id] = self.story.moments[-1]
 
@@ -296,8 +301,8 @@ def _request(call: ToolCall) -> str:
 
 
 def _candidate(run: AgentRun, call: ToolCall | None) -> str:
-    """The answer that a verifier was given: as an argument of its own, or named in the request."""
+    """The answer that a verifier was given: as an argument, or named in the request."""
     given = {} if call is None else call.arguments
-    told = next((str(given[key]) for key in _CANDIDATES if given.get(key) not in (None, "")), "")
-    named = _NAMED.search(run.request) if not told else None
-    return named.group(1).strip() if named else told
+    candidate = next((str(given[key]) for key in _CANDIDATES if given.get(key) not in (None, "")), "")
+    named = _NAMED.search(run.request) if not candidate else None
+    return named.group(1).strip() if named else candidate

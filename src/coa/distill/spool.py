@@ -13,13 +13,21 @@ from types import TracebackType
 from typing import Final, Self
 
 from coa.distill.config import Duplicates
-from coa.distill.filters.base import Dropped, Reason, digest
-from coa.distill.filters.questions import bands, pieces, plain, similarity
+from coa.distill.filters.base import Dropped, digest
+from coa.distill.filters.questions import (
+    NEAR_DUPLICATE,
+    SAME_QUESTION,
+    SAME_TRAJECTORY,
+    bands,
+    pieces,
+    plain,
+    similarity,
+)
 from coa.scoring import normalise
 from coa.trajectory import Trajectory
 
 _COMPARED: Final = 256
-"""At most so many earlier questions are compared with one; more only collide when a set repeats one template."""
+"""Earlier questions that one is compared with at most; more only collide when a set repeats one template."""
 _COMMIT_EVERY: Final = 500
 
 
@@ -48,7 +56,7 @@ class Spool:
         if there:
             # They may differ in what their meta says of their origin; the choice must not depend on the order.
             self._connection.execute("UPDATE waiting SET line = min(line, ?) WHERE digest = ?", (line, name))
-            return Dropped(Reason.SAME_TRAJECTORY, "it was read before")
+            return Dropped(SAME_TRAJECTORY, "it was read before")
         self._connection.execute(
             "INSERT INTO waiting (digest, task, copies, line) VALUES (?, ?, ?, ?)",
             (name, trajectory.task.id, copies, line),
@@ -92,7 +100,7 @@ class Spool:
         ).fetchone()
         if row is not None:
             if row[1] >= settings.per_question:
-                return Dropped(Reason.SAME_QUESTION, f"the question has {row[1]} trajectories already")
+                return Dropped(SAME_QUESTION, f"the question has {row[1]} trajectories already")
             self._connection.execute("UPDATE questions SET taken = taken + 1 WHERE id = ?", (row[0],))
             return None
         marks = list(bands(text, beside=gold))
@@ -100,7 +108,7 @@ class Spool:
         for other in self._similar(marks):
             found = similarity(own, pieces(other))
             if found >= settings.similarity:
-                return Dropped(Reason.NEAR_DUPLICATE, f"{found:.2f} like: {other[:150]}")
+                return Dropped(NEAR_DUPLICATE, f"{found:.2f} like: {other[:150]}")
         inserted = self._connection.execute(
             "INSERT INTO questions (text, gold, taken) VALUES (?, ?, 1)", (text, gold)
         ).lastrowid

@@ -1,8 +1,9 @@
 """One recorded run of a team of agents: what every importer gives and the converter reads.
 
 A run is a tree. Each `AgentRun` holds its events in the order they began; the run of a sub-agent stands, as one event,
-right after the model call that asked for it, so reading depth-first tells the story once. Nothing in here is CoA yet:
-agents keep the names the team gave them, and no role is assigned. On disk a team run is ATIF (`importers/atif.py`).
+right after the model call that asked for it, so reading depth-first gives every event once, in order. Nothing in here
+is CoA yet: agents keep the names the team gave them, and no role is assigned. On disk a team run is ATIF
+(`atif_writer.py`, `importers/atif_reader.py`).
 
     read_traces(paths) -> Iterator[TeamRun | Trajectory | Skipped]       importers/detect.py
       TeamRun      one task and its tree of agent runs
@@ -14,31 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from coa.trajectory.types import EMPTY, Failure, Frozen, Meta, Stop, Task, Text, Usage
 
-
-class Format(StrEnum):
-    """Where a run was read from."""
-
-    RECORDED = "recorded"
-    """Our own live recorder, through ATIF."""
-    ATIF = "atif"
-    OTEL = "otel"
-    """Spans by the OpenTelemetry GenAI conventions."""
-    OPENINFERENCE = "openinference"
-    CHAT = "chat"
-    OAGENTS = "oagents"
-    SMOLAGENTS = "smolagents"
-    """Memories and event log of a smolagents run."""
-    AFM = "afm"
+RECORDED: Final = "recorded"
+"""The format of runs from our own recorder, kept as ATIF."""
 
 
 class Source(Frozen):
-    format: Format
+    """Where a run was read from."""
+
+    format: str
+    """The `TraceFormat.name`, or a kind that the reader of the format distinguishes: `recorded`, `openinference`."""
     file: str = ""
     place: str = ""
     """Line, row, trace or session inside the file, where it holds several runs."""
@@ -124,7 +115,7 @@ class ModelCall(_Event):
     calls: tuple[ToolCall, ...] = ()
     model: str | None = None
     usage: Usage | None = None
-    """None where the source does not tell; then `TeamRun.unmetered_calls` counts it."""
+    """None where the source does not say; then `TeamRun.unmetered_calls` counts it."""
     error: Text | None = None
     """The call failed, or what it wrote could not be read as an action."""
 
@@ -141,7 +132,7 @@ class ModelCall(_Event):
 
 
 class ToolResult(_Event):
-    """What came back for a call. After a sub-agent's run: its report, already told there."""
+    """What came back for a call. After a sub-agent's run: its report, which repeats what stands there."""
 
     kind: Literal["tool_result"] = "tool_result"
     call_ids: tuple[str, ...] = ()
@@ -172,7 +163,7 @@ class Note(_Event):
     text: Text = ""
 
 
-class Verdict(_Event):
+class EvaluatorVerdict(_Event):
     """A judgement on what stands before it: an evaluator span, a reward model's score with its thought."""
 
     kind: Literal["verdict"] = "verdict"
@@ -193,7 +184,7 @@ class SubRun(_Event):
 
 
 Event = Annotated[
-    ModelCall | ToolResult | CodeCall | Note | Verdict | SubRun,
+    ModelCall | ToolResult | CodeCall | Note | EvaluatorVerdict | SubRun,
     Field(discriminator="kind"),
 ]
 
@@ -287,7 +278,7 @@ SubRun.model_rebuild()
 
 
 def without_times(team_run: TeamRun) -> TeamRun:
-    """The same run, told without when things happened and how long they took."""
+    """The same run without the times at which things happened and how long they took."""
     return team_run.model_copy(update={"root": _untimed(team_run.root)})
 
 

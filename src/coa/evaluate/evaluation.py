@@ -14,12 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from coa.benchmarks.data import Loaded, load
 from coa.blocking import run_blocking
 from coa.choices import Select
 from coa.errors import ConfigError, EvaluationError, ScoringError
 from coa.evaluate.attempts import Attempt, attempt_of, grammars
 from coa.evaluate.config import EvalConfig
-from coa.evaluate.data import Loaded, load
 from coa.evaluate.folder import Folder, folders_in, settle
 from coa.evaluate.report import BenchmarkReport, Evaluation, code_version, make_report, write_report
 from coa.evaluate.run import EvalProgress, Plan, evaluate_benchmark

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from coa.benchmarks.data import Loaded
 from coa.choices import Select
 from coa.errors import ModelError
 from coa.evaluate.attempts import Attempt, attempt_of, by_task, grammars
-from coa.evaluate.data import Loaded
 from coa.evaluate.folder import Folder, Journal, settle
 from coa.evaluate.summary import chosen
 from coa.models.base import Model

@@ -8,7 +8,7 @@ from hypothesis import given
 from coa.distill.config import DistillConfig
 from coa.distill.convert import convert
 from coa.distill.fill import gaps
-from coa.distill.filters import BEFORE_JUDGING
+from coa.distill.filters import FILTERS, FilterInput
 from coa.distill.team_run import TeamRun
 from coa.trajectory import OBSERVATION, Author, Trajectory, load_profile, parse, render
 from support.team_runs import team_runs
@@ -26,5 +26,5 @@ def test_any_run_becomes_a_trajectory(name: str, run: TeamRun) -> None:
     again = parse(render(known, profile), profile)
     assert [(step.agent, step.author) for step in again] == [(step.agent, step.author) for step in known]
     gaps(converted.steps, profile)
-    for _, asks in BEFORE_JUDGING:
-        asks(converted, profile, DistillConfig())
+    for each in FILTERS:
+        each(converted, FilterInput(profile, DistillConfig()))

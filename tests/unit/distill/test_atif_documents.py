@@ -9,9 +9,9 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from coa.distill.atif import to_atif
-from coa.distill.importers.atif import from_atif
-from coa.distill.team_run import Format, ModelCall, Note, Purpose, SubRun, TeamRun, ToolResult
+from coa.distill.atif_writer import to_atif
+from coa.distill.importers.atif_reader import from_atif
+from coa.distill.team_run import ModelCall, Note, Purpose, SubRun, TeamRun, ToolResult
 from support.atif_rules import assert_atif
 from support.team_runs import team_runs
 
@@ -109,7 +109,7 @@ def foreign(version: str) -> dict[str, Any]:
 @pytest.mark.parametrize("version", [f"ATIF-v1.{minor}" for minor in (0, 4, 6, 7, 8)])
 def test_documents_of_other_programs_are_read(version: str) -> None:
     run = from_atif(foreign(version), "f.json")
-    assert (run.source.format, run.task.id, run.task.question) == (Format.ATIF, "s1", "How tall?")
+    assert (run.source.format, run.task.id, run.task.question) == ("atif", "s1", "How tall?")
     assert (run.root.agent, run.root.system, run.root.tools) == ("boss", "You are the boss.", ("ask",))
     copied, asks, sub, report, hurry, last = run.root.events
     assert isinstance(copied, ModelCall) and copied.copied

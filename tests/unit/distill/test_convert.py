@@ -7,7 +7,7 @@ import pytest
 from coa.config import ConfigError
 from coa.distill.convert import convert
 from coa.distill.roles import RoleMap, load_roles
-from coa.distill.team_run import Note, Purpose, ToolResult, Verdict
+from coa.distill.team_run import EvaluatorVerdict, Note, Purpose, ToolResult
 from coa.trajectory import Author, Profile, Trajectory, check, load_profile
 from support.told_teams import agent, asks, called, code, inside, member, plans, result, team, thinks, tower
 
@@ -132,7 +132,7 @@ def test_a_rejected_answer_gets_a_low_score_and_an_accepted_one_a_high() -> None
 
 @pytest.mark.parametrize(("score", "stands"), [(0.0, 1), (1.0, 4), (0.5, 2), (3.0, 3), (4.5, 3), (9, 3), (20, 1)])
 def test_a_judge_of_any_scale_becomes_one_to_four(score: float, stands: int) -> None:
-    run = convert(team(Verdict(judge="orm", score=score, text="It compared. So it is.")), WEB)
+    run = convert(team(EvaluatorVerdict(judge="orm", score=score, text="It compared. So it is.")), WEB)
     assert [step.text[-8:] for step in run.steps if step.agent == "double_check"] == [f"score: {stands}"]
 
 
@@ -336,7 +336,7 @@ def test_a_verdict_on_the_way_is_a_reflection_not_a_check() -> None:
     run = team(
         thinks("look", asks("a", "web_search", query="q")),
         result("a", "nothing"),
-        Verdict(judge="orm", score=0.2, text="The query was too narrow."),
+        EvaluatorVerdict(judge="orm", score=0.2, text="The query was too narrow."),
         thinks("wider", asks("b", "web_search", query="r")),
         result("b", "330 m"),
     )
@@ -369,8 +369,8 @@ def test_the_root_acts_whatever_it_is_called_and_evidence_is_never_dropped_by_na
 
 def test_a_judges_scale_is_told_by_all_its_scores_of_the_run() -> None:
     """1 alone may be the best of 0 to 1; beside a 5 it is the worst."""
-    first = Verdict(judge="orm", score=5, text="A sound step.")
-    last = Verdict(judge="orm", score=1, text="It compared. So it is.")
+    first = EvaluatorVerdict(judge="orm", score=5, text="A sound step.")
+    last = EvaluatorVerdict(judge="orm", score=1, text="It compared. So it is.")
     checks = [
         [step.text for step in convert(run, WEB).steps if step.agent == "double_check"]
         for run in (team(first, thinks("Go on."), last), team(last))

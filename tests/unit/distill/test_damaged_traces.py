@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coa.distill.atif import to_atif
+from coa.distill.atif_writer import to_atif
 from coa.distill.importers.detect import read_traces
 from coa.distill.team_run import Skipped, TeamRun
 from coa.trajectory.store import NAMES, write

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coa.distill.config import Complexity, Contamination, DistillConfig, Duplicates, Reflection
-from coa.distill.filters import Benchmarks, Stage
+from coa.distill.filters import DUPLICATES, BenchmarkQuestions
 from coa.distill.funnel import Funnel
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.pipeline import Distillery, Item
@@ -23,7 +23,7 @@ from support.distilled import good, replaced, second_thoughts
 from support.told_teams import tower
 
 WEB = load_profile("web")
-SETTINGS = {"profile": "web", "scorer": "rules", "fill": None, "config": DistillConfig().model_dump(mode="json")}
+SETTINGS = {"profile": "web", "scorer": "rules", "fill": None, "config": DistillConfig().filter_settings()}
 
 
 def distil(items: Iterable[Item], out: Path, config: DistillConfig | None = None, **rest: object) -> Funnel:
@@ -63,7 +63,7 @@ def test_order_of_input_changes_no_byte(tmp_path: Path) -> None:
         shuffled = items[:]
         random.Random(seed).shuffle(shuffled)
         out = tmp_path / str(seed)
-        write_report(out, distil(shuffled, out, at_once=1 + 7 * seed), SETTINGS, [])
+        write_report(out, distil(shuffled, out, DistillConfig(concurrency=1 + 7 * seed)), SETTINGS, [])
         found.append(contents(out))
     assert found[0] == found[1] == found[2] == found[3]
     assert set(found[0]) == {"README.md", "report.html", "report.json", "trajectories.jsonl", "trajectories.parquet"}
@@ -120,7 +120,7 @@ def test_near_duplicates_with_the_same_answer_go_and_templates_with_others_stay(
     found = distil(items, tmp_path)
     kept = {item.task.id for item in read(tmp_path)}
     assert "d" in kept and len(kept) == 2
-    assert sum(found.dropped[Stage.DUPLICATES].values()) == 3
+    assert sum(found.dropped[DUPLICATES].values()) == 3
 
 
 def test_several_attempts_at_one_task_are_kept_on_request_and_numbered(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_self_corrections_are_written_twice(tmp_path: Path) -> None:
 
 
 def test_benchmark_questions_stay_out(tmp_path: Path) -> None:
-    benchmarks = Benchmarks(8)
+    benchmarks = BenchmarkQuestions(8)
     benchmarks.add([good().task.question])
     found = distil([good()], tmp_path, DistillConfig(contamination=Contamination(words=8)), benchmarks=benchmarks)
     assert found.kept == 0 and list(read(tmp_path)) == []

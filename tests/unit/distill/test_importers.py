@@ -15,7 +15,7 @@ from coa.distill.importers.detect import Imported, read_traces
 from coa.distill.team_run import (
     AgentRun,
     CodeCall,
-    Format,
+    EvaluatorVerdict,
     ModelCall,
     Note,
     Purpose,
@@ -23,7 +23,6 @@ from coa.distill.team_run import (
     SubRun,
     TeamRun,
     ToolResult,
-    Verdict,
 )
 from coa.errors import StoreError
 from coa.trajectory import load_profile
@@ -177,7 +176,7 @@ GENAI = [
 
 
 def check_genai(run: TeamRun) -> None:
-    assert run.source.format is Format.OTEL
+    assert run.source.format == "otel"
     assert (run.task.question, run.answer, run.root.agent) == ("How tall?", "330 m", "boss")
     plan, ask, sub, report, verdict = run.root.events
     assert isinstance(plan, ModelCall) and (plan.purpose, plan.text) == (Purpose.PLAN, "1. ask")
@@ -187,7 +186,11 @@ def check_genai(run: TeamRun) -> None:
         "c1", "height?", "330 m says the guide",
     )  # fmt: skip
     assert isinstance(report, ToolResult) and report.report_of == (sub.run.id,)
-    assert isinstance(verdict, Verdict) and (verdict.judge, verdict.score, verdict.text) == ("fact", 0.9, "fits")
+    assert isinstance(verdict, EvaluatorVerdict) and (verdict.judge, verdict.score, verdict.text) == (
+        "fact",
+        0.9,
+        "fits",
+    )
     search, failed, last = sub.run.events
     assert isinstance(search, ModelCall) and dict(search.calls[0].arguments) == {"q": "tower"}
     assert isinstance(failed, ToolResult) and not failed.ok and failed.text == "timeout"
@@ -287,7 +290,7 @@ HELPER = {
 
 
 def check_chat(run: TeamRun) -> None:
-    assert run.source.format is Format.CHAT
+    assert run.source.format == "chat"
     assert (run.task.id, run.task.question, run.task.answer, run.answer) == (
         "q7",
         "How tall?",
@@ -370,14 +373,14 @@ OAGENTS = {
 
 def test_oagents_rows_give_the_question_without_augmentation_and_never_trust_the_prediction(tmp_path: Path) -> None:
     run = only_run(list(read_traces(written(tmp_path / "o.jsonl", OAGENTS))))
-    assert run.source.format is Format.OAGENTS and run.meta["judge_again"] is True
+    assert run.source.format == "oagents" and run.meta["judge_again"] is True
     assert (run.task.id, run.task.question, run.task.answer) == ("gaia-1", "How tall?", ("330 m",))
     plan, ask, sub, report, verdict, bad, failed, stray = run.root.events
     assert isinstance(plan, ModelCall) and plan.purpose is Purpose.PLAN and "none known" in plan.text
     assert isinstance(ask, ModelCall) and ask.text == "ask."
     assert isinstance(sub, SubRun) and sub.run.request == "height of the tower"
     assert isinstance(report, ToolResult) and report.report_of == (sub.run.id,)
-    assert isinstance(verdict, Verdict) and (verdict.score, verdict.text) == (3.0, "on track")
+    assert isinstance(verdict, EvaluatorVerdict) and (verdict.score, verdict.text) == (3.0, "on track")
     assert isinstance(bad, ModelCall) and isinstance(failed, ToolResult) and not failed.ok
     # The second sub-task's list begins with the first one's call, which is cut off and named.
     assert isinstance(stray, SubRun)

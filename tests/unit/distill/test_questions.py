@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coa.distill.filters import Benchmarks
+from coa.distill.filters import BenchmarkQuestions
 from coa.distill.filters.questions import bands, pieces, plain, signature, similarity
 
 LONG = "In which year did the lighthouse keeper of the northern island publish her only novel about the sea"
@@ -49,7 +49,7 @@ def test_plain_text_drops_case_and_punctuation() -> None:
 
 
 def test_benchmarks_know_whole_questions_and_long_stretches() -> None:
-    found = Benchmarks(8)
+    found = BenchmarkQuestions(8)
     found.add([LONG, "Who was Ada?"])
     assert found.share(LONG.upper() + "?") == 1
     assert found.share("who was ada") == 1
@@ -60,7 +60,7 @@ def test_benchmarks_know_whole_questions_and_long_stretches() -> None:
 
 
 def test_a_benchmark_question_in_chinese_is_found_with_a_word_changed() -> None:
-    found = Benchmarks(8)
+    found = BenchmarkQuestions(8)
     found.add(["请问在二〇〇四年获得诺贝尔文学奖的奥地利女作家出生在哪一座城市?"])
     assert found.share("在二〇〇四年获得诺贝尔文学奖的奥地利女作家出生于哪一座城市") > 0.5
     assert found.share("长江上第一座大桥是在哪一年由谁设计并建成通车的") == 0.0

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from coa.benchmarks.data import cache_folder, found, load, missing
+from coa.benchmarks.registry import Benchmark, benchmark_named, benchmarks, find_benchmark, register
+from coa.benchmarks.row_shapes import deciphered
 from coa.errors import EvaluationError, StoreError
-from coa.evaluate.benchmarks import Benchmark, benchmark_named, benchmarks, find_benchmark, register
-from coa.evaluate.data import cache_folder, found, load, missing
-from coa.evaluate.row_shapes import deciphered
 from coa.scoring import score_trajectory, scorer_for, scorer_names
 from coa.scoring.code.problem import problem_of
 from coa.trajectory import Task, load_profile
@@ -206,7 +206,7 @@ def test_hle_is_text_only(tmp_path: Path) -> None:
 
 
 def test_a_benchmark_may_come_from_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    from coa.evaluate import benchmarks as module
+    from coa.benchmarks import registry as module
 
     monkeypatch.setattr(module, "_REGISTRY", dict(module._REGISTRY))
     register(

@@ -13,7 +13,7 @@ import pytest
 from coa.errors import StoreError
 from coa.trajectory import Author, CodeTests, Stop, Task, TestCase, check, render
 from coa.trajectory.formats.alpaca import from_alpaca, guess_profile, to_alpaca
-from coa.trajectory.formats.atif import to_atif
+from coa.trajectory.formats.atif_export import to_atif
 from coa.trajectory.formats.detect import Content, detect, read_trajectories
 from coa.trajectory.formats.messages import to_messages, to_sharegpt
 from coa.trajectory.formats.rows import read_rows, write_rows

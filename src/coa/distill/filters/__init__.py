@@ -1,75 +1,57 @@
 """Progressive filters, in the paper's order: complexity, quality, reflection, correction; then length and questions.
 
-`STAGES` are those that need nothing but the trajectory, its profile and the settings. The judged answer comes last in
-quality because a judge costs money and the others do not. Length needs the student's tokenizer, contamination the
-benchmarks, and duplicates all the other questions.
+`FILTERS` is the registry: a trajectory passes through them in this order until one drops it. Those that read the score
+of the answer come after the others because a judge costs money. Duplicates are found at the end, among all that is
+left. `base.py` says how a filter is written.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final
 
-from coa.distill.filters.base import Call, Dropped, Filter, Reason, calls_of, digest, lot
+from coa.distill.filters.base import Dropped, Filter, FilterInput, FilterStage, Reason, calls_of, digest, lot
 from coa.distill.filters.complexity import complexity
-from coa.distill.filters.contamination import Benchmarks, contamination
+from coa.distill.filters.contamination import BenchmarkQuestions, contamination
 from coa.distill.filters.correctness import SCORE, correctness
-from coa.distill.filters.enrichment import copies, corrected_itself, reflection
+from coa.distill.filters.enrichment import copies, corrected_itself, correction, reflection
 from coa.distill.filters.leakage import leakage
-from coa.distill.filters.length import fitted
+from coa.distill.filters.length import SHORTENED, length
 from coa.distill.filters.quality import answered, forged_tags, redundancy, repetition, tool_errors, violations
+from coa.distill.filters.questions import DUPLICATES
 
-
-class Stage(StrEnum):
-    COMPLEXITY = "complexity"
-    QUALITY = "quality"
-    REFLECTION = "reflection"
-    CORRECTION = "correction"
-    LENGTH = "length"
-    CONTAMINATION = "contamination"
-    DUPLICATES = "duplicates"
-
-
-BEFORE_JUDGING: Final[tuple[tuple[Stage, Filter], ...]] = (
-    (Stage.COMPLEXITY, complexity),
-    (Stage.QUALITY, answered),
-    (Stage.QUALITY, forged_tags),
-    (Stage.QUALITY, violations),
-    (Stage.QUALITY, redundancy),
-    (Stage.QUALITY, tool_errors),
-    (Stage.QUALITY, repetition),
-    (Stage.QUALITY, leakage),
+FILTERS: Final[tuple[Filter, ...]] = (
+    complexity,
+    answered,
+    forged_tags,
+    violations,
+    redundancy,
+    tool_errors,
+    repetition,
+    leakage,
+    correctness,
+    reflection,
+    correction,
+    length,
+    contamination,
 )
-AFTER_JUDGING: Final[tuple[tuple[Stage, Filter], ...]] = (
-    (Stage.QUALITY, correctness),
-    (Stage.REFLECTION, reflection),
-)
+STAGES: Final[tuple[FilterStage, ...]] = (*dict.fromkeys(each.stage for each in FILTERS), DUPLICATES)
+"""The rows of the funnel."""
 
 __all__ = [
-    "AFTER_JUDGING",
-    "BEFORE_JUDGING",
+    "DUPLICATES",
+    "FILTERS",
     "SCORE",
-    "Benchmarks",
-    "Call",
+    "SHORTENED",
+    "STAGES",
+    "BenchmarkQuestions",
     "Dropped",
     "Filter",
+    "FilterInput",
+    "FilterStage",
     "Reason",
-    "Stage",
-    "answered",
     "calls_of",
-    "complexity",
-    "contamination",
     "copies",
     "corrected_itself",
-    "correctness",
     "digest",
-    "fitted",
-    "forged_tags",
-    "leakage",
     "lot",
-    "redundancy",
-    "reflection",
-    "repetition",
-    "tool_errors",
-    "violations",
 ]

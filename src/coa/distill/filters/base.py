@@ -1,40 +1,47 @@
-"""What a filter is: a pure function that says why a trajectory is dropped, or None."""
+"""What a filter is: a function that says why a trajectory is dropped, with its stage and its reasons.
+
+    TOO_RUDE = Reason("too_rude", hint="quality.rude_words lists the words.")
+
+    @filter_of(QUALITY, TOO_RUDE)
+    def politeness(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
+        ...
+
+A new filter is one file like that and one line in `FILTERS` in `filters/__init__.py`, where their order stands too.
+Settings that it needs are a table in `distill/config.py`. The funnel, the report and the hints follow by themselves.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from coa.distill.config import DistillConfig
-from coa.trajectory import OBSERVATION, Author, Kind, Profile, Step, Trajectory
+from coa.trajectory import OBSERVATION, Author, Kind, Profile, Step, Tokenizer, Trajectory
 from coa.trajectory.shapes import Reading, read
 
+if TYPE_CHECKING:
+    from coa.distill.filters.contamination import BenchmarkQuestions
 
-class Reason(StrEnum):
-    """Why a trajectory was dropped; the key of the funnel."""
 
-    TOO_FEW_CALLS = "too_few_calls"
-    TOO_MANY_CALLS = "too_many_calls"
-    NO_ANSWER = "no_answer"
-    FORGED_TAG = "forged_tag"
-    VIOLATION = "violation"
-    INEXPRESSIBLE = "inexpressible"
-    """Something the team did that no step of the profile can tell."""
-    REDUNDANT_CALLS = "redundant_calls"
-    TOOL_ERRORS = "tool_errors"
-    ENDS_IN_ERROR = "ends_in_error"
-    REPETITION = "repetition"
-    LEAKED_ANSWER = "leaked_answer"
-    WRONG_ANSWER = "wrong_answer"
-    UNSCORED = "unscored"
-    NO_REFLECTION = "no_reflection"
-    TOO_LONG = "too_long"
-    SAME_TRAJECTORY = "same_trajectory"
-    SAME_QUESTION = "same_question"
-    NEAR_DUPLICATE = "near_duplicate"
-    BENCHMARK_QUESTION = "benchmark_question"
+@dataclass(frozen=True, slots=True)
+class FilterStage:
+    """A row of the funnel; several filters may share one."""
+
+    name: str
+    meaning: str
+    """What a trajectory must have to pass, in a few words."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reason:
+    """Why a trajectory was dropped."""
+
+    name: str
+    """The key in the report."""
+    hint: str = field(default="", compare=False)
+    """What a user can do about it, where there is something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,38 @@ class Dropped:
     """For a person: what was found where."""
 
 
-Filter = Callable[[Trajectory, Profile, DistillConfig], Dropped | None]
+@dataclass(frozen=True, slots=True)
+class FilterInput:
+    """What filters may look at besides the trajectory."""
+
+    profile: Profile
+    config: DistillConfig
+    tokenizer: Tokenizer | None = None
+    """The student's; None: lengths are not measured."""
+    benchmarks: BenchmarkQuestions | None = None
+    """Questions to keep out of the data; None: nothing is compared."""
+
+
+Check = Callable[[Trajectory, FilterInput], Dropped | Trajectory | None]
+"""None keeps the trajectory as it is; a trajectory takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    name: str
+    stage: FilterStage
+    reasons: tuple[Reason, ...]
+    check: Check
+    needs_score: bool = False
+    """It reads the score of the answer, which is judged when the first such filter has its turn and not before."""
+
+    def __call__(self, trajectory: Trajectory, given: FilterInput) -> Dropped | Trajectory | None:
+        return self.check(trajectory, given)
+
+
+def filter_of(stage: FilterStage, *reasons: Reason, needs_score: bool = False) -> Callable[[Check], Filter]:
+    """Makes a filter of a function, under the function's name."""
+    return lambda check: Filter(getattr(check, "__name__", "filter"), stage, reasons, check, needs_score)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +112,9 @@ def calls_of(trajectory: Trajectory, profile: Profile) -> list[Call]:
 
 def succeeded(step: Step) -> bool:
     """What the record says; text without a record (foreign rows) is an error when it begins like one."""
-    told = step.meta.get("ok")
-    if isinstance(told, bool):
-        return told
+    recorded = step.meta.get("ok")
+    if isinstance(recorded, bool):
+        return recorded
     return not step.text.lstrip().casefold().startswith(_ERRORS)
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from coa.distill.config import DistillConfig
-from coa.distill.filters.base import Dropped, Reason, calls_of
-from coa.trajectory import Profile, Trajectory
+from typing import Final
+
+from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, calls_of, filter_of
+from coa.trajectory import Trajectory
+
+COMPLEXITY: Final = FilterStage("complexity", "enough tool calls, and not too many")
+TOO_FEW_CALLS: Final = Reason("too_few_calls", hint="complexity.fewest_calls sets the least number of tool calls.")
+TOO_MANY_CALLS: Final = Reason("too_many_calls")
 
 
-def complexity(trajectory: Trajectory, profile: Profile, config: DistillConfig) -> Dropped | None:
+@filter_of(COMPLEXITY, TOO_FEW_CALLS, TOO_MANY_CALLS)
+def complexity(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
+    profile, config = given.profile, given.config
     count, least = len(calls_of(trajectory, profile)), config.complexity.least(profile.name)
     if count < least:
-        return Dropped(Reason.TOO_FEW_CALLS, f"{count} tool calls; at least {least} are asked for")
+        return Dropped(TOO_FEW_CALLS, f"{count} tool calls; at least {least} are asked for")
     if count > config.complexity.most_calls:
-        return Dropped(Reason.TOO_MANY_CALLS, f"{count} tool calls; at most {config.complexity.most_calls} are allowed")
+        return Dropped(TOO_MANY_CALLS, f"{count} tool calls; at most {config.complexity.most_calls} are allowed")
     return None

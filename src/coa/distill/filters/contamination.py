@@ -7,17 +7,19 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from coa.distill.config import DistillConfig
-from coa.distill.filters.base import Dropped, Reason
+from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, filter_of
 from coa.distill.filters.questions import plain
-from coa.trajectory import Profile, Trajectory
+from coa.trajectory import Trajectory
+
+CONTAMINATION: Final = FilterStage("contamination", "no benchmark question")
+BENCHMARK_QUESTION: Final = Reason("benchmark_question")
 
 _UNSPACED: Final = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 """Thai and Lao, kana, and Chinese characters."""
 _WORD: Final = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
-class Benchmarks:
+class BenchmarkQuestions:
     """Hashes of what benchmark questions say; its size depends on the benchmarks alone."""
 
     def __init__(self, width: int) -> None:
@@ -42,12 +44,14 @@ class Benchmarks:
         return sum(gram in self._grams for gram in grams) / len(grams) if grams else 0.0
 
 
-def contamination(
-    trajectory: Trajectory, profile: Profile, config: DistillConfig, benchmarks: Benchmarks
-) -> Dropped | None:
-    share = benchmarks.share(trajectory.task.question)
-    if share >= config.contamination.share:
-        return Dropped(Reason.BENCHMARK_QUESTION, f"{share:.0%} of the question is in a benchmark")
+@filter_of(CONTAMINATION, BENCHMARK_QUESTION)
+def contamination(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
+    """Only where benchmarks were named."""
+    if given.benchmarks is None:
+        return None
+    share = given.benchmarks.share(trajectory.task.question)
+    if share >= given.config.contamination.share:
+        return Dropped(BENCHMARK_QUESTION, f"{share:.0%} of the question is in a benchmark")
     return None
 
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from coa.distill.config import DistillConfig
-from coa.distill.filters.base import Dropped, Reason, calls_of, lot
+from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, calls_of, filter_of, lot
 from coa.trajectory import Profile, Trajectory
 from coa.trajectory.profile import ScoreVerdict
 
-REFLECTION = "reflection"
+REFLECTION: Final = "reflection"
+"""The agent's tag."""
+REFLECTION_STAGE: Final = FilterStage("reflection", "runs without reflection thinned out")
+CORRECTION: Final = FilterStage("correction", "runs that corrected themselves written several times")
+NO_REFLECTION: Final = Reason("no_reflection")
 
 
-def reflection(trajectory: Trajectory, profile: Profile, config: DistillConfig) -> Dropped | None:
+@filter_of(REFLECTION_STAGE, NO_REFLECTION)
+def reflection(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
     """Runs without reflection stay by lot; a profile that has no such agent is left alone."""
+    profile, config = given.profile, given.config
     if REFLECTION not in profile.agents or any(step.agent == REFLECTION for step in trajectory.steps):
         return None
     share = config.reflection.share(profile.name)
     if lot(trajectory, config.seed) < share:
         return None
-    return Dropped(Reason.NO_REFLECTION, f"no reflection; {share:g} of such runs are kept")
+    return Dropped(NO_REFLECTION, f"no reflection; {share:g} of such runs are kept")
 
 
 def corrected_itself(trajectory: Trajectory, profile: Profile) -> bool:
@@ -33,6 +41,11 @@ def corrected_itself(trajectory: Trajectory, profile: Profile) -> bool:
         return False
     failed = [call.step for call in calls_of(trajectory, profile) if not call.ok]
     return bool(failed) and any(step.agent == REFLECTION for step in trajectory.steps[failed[0] :])
+
+
+@filter_of(CORRECTION)
+def correction(trajectory: Trajectory, given: FilterInput) -> None:
+    """Drops nothing: it holds the place of `copies` in the funnel."""
 
 
 def copies(trajectory: Trajectory, profile: Profile, config: DistillConfig) -> int:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from coa.distill.config import DistillConfig
-from coa.distill.filters.base import Dropped, Reason
-from coa.trajectory import Drop, Profile, Tokenizer, Trajectory, fit
+from typing import Final
+
+from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, filter_of
+from coa.trajectory import Drop, Trajectory, fit
+from coa.trajectory.types import FrozenDict
+
+LENGTH: Final = FilterStage("length", "fits the student")
+TOO_LONG: Final = Reason("too_long")
+SHORTENED: Final = "shortened"
+"""In the meta of a trajectory whose observations were cut."""
 
 
-def fitted(
-    trajectory: Trajectory, profile: Profile, config: DistillConfig, tokenizer: Tokenizer
-) -> Trajectory | Dropped:
-    found = fit(trajectory, tokenizer, profile, max_tokens=config.length.max_tokens)
+@filter_of(LENGTH, TOO_LONG)
+def length(trajectory: Trajectory, given: FilterInput) -> Trajectory | Dropped | None:
+    """Only where the student's tokenizer is known. Comes late, because tokenizing takes long."""
+    if given.tokenizer is None:
+        return None
+    most = given.config.length.max_tokens
+    found = fit(trajectory, given.tokenizer, given.profile, max_tokens=most)
     if isinstance(found, Drop):
-        limit = f"at most {config.length.max_tokens} tokens are allowed"
-        return Dropped(Reason.TOO_LONG, f"{found}; {limit}")
-    return found[0]
+        return Dropped(TOO_LONG, f"{found}; at most {most} tokens are allowed")
+    if found[0] is trajectory:
+        return None
+    return found[0].model_copy(update={"meta": FrozenDict({**found[0].meta, SHORTENED: True})})

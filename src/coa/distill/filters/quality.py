@@ -5,20 +5,38 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from itertools import groupby
+from typing import Final
 
-from coa.distill.config import DistillConfig
-from coa.distill.filters.base import Dropped, Reason, calls_of
+from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, calls_of, filter_of
 from coa.trajectory import OBSERVATION, Kind, Profile, RepairKind, Rule, Trajectory, check
 
+QUALITY: Final = FilterStage("quality", "sound steps, few errors, no repetition, no leak, a right answer")
+NO_ANSWER: Final = Reason("no_answer")
+FORGED_TAG: Final = Reason("forged_tag")
+VIOLATION: Final = Reason(
+    "violation",
+    hint="These runs break the profile's order. Texts that the trace lacks can be written with --fill; "
+    "another --profile may ask for less; quality.tolerated lets single rules go.",
+)
+INEXPRESSIBLE: Final = Reason(
+    "inexpressible", hint="The profile has no step for something the team did; --profile all has most of them."
+)
+REDUNDANT_CALLS: Final = Reason("redundant_calls")
+TOOL_ERRORS: Final = Reason("tool_errors")
+ENDS_IN_ERROR: Final = Reason("ends_in_error")
+REPETITION: Final = Reason("repetition")
 
-def answered(trajectory: Trajectory, profile: Profile, config: DistillConfig) -> Dropped | None:
+
+@filter_of(QUALITY, NO_ANSWER)
+def answered(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
     if trajectory.answer is None or not trajectory.answer.strip():
         why = f": {trajectory.failure.message}" if trajectory.failure else ""
-        return Dropped(Reason.NO_ANSWER, f"the run ended without an answer ({trajectory.stop}{why})")
+        return Dropped(NO_ANSWER, f"the run ended without an answer ({trajectory.stop}{why})")
     return None
 
 
-def forged_tags(trajectory: Trajectory, profile: Profile, config: DistillConfig) -> Dropped | None:
+@filter_of(QUALITY, FORGED_TAG)
+def forged_tags(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
     """Pages that try to act as an agent. They are harmless once neutralised, but nothing to learn reading from.
 
     Tags of tools are let through: `<code>` is ordinary HTML.
@@ -26,10 +44,10 @@ def forged_tags(trajectory: Trajectory, profile: Profile, config: DistillConfig)
     for index, step in enumerate(trajectory.steps):
         if step.agent != OBSERVATION:
             continue
-        found = _acting(profile).search(step.text)
+        found = _acting(given.profile).search(step.text)
         if found or step.has(RepairKind.FORGED_CLOSE):
             what = found.group() if found else f"</{OBSERVATION}>"
-            return Dropped(Reason.FORGED_TAG, f"step {index}: the observation contains {what}")
+            return Dropped(FORGED_TAG, f"step {index}: the observation contains {what}")
     return None
 
 
@@ -43,46 +61,50 @@ def _tag_pattern(tags: frozenset[str]) -> re.Pattern[str]:
     return re.compile(rf"(?ai)<[ \t]{{0,2}}/?[ \t]{{0,2}}(?:{'|'.join(sorted(tags))})[ \t]{{0,2}}>")
 
 
-def violations(trajectory: Trajectory, profile: Profile, config: DistillConfig) -> Dropped | None:
+@filter_of(QUALITY, VIOLATION, INEXPRESSIBLE)
+def violations(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
     """What the profile's own rules forbid, steps that were needed and had no text included."""
     # A run without an answer is counted under that name, not as a violation.
-    tolerated = {*config.quality.tolerated, Rule.NO_ANSWER}
-    found = [violation for violation in check(trajectory.steps, profile) if violation.rule not in tolerated]
+    tolerated = {*given.config.quality.tolerated, Rule.NO_ANSWER}
+    found = [violation for violation in check(trajectory.steps, given.profile) if violation.rule not in tolerated]
     problems = trajectory.meta.get("problems")
     if isinstance(problems, list | tuple) and problems:
-        return Dropped(Reason.INEXPRESSIBLE, str(problems[0]))
+        return Dropped(INEXPRESSIBLE, str(problems[0]))
     if not found:
         return None
     first, more = found[0], f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return Dropped(Reason.VIOLATION, f"{first.rule} at step {first.step}: {first.message}{more}")
+    return Dropped(VIOLATION, f"{first.rule} at step {first.step}: {first.message}{more}")
 
 
-def redundancy(trajectory: Trajectory, profile: Profile, config: DistillConfig) -> Dropped | None:
-    made = [(call.agent, call.arguments) for call in calls_of(trajectory, profile)]
+@filter_of(QUALITY, REDUNDANT_CALLS)
+def redundancy(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
+    made = [(call.agent, call.arguments) for call in calls_of(trajectory, given.profile)]
     longest = max((len(list(same)) for _, same in groupby(made)), default=0)
-    if longest >= config.quality.same_in_a_row:
-        return Dropped(Reason.REDUNDANT_CALLS, f"the same call {longest} times in a row")
+    if longest >= given.config.quality.same_in_a_row:
+        return Dropped(REDUNDANT_CALLS, f"the same call {longest} times in a row")
     repeated = len(made) - len(set(made))
-    if made and repeated / len(made) > config.quality.duplicate_share:
-        return Dropped(Reason.REDUNDANT_CALLS, f"{repeated} of {len(made)} calls were made before")
+    if made and repeated / len(made) > given.config.quality.duplicate_share:
+        return Dropped(REDUNDANT_CALLS, f"{repeated} of {len(made)} calls were made before")
     return None
 
 
-def tool_errors(trajectory: Trajectory, profile: Profile, config: DistillConfig) -> Dropped | None:
-    calls = calls_of(trajectory, profile)
+@filter_of(QUALITY, TOOL_ERRORS, ENDS_IN_ERROR)
+def tool_errors(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
+    calls = calls_of(trajectory, given.profile)
     if calls and not calls[-1].ok:
-        return Dropped(Reason.ENDS_IN_ERROR, f"the last call (step {calls[-1].step}, {calls[-1].agent}) failed")
+        return Dropped(ENDS_IN_ERROR, f"the last call (step {calls[-1].step}, {calls[-1].agent}) failed")
     failed = sum(not call.ok for call in calls)
-    if calls and failed / len(calls) > config.quality.error_share:
-        return Dropped(Reason.TOOL_ERRORS, f"{failed} of {len(calls)} calls failed")
+    if calls and failed / len(calls) > given.config.quality.error_share:
+        return Dropped(TOOL_ERRORS, f"{failed} of {len(calls)} calls failed")
     return None
 
 
-def repetition(trajectory: Trajectory, profile: Profile, config: DistillConfig) -> Dropped | None:
-    """Repeated stretches in what the model reasons. Programs are left out: mending one repeats most of it."""
-    width, seen, total = config.quality.repeat_words, set[int](), 0
+@filter_of(QUALITY, REPETITION)
+def repetition(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
+    """Repeated stretches in what the model reasons. Programs are left out: a corrected one repeats the first."""
+    width, seen, total = given.config.quality.repeat_words, set[int](), 0
     for step in trajectory.steps:
-        agent = profile.agents.get(step.agent)
+        agent = given.profile.agents.get(step.agent)
         if agent is None or agent.kind not in (Kind.THOUGHT, Kind.ROLE):
             continue
         words = step.text.casefold().split()
@@ -90,6 +112,6 @@ def repetition(trajectory: Trajectory, profile: Profile, config: DistillConfig) 
             seen.add(hash(tuple(words[start : start + width])))
             total += 1
     repeated = total - len(seen)
-    if total and repeated / total > config.quality.repeat_share:
-        return Dropped(Reason.REPETITION, f"{repeated} of {total} stretches of {width} words were written before")
+    if total and repeated / total > given.config.quality.repeat_share:
+        return Dropped(REPETITION, f"{repeated} of {total} stretches of {width} words were written before")
     return None

@@ -12,6 +12,13 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from coa.distill.filters.base import FilterStage, Reason
+
+DUPLICATES: Final = FilterStage("duplicates", "each question once")
+"""The last stage: it compares whatever all the filters kept (`spool.py`)."""
+SAME_TRAJECTORY: Final = Reason("same_trajectory")
+SAME_QUESTION: Final = Reason("same_question")
+NEAR_DUPLICATE: Final = Reason("near_duplicate")
 BANDS: Final = 16
 ROWS: Final = 4
 """A pair of similarity 0.8 shares one of 16 bands of 4 rows with probability 0.9998."""
@@ -61,5 +68,5 @@ def bands(question: str, *, beside: str = "") -> Iterator[int]:
     marks = signature(pieces(question))
     for band in range(BANDS):
         row = marks[band * ROWS : (band + 1) * ROWS]
-        told = f"{band}\0{beside}\0{row}".encode()
-        yield int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big", signed=True)
+        key = f"{band}\0{beside}\0{row}".encode()
+        yield int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big", signed=True)

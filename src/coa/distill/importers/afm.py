@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 
-from coa.distill.team_run import Format
+from coa.distill.importers.trace_format import TraceFormat
 from coa.trajectory.formats.alpaca import from_alpaca, is_alpaca
 from coa.trajectory.types import FrozenDict, Trajectory
-
-__all__ = ["from_afm", "is_afm"]
 
 
 def is_afm(row: object) -> bool:
@@ -24,5 +22,8 @@ def is_afm(row: object) -> bool:
 def from_afm(row: Mapping[str, Any], file: str = "", place: str = "") -> Trajectory:
     trajectory = from_alpaca(row)
     # Without folders: those are of this machine, and data sets are shared.
-    source = {"format": Format.AFM.value, "file": PurePath(file).name, "place": place}
+    source = {"format": FORMAT.name, "file": PurePath(file).name, "place": place}
     return trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "source": source})})
+
+
+FORMAT: Final = TraceFormat("afm", "AFM rows", is_afm, read=from_afm)

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from coa.distill.importers.content import FINISHING, MOST_DEEP, as_calls, as_text, as_time, as_usage
 from coa.distill.importers.json_files import FAULTS, Bad, grouped, reason_of, values
+from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import (
     AgentRun,
     Event,
-    Format,
     LeftOut,
     ModelCall,
     Note,
@@ -173,7 +173,7 @@ def from_sessions(sessions: list[Session], file: str = "", place: str = "") -> T
             }
         ),
         root=root,
-        source=Source(format=Format.CHAT, file=file, place=place),
+        source=Source(format=FORMAT.name, file=file, place=place),
         stop=Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED,
         left_out=tuple(left_out),
         reported_usage=as_usage(about.get("usage")),
@@ -232,7 +232,7 @@ class _Conversation:
         return found
 
     def _close(self, guest: tuple[str, list[Event]] | None, events: list[Event]) -> None:
-        """Turns of another agent in the same conversation are a run of its own."""
+        """Turns of another agent in the same conversation are a separate run."""
         if guest is None:
             return
         self._guests += 1
@@ -321,3 +321,6 @@ def _last_words(messages: list[Json]) -> str | None:
         if _role(message) == "assistant":
             return as_text(message.get("content")).strip() or None if not message.get("tool_calls") else None
     return None
+
+
+FORMAT: Final = TraceFormat("chat", "chat JSONL", is_chat, read_file=read_chat)

@@ -96,7 +96,7 @@ def plain(value: Any) -> Any:
 
 
 def as_calls(rows: object, prefix: str = "call") -> tuple[ToolCall, ...]:
-    """Tool calls as OpenAI, ATIF, smolagents and the rest spell them. Ids that repeat are told apart."""
+    """Tool calls as OpenAI, ATIF, smolagents and the rest spell them. Ids that repeat are made unique."""
     calls: list[ToolCall] = []
     taken: set[str] = set()
     for number, row in enumerate(rows if isinstance(rows, list) else [], start=1):

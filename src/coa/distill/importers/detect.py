@@ -12,20 +12,24 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from coa.distill.importers.afm import from_afm, is_afm
-from coa.distill.importers.atif import from_atif, is_atif
-from coa.distill.importers.chat import is_chat, read_chat
+from coa.distill.importers import afm, atif_reader, chat, oagents, otlp, smolagents, trajectory_rows
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
-from coa.distill.importers.oagents import from_oagents, is_oagents
-from coa.distill.importers.otlp import is_spans, read_spans
-from coa.distill.importers.smolagents import from_smolagents, is_smolagents
-from coa.distill.team_run import Format, Skipped, TeamRun
+from coa.distill.importers.trace_format import Imported, TraceFormat
+from coa.distill.team_run import Skipped
 from coa.errors import CoaError, StoreError
 from coa.trajectory.formats.rows import read_rows
-from coa.trajectory.store import NAMES, OWN_FILES, from_row, is_twin
-from coa.trajectory.types import Trajectory
+from coa.trajectory.store import NAMES, OWN_FILES, is_twin
 
-Imported = TeamRun | Trajectory | Skipped
+FORMATS: Final = (
+    otlp.FORMAT,
+    smolagents.FORMAT,
+    atif_reader.FORMAT,
+    oagents.FORMAT,
+    afm.FORMAT,
+    chat.FORMAT,
+    trajectory_rows.FORMAT,
+)
+"""What can be read. The first format that matches a value reads it, so the strictest come first."""
 _ENDINGS: Final = frozenset({".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".log", ".otlp"})
 _BESIDE: Final = frozenset({"README.md", "report.html", "verdicts.sqlite", "filled.sqlite"})
 """What `coa distill` puts beside trajectories: not worth a word there, and no trace anywhere else."""
@@ -67,22 +71,10 @@ def read_file(path: Path) -> Iterator[Imported]:
         yield Skipped(file=str(path), reason=reason_of(error))
 
 
-def format_of(value: object) -> Format | None:
-    """What a JSON value is a trace of. Asked in an order in which each question is sharper than the next."""
-    if is_spans(value):
-        return Format.OTEL
-    if is_smolagents(value):
-        return Format.SMOLAGENTS
+def format_of(value: object) -> TraceFormat | None:
+    """What a JSON value is a trace of."""
     first = value[0] if isinstance(value, list) and value else value
-    if not isinstance(first, Mapping):
-        return None
-    if is_atif(first):
-        return Format.ATIF
-    if is_oagents(first):
-        return Format.OAGENTS
-    if is_afm(first):
-        return Format.AFM
-    return Format.CHAT if is_chat(first) else None
+    return next((known for known in FORMATS if known.matches(value if known.takes_lists else first)), None)
 
 
 def _read(path: Path) -> Iterator[Imported]:
@@ -96,10 +88,8 @@ def _read(path: Path) -> Iterator[Imported]:
         yield unknown
         return
     kind = next((found for _, value in values(path) if (found := _format(value)) is not None), None)
-    if kind is Format.OTEL:
-        yield from read_spans(path)
-    elif kind is Format.CHAT:
-        yield from read_chat(path)
+    if kind is not None and kind.read_file is not None:
+        yield from kind.read_file(path)
     else:
         yield from _each(values(path), path)
 
@@ -110,24 +100,15 @@ def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _unknown(found: Iterable[tuple[str, Any]], path: Path) -> Skipped | None:
-    """A file in which no value is a trace is told once, not row by row."""
-    told: Skipped | None = None
+    """A file in which no value is a trace is reported once, not row by row."""
+    unknown: Skipped | None = None
     for place, value in found:
         if isinstance(value, Bad):
             continue
-        if _format(value) is not None or _is_trajectory(value[0] if isinstance(value, list) and value else value):
+        if _format(value) is not None:
             return None
-        told = told or _stranger(value, str(path), place)
-    return told
-
-
-def _is_trajectory(value: object) -> bool:
-    """One that broke before its first step is written without `steps`, and is a run all the same."""
-    return (
-        isinstance(value, Mapping)
-        and {"task", "profile"} <= set(value)
-        and not {"steps", "schema_version"}.isdisjoint(value)
-    )
+        unknown = unknown or _stranger(value, str(path), place)
+    return unknown
 
 
 def _stranger(value: object, file: str, place: str) -> Skipped:
@@ -139,7 +120,7 @@ def _stranger(value: object, file: str, place: str) -> Skipped:
 def _each(found: Iterable[tuple[str, Any]], path: Path) -> Iterator[Imported]:
     """Values that stand alone, one run each; a bad one does not take its neighbours along."""
     for place, value in found:
-        if isinstance(value, list) and not is_smolagents(value):
+        if isinstance(value, list) and not _is_one_run(value):
             yield from _each(((f"{place} row {number}".strip(), item) for number, item in enumerate(value, 1)), path)
             continue
         try:
@@ -151,22 +132,16 @@ def _each(found: Iterable[tuple[str, Any]], path: Path) -> Iterator[Imported]:
 def _one(value: Any, file: str, place: str) -> Imported:
     if isinstance(value, Bad):
         return Skipped(file=file, place=value.place, reason=value.reason)
-    match _format(value):
-        case Format.ATIF:
-            return from_atif(value, file, place)
-        case Format.OAGENTS:
-            return from_oagents(value, file, place)
-        case Format.AFM:
-            return from_afm(value, file, place)
-        case Format.SMOLAGENTS:
-            return from_smolagents(value, file, place)
-    if not _is_trajectory(value):
-        return _stranger(value, file, place)
-    # Parquet keeps them in columns of its own, the task as JSON text.
-    return from_row(dict(value)) if isinstance(value["task"], str) else Trajectory.model_validate(value)
+    known = _format(value)
+    return _stranger(value, file, place) if known is None or known.read is None else known.read(value, file, place)
 
 
-def _format(value: object) -> Format | None:
+def _is_one_run(value: list[Any]) -> bool:
+    known = _format(value)
+    return known is not None and known.takes_lists and known.read is not None
+
+
+def _format(value: object) -> TraceFormat | None:
     try:
         return None if isinstance(value, Bad) else format_of(value)
     except FAULTS:

@@ -8,15 +8,16 @@ sub-task's list of calls may begin with the calls of the one before it; those ar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from coa.distill.importers.content import as_arguments, as_text, as_time
 from coa.distill.importers.smolagents_steps import action_call, merged_results
+from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import (
     AgentRun,
     CodeCall,
+    EvaluatorVerdict,
     Event,
-    Format,
     LeftOut,
     ModelCall,
     Purpose,
@@ -24,7 +25,6 @@ from coa.distill.team_run import (
     SubRun,
     TeamRun,
     ToolCall,
-    Verdict,
 )
 from coa.errors import TraceError
 from coa.trajectory.formats.tasks import content_id
@@ -77,7 +77,7 @@ def from_oagents(row: Json, file: str = "", place: str = "") -> TeamRun:
             }
         ),
         root=AgentRun(id="manager", agent="manager", request=question, events=tuple(events), answer=answer),
-        source=Source(format=Format.OAGENTS, file=file, place=place),
+        source=Source(format=FORMAT.name, file=file, place=place),
         stop=stop,
         failure=failure,
         left_out=tuple(left_out),
@@ -107,7 +107,7 @@ def _events(step: Json, waiting: dict[str, AgentRun]) -> list[Event]:
     score, thought = step.get("score"), as_text(step.get("evaluate_thought"))
     if score is not None or thought:
         value = float(score) if isinstance(score, int | float) else None
-        events.append(Verdict(judge="reward model", score=value, text=thought))
+        events.append(EvaluatorVerdict(judge="reward model", score=value, text=thought))
     return events
 
 
@@ -155,3 +155,6 @@ def _error(value: object) -> object:
     if value in (None, "", "None"):
         return None
     return value if isinstance(value, Mapping) else {"type": "", "message": as_text(value)}
+
+
+FORMAT: Final = TraceFormat("oagents", "OAgents JSONL", is_oagents, read=from_oagents)

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from coa.distill.importers.json_files import FAULTS, Bad, grouped, reason_of, values
-from coa.distill.importers.spans.span import Span, is_spans, spans_in
-from coa.distill.importers.spans.tree import runs_of
+from coa.distill.importers.spans.span import TraceSpan, is_spans, spans_in
+from coa.distill.importers.spans.tree import OTEL, runs_of
+from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import Skipped, TeamRun
 from coa.errors import TraceError
-
-__all__ = ["is_spans", "read_spans", "runs_of_spans"]
 
 
 def read_spans(path: Path) -> Iterator[TeamRun | Skipped]:
     bad: list[Bad] = []
 
-    def spans() -> Iterator[tuple[str, Span]]:
+    def spans() -> Iterator[tuple[str, TraceSpan]]:
         bad.clear()
         for place, value in values(path):
             for item in value if isinstance(value, list) else [value]:
@@ -44,15 +43,18 @@ def read_spans(path: Path) -> Iterator[TeamRun | Skipped]:
 
 def runs_of_spans(value: Any, file: str = "") -> Iterator[TeamRun | Skipped]:
     """The runs of one JSON value in memory."""
-    traces: dict[str, list[Span]] = {}
+    traces: dict[str, list[TraceSpan]] = {}
     for span in spans_in(value):
         traces.setdefault(span.trace, []).append(span)
     for trace, group in traces.items():
         yield from _runs(group, file, trace)
 
 
-def _runs(spans: list[Span], file: str, trace: str) -> Iterator[TeamRun | Skipped]:
+def _runs(spans: list[TraceSpan], file: str, trace: str) -> Iterator[TeamRun | Skipped]:
     try:
         yield from runs_of(spans, file)
     except (TraceError, *FAULTS) as error:  # one trace does not take its neighbours along
         yield Skipped(file=file, place=f"trace {trace}", reason=reason_of(error))
+
+
+FORMAT: Final = TraceFormat(OTEL, "OTLP-JSON spans", is_spans, read_file=read_spans, takes_lists=True)

@@ -19,7 +19,8 @@ from coa.distill.importers.smolagents_steps import (
     plan_event,
     unwrapped_task,
 )
-from coa.distill.team_run import AgentRun, Event, Format, LeftOut, ModelCall, Source, SubRun, TeamRun, ToolCall
+from coa.distill.importers.trace_format import TraceFormat
+from coa.distill.team_run import AgentRun, Event, LeftOut, ModelCall, Source, SubRun, TeamRun, ToolCall
 from coa.errors import TraceError
 from coa.trajectory.formats.tasks import content_id
 from coa.trajectory.types import Stop, Task, Usage
@@ -58,7 +59,7 @@ def from_smolagents(value: Any, file: str = "", place: str = "") -> TeamRun:
     return TeamRun(
         task=Task(id=content_id(root.request, root.answer), question=root.request),
         root=root,
-        source=Source(format=Format.SMOLAGENTS, file=file, place=place),
+        source=Source(format=FORMAT.name, file=file, place=place),
         stop=Stop.STEPS if limited else Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED,
         left_out=tuple(left_out),
         reported_usage=as_usage(result.get("token_usage")),
@@ -188,3 +189,6 @@ def _asked(call: ToolCall | None, agent: str) -> list[str]:
 
 def _answer(value: object) -> str | None:
     return None if value is None else as_text(value)
+
+
+FORMAT: Final = TraceFormat("smolagents", "smolagents memories", is_smolagents, read=from_smolagents, takes_lists=True)

@@ -99,7 +99,7 @@ class OpenRun:
             self.seen = seen
 
     def finish(self) -> AgentRun:
-        """Everything there is. What no step accounted for is told as it was seen."""
+        """Everything there is. What no step accounted for is kept as it was seen."""
         for item in self.seen:
             self._loose(item)
         self.seen = []
@@ -199,7 +199,7 @@ class OpenRun:
                 self._sub_runs(item, code.id)
                 reports += [run.id for run in item.runs]
                 if not item.ok:
-                    self._loose(item, code.id, told=True)
+                    self._loose(item, code.id, known=True)
             else:
                 self._loose(item, code.id)
         error = row["error"]["message"] if row["error"] else ""
@@ -207,7 +207,7 @@ class OpenRun:
         text = f"{observed}\n{error}" if observed and error else error or observed
         self.events.append(ToolResult(call_ids=(code.id,), text=text, ok=not error, report_of=tuple(reports)))
 
-    def _loose(self, item: SeenModel | SeenTool, within: str | None = None, *, told: bool = False) -> None:
+    def _loose(self, item: SeenModel | SeenTool, within: str | None = None, *, known: bool = False) -> None:
         """Something seen that is no call of the step's own message: a tool in code, a model in a tool."""
         if isinstance(item, SeenModel):
             purpose = Purpose.TOOL if item.inside_tool else Purpose.ACT
@@ -223,7 +223,7 @@ class OpenRun:
                 )
             )
             return
-        if not told:
+        if not known:
             self._sub_runs(item, within)
         call = ToolCall(
             id=f"{within or self.id}.{len(self.events)}", name=item.name, arguments=item.arguments, agent=item.member

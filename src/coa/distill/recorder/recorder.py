@@ -25,7 +25,7 @@ from coa.distill.importers.content import FINISHING, plain
 from coa.distill.importers.smolagents_steps import unwrapped_task
 from coa.distill.recorder.open_run import OpenRun, SeenModel, SeenTool
 from coa.distill.recorder.taps import HERE, CodeTool, Here, ModelTap, at, bound_arguments
-from coa.distill.team_run import Format, LeftOut, Source, TeamRun
+from coa.distill.team_run import RECORDED, LeftOut, Source, TeamRun
 from coa.errors import RecordingError
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
 
@@ -34,7 +34,7 @@ _MARK = "_coa_recorder"
 
 
 def record(agent: Any, task: Task, **options: Any) -> TeamRun:
-    """Run a team at a task and give all of it. A run that fails is a result too; one that cannot be told is refused."""
+    """Run a team at a task and return what it did. A failed run is a result; one that cannot be recorded raises."""
     with Recorder(agent, task) as recorder:
         return recorder.run(**options)
 
@@ -108,7 +108,7 @@ class Recorder:
             return TeamRun(
                 task=self.task,
                 root=done,
-                source=Source(format=Format.RECORDED),
+                source=Source(format=RECORDED),
                 stop=stop,
                 failure=failure,
                 left_out=(*self._left_out, *root.left_out, *orphans),
@@ -116,13 +116,13 @@ class Recorder:
             )
 
     def spent(self) -> Usage:
-        """What the run has cost by now, faithfully told or not."""
+        """What the run has cost by now, whether or not it was recorded faithfully."""
         with self.lock:
             root = self._root_run.finish() if self._root_run is not None else None
             orphans = Usage.sum(item.usage for item in self._orphans if item.usage is not None)
             if root is None:
                 return orphans
-            return orphans + TeamRun(task=self.task, root=root, source=Source(format=Format.RECORDED)).usage
+            return orphans + TeamRun(task=self.task, root=root, source=Source(format=RECORDED)).usage
 
     def orphan(self, item: SeenModel, alone: bool) -> None:
         """A model call from a thread that carries no context."""
@@ -133,7 +133,7 @@ class Recorder:
                 self._refuse(
                     "a model that several running teams share was called from a thread of a team's own, "
                     "so it is not known for which of them",
-                    "give each team a model of its own, or run one team at a time",
+                    "give each team its own model, or run one team at a time",
                 )
 
     # -- taking hold ------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def _tree(root: Any) -> list[Any]:
     names = [_name(agent) for agent in found]
     for name in names:
         if names.count(name) > 1:
-            raise RecordingError(f"two agents are named {name!r}", hint="give each agent a name of its own")
+            raise RecordingError(f"two agents are named {name!r}", hint="give each agent a different name")
     return found
 
 

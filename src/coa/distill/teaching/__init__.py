@@ -1,1 +1,1 @@
-"""Running a team over many tasks, each run recorded in a file of its own."""
+"""Running a team over many tasks, each run recorded in its own file."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from coa.distill.atif import EXTRA, to_atif
+from coa.distill.atif_writer import EXTRA, to_atif
 from coa.distill.team_run import TeamRun
 from coa.errors import StoreError
 

@@ -1,10 +1,10 @@
-"""What a worker tells its parent. The parent needs no smolagents to understand it."""
+"""What a worker reports to its parent. The parent needs no smolagents to understand it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coa.distill.team_run import AgentRun, Format, Source, TeamRun
+from coa.distill.team_run import RECORDED, AgentRun, Source, TeamRun
 from coa.errors import CoaError
 from coa.trajectory.types import Failure, Stop, Task, Usage
 
@@ -37,4 +37,4 @@ class Done:
 def nothing(task: Task, stop: Stop, failure: Failure | None = None) -> TeamRun:
     """A run of which nothing is known but how it ended."""
     root = AgentRun(id="manager-1", agent="manager", request=task.question)
-    return TeamRun(task=task, root=root, source=Source(format=Format.RECORDED), stop=stop, failure=failure)
+    return TeamRun(task=task, root=root, source=Source(format=RECORDED), stop=stop, failure=failure)

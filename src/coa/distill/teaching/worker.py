@@ -26,7 +26,7 @@ from coa.trajectory.types import Failure, FailureSite, Stop, Task
 
 
 def serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Path) -> None:
-    """Take tasks until told to stop (None) or the parent is gone."""
+    """Take tasks until asked to stop (None) or the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     _log_to(log)
     try:

@@ -11,22 +11,22 @@ from typing import Any, Final
 
 from coa.distill.importers.content import as_arguments, as_calls, as_text, as_usage, loaded
 from coa.distill.importers.spans.openinference import unflattened
-from coa.distill.importers.spans.reading import ASKED, Reading, Role, Said, words
-from coa.distill.importers.spans.span import Span
-from coa.distill.team_run import Verdict
+from coa.distill.importers.spans.reading import ASKED, Said, SpanReading, SpanRole, words
+from coa.distill.importers.spans.span import TraceSpan
+from coa.distill.team_run import EvaluatorVerdict
 
 _ROLES: Final = {
-    "chat": Role.MODEL,
-    "text_completion": Role.MODEL,
-    "generate_content": Role.MODEL,
-    "completion": Role.MODEL,
-    "invoke_agent": Role.AGENT,
-    "invoke_workflow": Role.AGENT,
-    "create_agent": Role.OTHER,
-    "execute_tool": Role.TOOL,
-    "retrieval": Role.TOOL,
-    "plan": Role.PLAN,
-    "evaluate": Role.JUDGE,
+    "chat": SpanRole.MODEL,
+    "text_completion": SpanRole.MODEL,
+    "generate_content": SpanRole.MODEL,
+    "completion": SpanRole.MODEL,
+    "invoke_agent": SpanRole.AGENT,
+    "invoke_workflow": SpanRole.AGENT,
+    "create_agent": SpanRole.OTHER,
+    "execute_tool": SpanRole.TOOL,
+    "retrieval": SpanRole.TOOL,
+    "plan": SpanRole.PLAN,
+    "evaluate": SpanRole.JUDGE,
 }
 _EVENT_ROLES: Final = {
     "gen_ai.system.message": "system",
@@ -37,21 +37,22 @@ _EVENT_ROLES: Final = {
 }
 
 
-def speaks_genai(span: Span) -> bool:
+def speaks_genai(span: TraceSpan) -> bool:
     return any(key.startswith("gen_ai.") for key in span.attributes)
 
 
-def read_genai(span: Span) -> Reading:
+def read_genai(span: TraceSpan) -> SpanReading:
     attributes = {**_from_events(span), **span.attributes}
     operation = str(attributes.get("gen_ai.operation.name") or "")
-    role = _ROLES.get(operation, Role.OTHER)
+    role = _ROLES.get(operation, SpanRole.OTHER)
     if not operation:
-        role = Role.MODEL if "gen_ai.usage.input_tokens" in attributes or "gen_ai.request.model" in attributes else role
+        by_model = "gen_ai.usage.input_tokens" in attributes or "gen_ai.request.model" in attributes
+        role = SpanRole.MODEL if by_model else role
     heard = _messages(attributes.get("gen_ai.input.messages")) or _older(span, attributes, output=False)
     said = _messages(attributes.get("gen_ai.output.messages")) or _older(span, attributes, output=True)
-    name = attributes.get("gen_ai.tool.name") if role is Role.TOOL else attributes.get("gen_ai.agent.name")
+    name = attributes.get("gen_ai.tool.name") if role is SpanRole.TOOL else attributes.get("gen_ai.agent.name")
     failed = span.failed or "error.type" in attributes
-    return Reading(
+    return SpanReading(
         role=role,
         name=str(name or attributes.get("gen_ai.workflow.name") or span.name),
         description=as_text(attributes.get("gen_ai.agent.description") or attributes.get("gen_ai.tool.description")),
@@ -71,8 +72,8 @@ def read_genai(span: Span) -> Reading:
     )
 
 
-def _output(role: Role, attributes: dict[str, Any], said: tuple[Said, ...]) -> str | None:
-    if role is Role.TOOL:
+def _output(role: SpanRole, attributes: dict[str, Any], said: tuple[Said, ...]) -> str | None:
+    if role is SpanRole.TOOL:
         result = attributes.get("gen_ai.tool.call.result")
         return None if result is None else as_text(loaded(result))
     return next((message.text for message in reversed(said) if message.text), None)
@@ -129,7 +130,7 @@ def _parts_text(value: object) -> str:
     return as_text(value)
 
 
-def _from_events(span: Span) -> dict[str, Any]:
+def _from_events(span: TraceSpan) -> dict[str, Any]:
     """Content may be exported on an event of the span instead."""
     found: dict[str, Any] = {}
     for name, attributes in span.events:
@@ -138,7 +139,7 @@ def _from_events(span: Span) -> dict[str, Any]:
     return found
 
 
-def _older(span: Span, attributes: dict[str, Any], *, output: bool) -> tuple[Said, ...]:
+def _older(span: TraceSpan, attributes: dict[str, Any], *, output: bool) -> tuple[Said, ...]:
     rows: list[Any] = unflattened(attributes, "gen_ai.completion" if output else "gen_ai.prompt")
     flat = tuple(_said(row) for row in rows if isinstance(row, Mapping) and not isinstance(row.get("parts"), list))
     if flat:
@@ -165,7 +166,7 @@ def _tools(value: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _verdicts(span: Span, attributes: dict[str, Any]) -> tuple[Verdict, ...]:
+def _verdicts(span: TraceSpan, attributes: dict[str, Any]) -> tuple[EvaluatorVerdict, ...]:
     rows = [event for name, event in span.events if name == "gen_ai.evaluation.result"]
     if "gen_ai.evaluation.name" in attributes:
         rows.append(attributes)
@@ -173,7 +174,7 @@ def _verdicts(span: Span, attributes: dict[str, Any]) -> tuple[Verdict, ...]:
     for row in rows:
         score = row.get("gen_ai.evaluation.score.value")
         found.append(
-            Verdict(
+            EvaluatorVerdict(
                 judge=as_text(row.get("gen_ai.evaluation.name")),
                 score=float(score) if isinstance(score, int | float) else None,
                 label=as_text(row.get("gen_ai.evaluation.score.label")),

@@ -10,23 +10,23 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from coa.distill.importers.content import as_arguments, as_calls, as_text, as_usage, loaded, without_label
-from coa.distill.importers.spans.reading import ASKED, TOLD, Reading, Role, Said, words
-from coa.distill.importers.spans.span import Span
-from coa.distill.team_run import Verdict
+from coa.distill.importers.spans.reading import ASKED, TOLD, Said, SpanReading, SpanRole, words
+from coa.distill.importers.spans.span import TraceSpan
+from coa.distill.team_run import EvaluatorVerdict
 
 KIND: Final = "openinference.span.kind"
 _ROLES: Final = {
-    "AGENT": Role.AGENT,
-    "LLM": Role.MODEL,
-    "TOOL": Role.TOOL,
-    "RETRIEVER": Role.TOOL,
-    "EVALUATOR": Role.JUDGE,
+    "AGENT": SpanRole.AGENT,
+    "LLM": SpanRole.MODEL,
+    "TOOL": SpanRole.TOOL,
+    "RETRIEVER": SpanRole.TOOL,
+    "EVALUATOR": SpanRole.JUDGE,
 }
 
 
-def read_openinference(span: Span) -> Reading:
+def read_openinference(span: TraceSpan) -> SpanReading:
     attributes = span.attributes
-    role = _ROLES.get(str(attributes.get(KIND)).upper(), Role.OTHER)
+    role = _ROLES.get(str(attributes.get(KIND)).upper(), SpanRole.OTHER)
     common: dict[str, Any] = {
         "role": role,
         "name": _name(span, role),
@@ -34,18 +34,18 @@ def read_openinference(span: Span) -> Reading:
         "verdicts": _verdicts(attributes),
     }
     match role:
-        case Role.AGENT:
+        case SpanRole.AGENT:
             managed = unflattened(attributes, "smolagents.managed_agents")
             members = [str(item.get("name")) for item in managed if isinstance(item, Mapping) and item.get("name")]
             tools = attributes.get("smolagents.tools_names")
             listed = [str(name) for name in tools] if isinstance(tools, list | tuple) else []
-            return Reading(
+            return SpanReading(
                 **common,
                 tools=(*listed, *members),
                 request=words(attributes.get("input.value"), ASKED),
                 output=_output(attributes),
             )
-        case Role.MODEL:
+        case SpanRole.MODEL:
             counts = unflattened_object(attributes, "llm.token_count")
             details = counts.get("prompt_details")
             usage = as_usage(
@@ -55,15 +55,15 @@ def read_openinference(span: Span) -> Reading:
                     "cached_tokens": details.get("cache_read") if isinstance(details, Mapping) else None,
                 }
             )
-            return Reading(
+            return SpanReading(
                 **common,
                 heard=_messages(attributes, "llm.input_messages"),
                 said=_said(attributes),
                 usage=usage,
                 model=str(attributes.get("llm.model_name") or "") or None,
             )
-        case Role.TOOL:
-            return Reading(
+        case SpanRole.TOOL:
+            return SpanReading(
                 **common,
                 description=as_text(attributes.get("tool.description")),
                 arguments=_arguments(attributes),
@@ -72,12 +72,12 @@ def read_openinference(span: Span) -> Reading:
                 if "output.value" in attributes
                 else _documents(attributes),
             )
-    return Reading(**common, output=_output(attributes))
+    return SpanReading(**common, output=_output(attributes))
 
 
-def _name(span: Span, role: Role) -> str:
+def _name(span: TraceSpan, role: SpanRole) -> str:
     attributes = span.attributes
-    if role is Role.TOOL:
+    if role is SpanRole.TOOL:
         return str(attributes.get("tool.name") or attributes.get("tool_call.function.name") or span.name)
     named = attributes.get("agent.name") or attributes.get("graph.node.id")
     return str(named or span.name.removesuffix(".run"))
@@ -147,14 +147,14 @@ def _documents(attributes: dict[str, Any]) -> str | None:
     return "\n\n".join(texts) if texts else None
 
 
-def _verdicts(attributes: dict[str, Any]) -> tuple[Verdict, ...]:
+def _verdicts(attributes: dict[str, Any]) -> tuple[EvaluatorVerdict, ...]:
     found = []
     for row in unflattened(attributes, "annotations"):
         inner = row.get("annotation") if isinstance(row, Mapping) else None
         if isinstance(inner, Mapping):
             score = inner.get("score")
             found.append(
-                Verdict(
+                EvaluatorVerdict(
                     judge=as_text(inner.get("name") or inner.get("annotator_kind")),
                     score=float(score) if isinstance(score, int | float) else None,
                     label=as_text(inner.get("label")),

@@ -8,11 +8,11 @@ from enum import StrEnum
 from typing import Any
 
 from coa.distill.importers.content import as_text, loaded
-from coa.distill.team_run import ToolCall, Verdict
+from coa.distill.team_run import EvaluatorVerdict, ToolCall
 from coa.trajectory.types import Usage
 
 
-class Role(StrEnum):
+class SpanRole(StrEnum):
     AGENT = "agent"
     MODEL = "model"
     TOOL = "tool"
@@ -34,8 +34,8 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Reading:
-    role: Role = Role.OTHER
+class SpanReading:
+    role: SpanRole = SpanRole.OTHER
     name: str = ""
     description: str = ""
     tools: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Reading:
     request: str = ""
     output: str | None = None
     error: str | None = None
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[EvaluatorVerdict, ...] = ()
 
 
 def words(value: object, names: tuple[str, ...]) -> str:

@@ -7,26 +7,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coa.distill.importers.content import as_time
-from coa.distill.importers.spans.reading import Reading
+from coa.distill.importers.spans.reading import SpanReading
 
 Json = Mapping[str, Any]
 
 
 @dataclass(eq=False)
-class Span:
+class TraceSpan:
     trace: str
     id: str
     parent: str | None
     name: str
     start: float
     order: int
-    """Nanoseconds of the start, which a float cannot tell apart."""
+    """Nanoseconds of the start, which a float cannot distinguish."""
     attributes: dict[str, Any]
     failed: bool = False
     error: str = ""
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    children: list[Span] = field(default_factory=list)
-    reading: Reading | None = None
+    children: list[TraceSpan] = field(default_factory=list)
+    reading: SpanReading | None = None
     """What it says, once read."""
 
 
@@ -44,7 +44,7 @@ def _is_sdk_span(row: Json) -> bool:
     return isinstance(context, Mapping) and "span_id" in context and "attributes" in row
 
 
-def spans_in(value: Any) -> Iterator[Span]:
+def spans_in(value: Any) -> Iterator[TraceSpan]:
     """All spans of one JSON value. What is no span is passed over."""
     if isinstance(value, list):
         for item in value:
@@ -59,12 +59,12 @@ def spans_in(value: Any) -> Iterator[Span]:
                     yield _from_otlp(row)
 
 
-def _from_sdk(row: Json) -> Span:
+def _from_sdk(row: Json) -> TraceSpan:
     context: Json = row["context"]
     status = row.get("status")
     status = status if isinstance(status, Mapping) else {}
     attributes = row.get("attributes")
-    return Span(
+    return TraceSpan(
         trace=str(context.get("trace_id", "")).removeprefix("0x"),
         id=str(context["span_id"]).removeprefix("0x"),
         parent=str(row["parent_id"]).removeprefix("0x") if row.get("parent_id") else None,
@@ -82,11 +82,11 @@ def _from_sdk(row: Json) -> Span:
     )
 
 
-def _from_otlp(row: Json) -> Span:
+def _from_otlp(row: Json) -> TraceSpan:
     began = row.get("startTimeUnixNano", row.get("start_time_unix_nano")) or 0
     status = row.get("status")
     status = status if isinstance(status, Mapping) else {}
-    return Span(
+    return TraceSpan(
         trace=str(row.get("traceId", row.get("trace_id", ""))),
         id=str(row.get("spanId", row.get("span_id", ""))),
         parent=str(row.get("parentSpanId", row.get("parent_span_id")) or "") or None,

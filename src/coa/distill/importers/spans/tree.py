@@ -14,14 +14,14 @@ from coa.distill.importers.content import FINISHING, as_text, split_code
 from coa.distill.importers.smolagents_steps import CODE_TOOL, unwrapped_task
 from coa.distill.importers.spans.genai import read_genai, speaks_genai
 from coa.distill.importers.spans.openinference import KIND, read_openinference
-from coa.distill.importers.spans.reading import Reading, Role
-from coa.distill.importers.spans.span import Span
+from coa.distill.importers.spans.reading import SpanReading, SpanRole
+from coa.distill.importers.spans.span import TraceSpan
 from coa.distill.team_run import (
     AgentRun,
     ChatMessage,
     CodeCall,
+    EvaluatorVerdict,
     Event,
-    Format,
     LeftOut,
     ModelCall,
     Purpose,
@@ -30,11 +30,12 @@ from coa.distill.team_run import (
     TeamRun,
     ToolCall,
     ToolResult,
-    Verdict,
 )
 from coa.errors import TraceError
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
 
+OTEL: Final = "otel"
+"""Spans by the GenAI conventions of OpenTelemetry; a run's source names those of OpenInference `openinference`."""
 MOST_DEEP: Final = 200
 """Of spans. Graph frameworks wrap each call in a dozen."""
 _CLASSES: Final = ("CodeAgent", "ToolCallingAgent")
@@ -42,23 +43,23 @@ _CLASSES: Final = ("CodeAgent", "ToolCallingAgent")
 _STEP: Final = re.compile(r"Step \d+\Z")
 
 
-def read_span(span: Span) -> Reading:
+def read_span(span: TraceSpan) -> SpanReading:
     if span.reading is None:
         if KIND in span.attributes:
             span.reading = read_openinference(span)
         else:
-            span.reading = read_genai(span) if speaks_genai(span) else Reading(name=span.name)
+            span.reading = read_genai(span) if speaks_genai(span) else SpanReading(name=span.name)
     return span.reading
 
 
-def runs_of(spans: Iterable[Span], file: str = "") -> Iterator[TeamRun]:
+def runs_of(spans: Iterable[TraceSpan], file: str = "") -> Iterator[TeamRun]:
     """The team runs of one trace: mostly one."""
     known = {span.id: span for span in spans}
     ordered = sorted(known.values(), key=lambda span: span.order)
     for span in ordered:
         span.children = []
-    lost: list[Span] = []
-    roots: list[Span] = []
+    lost: list[TraceSpan] = []
+    roots: list[TraceSpan] = []
     for span in ordered:
         parent = known.get(span.parent) if span.parent else None
         if parent is not None and parent is not span:
@@ -75,9 +76,9 @@ def runs_of(spans: Iterable[Span], file: str = "") -> Iterator[TeamRun]:
         yield _team_run(top, file, lost if index == 0 else [])
 
 
-def _tops(root: Span) -> list[Span]:
+def _tops(root: TraceSpan) -> list[TraceSpan]:
     """The spans to take as whole teams: one for each root, unless nothing but one agent is in it."""
-    if read_span(root).role is Role.AGENT:
+    if read_span(root).role is SpanRole.AGENT:
         return [root]
     agents, models = _topmost(root)
     if not agents and not models:
@@ -85,35 +86,35 @@ def _tops(root: Span) -> list[Span]:
     return [agents[0]] if len(agents) == 1 and not models else [root]
 
 
-def _topmost(root: Span) -> tuple[list[Span], list[Span]]:
+def _topmost(root: TraceSpan) -> tuple[list[TraceSpan], list[TraceSpan]]:
     """Agents that no other agent encloses, and models that none does."""
     agents, models = [], []
     waiting = [root]
     while waiting:
         span = waiting.pop(0)
         role = read_span(span).role
-        if role is Role.AGENT:
+        if role is SpanRole.AGENT:
             agents.append(span)
             continue
-        if role is Role.MODEL:
+        if role is SpanRole.MODEL:
             models.append(span)
         waiting += span.children
     return agents, models
 
 
-def _team_run(top: Span, file: str, lost: list[Span]) -> TeamRun:
+def _team_run(top: TraceSpan, file: str, lost: list[TraceSpan]) -> TeamRun:
     left_out: list[LeftOut] = []
     root = _Run(top, left_out, 0).built()
     if not root.request:
         raise TraceError("the spans carry no content (messages are opt-in in most instrumentations)")
     for span in lost:
         reading = read_span(span)
-        usage = reading.usage if reading.role is Role.MODEL else None
+        usage = reading.usage if reading.role is SpanRole.MODEL else None
         left_out.append(LeftOut(what=f"span {span.name}", reason="its parent is missing", place=span.id, usage=usage))
     if not any(run.model_calls for run in root.walk()) and not any(item.usage for item in left_out):
-        reason = "no span tells of any; model classes of one's own may not be instrumented"
+        reason = "no span records any; custom model classes may not be instrumented"
         left_out.append(LeftOut(what="all model calls", reason=reason))
-    spoken = Format.OPENINFERENCE if KIND in top.attributes else Format.OTEL
+    spoken = "openinference" if KIND in top.attributes else OTEL
     failure = Failure(site=FailureSite.RUNTIME, message=root.error) if root.error and root.answer is None else None
     stop = Stop.FAILED if failure else Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED
     return TeamRun(
@@ -129,7 +130,7 @@ def _team_run(top: Span, file: str, lost: list[Span]) -> TeamRun:
 class _Run:
     """One agent's run while its spans are read."""
 
-    def __init__(self, span: Span, left_out: list[LeftOut], depth: int) -> None:
+    def __init__(self, span: TraceSpan, left_out: list[LeftOut], depth: int) -> None:
         self.span = span
         self.reading = read_span(span)
         self.left_out = left_out
@@ -151,7 +152,7 @@ class _Run:
         reading = self.reading
         for child in self.span.children:
             self._visit(child, Purpose.ACT, self._depth + 1)
-        if reading.role is Role.MODEL:
+        if reading.role is SpanRole.MODEL:
             self._model(self.span, reading, Purpose.ACT)
         self.events += reading.verdicts
         answer = self.handed_in if self.handed_in is not None else reading.output
@@ -171,29 +172,29 @@ class _Run:
             error=reading.error,
         )
 
-    def _visit(self, span: Span, purpose: Purpose, depth: int) -> None:
+    def _visit(self, span: TraceSpan, purpose: Purpose, depth: int) -> None:
         if depth > MOST_DEEP:
             raise TraceError(f"spans are nested more than {MOST_DEEP} deep")
         reading = read_span(span)
         match reading.role:
-            case Role.AGENT if reading.name == self.reading.name and not self.events:
+            case SpanRole.AGENT if reading.name == self.reading.name and not self.events:
                 # Two instrumentations of one agent: the inner span says more.
                 self.request = self.request or unwrapped_task(reading.request)
                 self.system = self.system or reading.system
                 self._all(span, purpose, depth)
-            case Role.AGENT:
+            case SpanRole.AGENT:
                 run = _Run(span, self.left_out, depth).built()
                 self.events.append(SubRun(time=span.start, call_id=self._calling(run.agent), run=run))
-            case Role.MODEL:
+            case SpanRole.MODEL:
                 self._model(span, reading, self._purpose(span, purpose))
                 self._all(span, Purpose.TOOL, depth)
-            case Role.TOOL:
+            case SpanRole.TOOL:
                 self._tool(span, reading, depth)
-            case Role.PLAN:
+            case SpanRole.PLAN:
                 self._all(span, Purpose.PLAN, depth)
-            case Role.JUDGE:
+            case SpanRole.JUDGE:
                 self._all(span, Purpose.TOOL, depth)
-                shown = reading.verdicts or (Verdict(judge=reading.name, text=reading.output or ""),)
+                shown = reading.verdicts or (EvaluatorVerdict(judge=reading.name, text=reading.output or ""),)
                 self.events += [verdict.model_copy(update={"time": span.start}) for verdict in shown]
             case _ if _STEP.match(span.name):
                 self._step(span, reading, depth)
@@ -201,18 +202,18 @@ class _Run:
                 self._all(span, purpose, depth)
                 self.events += reading.verdicts
 
-    def _all(self, span: Span, purpose: Purpose, depth: int) -> None:
+    def _all(self, span: TraceSpan, purpose: Purpose, depth: int) -> None:
         for child in span.children:
             self._visit(child, purpose, depth + 1)
 
-    def _purpose(self, span: Span, purpose: Purpose) -> Purpose:
+    def _purpose(self, span: TraceSpan, purpose: Purpose) -> Purpose:
         """smolagents plans, and answers when out of steps, by a model call outside of any step."""
         if span.parent != self.span.id or "smolagents.max_steps" not in self.span.attributes:
             return purpose
         later = any(_STEP.match(other.name) and other.order >= span.order for other in self.span.children)
         return Purpose.PLAN if later else Purpose.ANSWER
 
-    def _step(self, span: Span, reading: Reading, depth: int) -> None:
+    def _step(self, span: TraceSpan, reading: SpanReading, depth: int) -> None:
         """A step of smolagents: where it ran code, its output is the code's result."""
         begin = len(self.events)
         self.code, self._stepping = None, True
@@ -233,7 +234,7 @@ class _Run:
                 self.events[index] = event.model_copy(update={"error": error})
                 return
 
-    def _model(self, span: Span, reading: Reading, purpose: Purpose) -> None:
+    def _model(self, span: TraceSpan, reading: SpanReading, purpose: Purpose) -> None:
         for message in reading.heard:
             for identity, text in message.answers:
                 if identity in self._waiting:
@@ -279,7 +280,7 @@ class _Run:
             )
         )
 
-    def _new_messages(self, reading: Reading) -> tuple[ChatMessage, ...]:
+    def _new_messages(self, reading: SpanReading) -> tuple[ChatMessage, ...]:
         new = []
         if reading.system and not self.system:
             self.system = reading.system
@@ -307,7 +308,7 @@ class _Run:
             found.append(call.model_copy(update={"id": f"{call.id}_{self._calls}"}) if taken else call)
         return tuple(found)
 
-    def _tool(self, span: Span, reading: Reading, depth: int) -> None:
+    def _tool(self, span: TraceSpan, reading: SpanReading, depth: int) -> None:
         text = reading.error if reading.error is not None else reading.output or ""
         if reading.name in FINISHING and reading.error is None:
             self.handed_in = reading.output if reading.output is not None else self.handed_in
@@ -334,14 +335,14 @@ class _Run:
             ToolResult(time=span.start, call_ids=(call.id,), text=text, ok=reading.error is None, report_of=runs)
         )
 
-    def _match(self, reading: Reading) -> ToolCall | None:
+    def _match(self, reading: SpanReading) -> ToolCall | None:
         if reading.call_id in self._waiting:
             return self._waiting[reading.call_id]
         named = [call for call in self._waiting.values() if call.name == reading.name]
         exact = [call for call in named if dict(call.arguments) == reading.arguments]
         return next(iter(exact or named), None)
 
-    def _complete(self, call: ToolCall, reading: Reading) -> None:
+    def _complete(self, call: ToolCall, reading: SpanReading) -> None:
         """Arguments that the model's span dropped, from the tool's own."""
         for index, event in enumerate(self.events):
             if isinstance(event, ModelCall) and call in event.calls:

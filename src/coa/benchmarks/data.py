@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import orjson
 
+from coa.benchmarks.registry import Benchmark, Hub, benchmark_named, benchmarks, find_benchmark, names_of, plain_name
 from coa.errors import EvaluationError, StoreError
-from coa.evaluate.benchmarks import Benchmark, Hub, benchmark_named, benchmarks, find_benchmark, names_of, plain_name
 from coa.trajectory import Task
 from coa.trajectory.formats.hub import Choice, cached_files, hub_files
 from coa.trajectory.formats.rows import Row, read_rows

@@ -1,4 +1,4 @@
-"""What `coa inspect` finds under a name: one file of runs, or a tree of them (a demo, a training run), part by part."""
+"""The runs under a path: one file, or a tree of them (a demo, a training run), file by file, as `coa inspect` shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRACES: Final = f"*{ENDING}"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FoundRuns:
     """One file of trajectories, or one folder of a team's traces."""
 
     name: str
@@ -33,28 +33,29 @@ class Part:
     read: Callable[[], Iterator[Trajectory]]
 
 
-def parts_of(source: str, profile: Profile | None) -> list[Part]:
-    """In order of their paths; none where there are tasks only. What else lies in a tree (worlds, weights, reports) is
-    passed over."""
+def find_runs(source: str, profile: Profile | None = None) -> list[FoundRuns]:
+    """In order of their paths; empty where there are only tasks. Worlds, weights and reports in a tree are skipped.
+
+    Runs of teams become trajectories of `profile`, or of the profile that their task names."""
     path = Path(source)
     named = any((path / name).is_file() for name in NAMES)
     if path.name.endswith(ENDING) or (_has_traces(path) and not named):
-        return [Part("", partial(_team_runs, path, profile))]
+        return [FoundRuns("", partial(_team_runs, path, profile))]
     tree = path.is_dir() and not named
     if tree and (found := list(_below(path, profile))):
         return found
-    return [] if holds_tasks(source) else [Part("", partial(trajectories_of, source, profile))]
+    return [] if holds_tasks(source) else [FoundRuns("", partial(trajectories_of, source, profile))]
 
 
-def _below(tree: Path, profile: Profile | None) -> Iterator[Part]:
+def _below(tree: Path, profile: Profile | None) -> Iterator[FoundRuns]:
     for folder in (tree, *sorted(path for path in tree.rglob("*") if path.is_dir())):
         if _has_traces(folder):
-            yield Part(f"{folder.relative_to(tree)}/{TRACES}", partial(_team_runs, folder, profile))
+            yield FoundRuns(f"{folder.relative_to(tree)}/{TRACES}", partial(_team_runs, folder, profile))
         if next(folder.glob("*.safetensors"), None) is not None:
             continue  # a model, whose tokenizer is large and no run
         for file in sorted(folder.iterdir()):
             if is_data(file) and not file.name.endswith(ENDING) and _holds_runs(file):
-                yield Part(str(file.relative_to(tree)), partial(read_trajectories, file, profile))
+                yield FoundRuns(str(file.relative_to(tree)), partial(read_trajectories, file, profile))
 
 
 def _has_traces(folder: Path) -> bool:

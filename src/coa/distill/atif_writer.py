@@ -1,8 +1,8 @@
 """A team run as an ATIF document, the form in which recorded teams are kept.
 
 Each agent run is an ATIF trajectory; runs of sub-agents are embedded and referred to by the result of their call. What
-ATIF has no field for stands under `coa` in the `extra` of its step, result or root, so that `importers/atif.py` gives
-back the same team run, while any other reader of ATIF finds what it expects.
+ATIF has no field for stands under `coa` in the `extra` of its step, result or root, so that `importers/atif_reader.py`
+gives back the same team run, while any other reader of ATIF finds what it expects.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from coa.distill.team_run import AgentRun, CodeCall, Event, ModelCall, Note, SubRun, TeamRun, ToolCall, ToolResult
-from coa.trajectory.formats.atif import VERSION
+from coa.trajectory.formats.atif_export import VERSION
 from coa.version import __version__
 
 EXTRA: Final = "coa"
@@ -47,7 +47,7 @@ def _trajectory(run: AgentRun) -> dict[str, Any]:
         elif isinstance(event, ToolResult | CodeCall | SubRun):
             if isinstance(event, SubRun):
                 below.append(_trajectory(event.run))
-            if not _told_with_sub_run(events, index):
+            if not _in_result_of_sub_run(events, index):
                 _holder(steps, event)["observation"]["results"].append(_result(events, index, steps))
         else:
             steps.append(_outside_step(event))
@@ -117,7 +117,7 @@ def _result(events: list[Event], index: int, steps: list[dict[str, Any]]) -> dic
         result["subagent_trajectory_ref"] = [{"trajectory_id": event.run.id}]
         result["extra"] = {EXTRA: _rest(event, "sub_run", {"run", "call_id"})}
         call_ids: tuple[str, ...] = (event.call_id,) if event.call_id else ()
-        if _told_with_sub_run(events, index + 1):
+        if _in_result_of_sub_run(events, index + 1):
             report = events[index + 1]
             assert isinstance(report, ToolResult)
             result["content"] = report.text
@@ -137,11 +137,11 @@ def _result(events: list[Event], index: int, steps: list[dict[str, Any]]) -> dic
     return result
 
 
-def _rest(event: Event, kind: str, told: set[str]) -> dict[str, Any]:
-    return {"kind": kind, **event.model_dump(mode="json", exclude=told | {"kind"}, exclude_defaults=True)}
+def _rest(event: Event, kind: str, written: set[str]) -> dict[str, Any]:
+    return {"kind": kind, **event.model_dump(mode="json", exclude=written | {"kind"}, exclude_defaults=True)}
 
 
-def _told_with_sub_run(events: list[Event], index: int) -> bool:
+def _in_result_of_sub_run(events: list[Event], index: int) -> bool:
     """A report right after the run it is from goes into the same result, as ATIF means it."""
     if not 0 < index < len(events):
         return False

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from coa.benchmarks.row_shapes import RowReader, as_is, browsecomp, contest, livecodebench, without_files, without_image
 from coa.errors import EvaluationError
-from coa.evaluate.row_shapes import RowReader, as_is, browsecomp, contest, livecodebench, without_files, without_image
 from coa.trajectory import Task
 
 

@@ -28,7 +28,7 @@ CONFIG: Final = "config.json"
 
 
 @dataclass
-class Progress:
+class TeachCounts:
     """Where it stands. `usage` is what this call spent, not what earlier ones did."""
 
     total: int
@@ -37,6 +37,7 @@ class Progress:
     failed: int = 0
     refused: int = 0
     cut: int = 0
+    """Ended because their time was up."""
     running: int = 0
     usage: Usage = field(default_factory=Usage)
     problems: dict[str, int] = field(default_factory=dict)
@@ -60,7 +61,7 @@ class Progress:
             self.problems[done.problem] = self.problems.get(done.problem, 0) + 1
 
 
-def teach(
+def run_team(
     tasks: Iterable[Task],
     team: Team,
     out: str | Path,
@@ -68,8 +69,8 @@ def teach(
     jobs: int = 8,
     time_limit_s: float = 1800.0,
     retry_failed: bool = False,
-    show: Callable[[Progress], None] = lambda progress: None,
-) -> Progress:
+    show: Callable[[TeachCounts], None] = lambda counts: None,
+) -> TeachCounts:
     """Run a team over tasks and record each run. Tasks that have a file in `out` already are not run again.
 
     Ctrl-C ends the workers and is raised; what was finished is in its files, and the rest is run the next time.
@@ -77,7 +78,7 @@ def teach(
     folder = Path(out)
     note = _prepare(folder, team)
     waiting: deque[Task] = deque()
-    progress = Progress(total=0)
+    progress = TeachCounts(total=0)
     for task in tasks:
         progress.total += 1
         stop = stop_of(trace_path(folder, task.id))
@@ -119,7 +120,7 @@ class _Pool:
         self._started = 0
         self._ever_ready = False
 
-    def run(self, waiting: deque[Task], progress: Progress, show: Callable[[Progress], None]) -> None:
+    def run(self, waiting: deque[Task], progress: TeachCounts, show: Callable[[TeachCounts], None]) -> None:
         while waiting or any(worker.task for worker in self._workers):
             while len(self._workers) < min(self._size, len(waiting) + sum(w.task is not None for w in self._workers)):
                 self._workers.append(self._start())
@@ -164,7 +165,7 @@ class _Pool:
             worker.task = None
             self._end(worker)
 
-    def _hear(self, worker: _Worker, progress: Progress) -> None:
+    def _hear(self, worker: _Worker, progress: TeachCounts) -> None:
         try:
             message = worker.connection.recv() if worker.connection.poll() else None
         except (EOFError, OSError):
@@ -184,7 +185,7 @@ class _Pool:
             case _ if not worker.process.is_alive():
                 self._died(worker, progress)
 
-    def _died(self, worker: _Worker, progress: Progress) -> None:
+    def _died(self, worker: _Worker, progress: TeachCounts) -> None:
         worker.process.join()
         code = worker.process.exitcode
         if worker.task is not None:
@@ -197,7 +198,7 @@ class _Pool:
                 f"the team's process ended with code {code} before it began", hint=f"see {self._out / '.log'}"
             )
 
-    def _lost(self, worker: _Worker, progress: Progress, stop: Stop, failure: Failure | None) -> None:
+    def _lost(self, worker: _Worker, progress: TeachCounts, stop: Stop, failure: Failure | None) -> None:
         """The worker will not say any more how its task ended."""
         task = worker.task
         assert task is not None
@@ -207,7 +208,7 @@ class _Pool:
         if written is not None and written not in (Stop.FAILED, Stop.TIME):
             stop = Stop(written)  # it wrote its file and could only not say so
         else:
-            unknown = LeftOut(what="what the team did and spent", reason="its process ended before it could be told")
+            unknown = LeftOut(what="what the team did and spent", reason="its process ended before it could report")
             write_trace(path, nothing(task, stop, failure).model_copy(update={"left_out": (unknown,)}))
         progress.add(Done(task.id, stop, Usage(), failure.message if failure else None))
 
@@ -230,7 +231,7 @@ def _serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Pat
 def _prepare(folder: Path, team: Team) -> Callable[[], None]:
     """The folder, checked. What it gives notes whose runs are in it, to be called once the team is known to exist.
 
-    Two teams' runs in one folder could not be told apart.
+    Two teams' runs in one folder could not be distinguished.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -7,15 +7,17 @@ run before it. Embedded trajectories that nothing refers to are not lost: they e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from coa.distill.atif import EXTRA
+from coa.distill.atif_writer import EXTRA
 from coa.distill.importers.content import FINISHING, MOST_DEEP, as_calls, as_text, as_time, as_usage
+from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import (
+    RECORDED,
     AgentRun,
     CodeCall,
+    EvaluatorVerdict,
     Event,
-    Format,
     LeftOut,
     ModelCall,
     Note,
@@ -25,7 +27,6 @@ from coa.distill.team_run import (
     TeamRun,
     ToolCall,
     ToolResult,
-    Verdict,
 )
 from coa.errors import TraceError
 from coa.trajectory.formats.tasks import content_id
@@ -34,7 +35,9 @@ from coa.trajectory.types import Stop, Task
 Json = Mapping[str, Any]
 
 
-def is_atif(row: Json) -> bool:
+def is_atif(row: object) -> bool:
+    if not isinstance(row, Mapping):
+        return False
     version = row.get("schema_version")
     return isinstance(version, str) and version.startswith("ATIF") and isinstance(row.get("steps"), list)
 
@@ -48,7 +51,7 @@ def from_atif(document: Json, file: str = "", place: str = "") -> TeamRun:
             {
                 "task": ours.get("task"),
                 "root": root,
-                "source": {**ours.get("source", {}), "format": Format.RECORDED, "file": file, "place": place},
+                "source": {**ours.get("source", {}), "format": RECORDED, "file": file, "place": place},
                 "stop": ours.get("stop", Stop.ANSWERED),
                 "left_out": (*ours.get("left_out", ()), *reader.left_out),
                 **{name: ours[name] for name in ("failure", "reported_usage", "meta") if name in ours},
@@ -60,7 +63,7 @@ def from_atif(document: Json, file: str = "", place: str = "") -> TeamRun:
     return TeamRun(
         task=Task(id=str(session or content_id(root.request, "")), question=root.request),
         root=root,
-        source=Source(format=Format.ATIF, file=file, place=place),
+        source=Source(format=FORMAT.name, file=file, place=place),
         stop=Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED,
         left_out=tuple(reader.left_out),
         reported_usage=as_usage(document.get("final_metrics")),
@@ -122,7 +125,7 @@ class _Reader:
             rest = {name: value for name, value in ours.items() if name != "kind"}
             outside: Event
             if kind == "verdict":
-                outside = Verdict.model_validate({**common, "text": text, **rest})
+                outside = EvaluatorVerdict.model_validate({**common, "text": text, **rest})
             else:
                 outside = Note.model_validate({**common, "text": text, "role": str(step.get("source")), **rest})
             return [outside, *self._results(step, (), below, common)], None
@@ -134,7 +137,7 @@ class _Reader:
         answer = _handed_in(finishing[-1]) if finishing else None
         purpose = Purpose.ANSWER if finishing else Purpose.ACT
         if step.get("llm_call_count") == 0:
-            # Orchestration without a model: what it calls is told as calls nobody thought of.
+            # Orchestration without a model: what it calls becomes calls without a thought.
             return [*_dispatched(calls, common), *self._results(step, calls, below, common)], answer
         usage = as_usage(step.get("metrics"))
         seconds = _at(step, "metrics", "extra", "seconds")
@@ -310,3 +313,6 @@ def _at(row: Json, *path: str) -> Any:
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
+
+
+FORMAT: Final = TraceFormat("atif", "ATIF", is_atif, read=from_atif)

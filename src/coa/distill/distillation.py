@@ -1,0 +1,127 @@
+"""`distill`: the traces of a team in, training data and a report in a folder out.
+
+This is the whole of `coa distill` as one call. It opens what the settings name (profile, tasks, judge, writing model,
+tokenizer, benchmarks), sends everything that the traces hold through the `Distillery`, and writes the report.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+
+from coa import __version__
+from coa.benchmarks import load as load_benchmark
+from coa.blocking import run_blocking
+from coa.distill.cache import TextCache
+from coa.distill.config import DistillConfig
+from coa.distill.fill import ModelWriter
+from coa.distill.filters import BenchmarkQuestions
+from coa.distill.importers.detect import read_traces
+from coa.distill.known_tasks import KnownTasks
+from coa.distill.pipeline import Distillery
+from coa.distill.report import DistillReport, report_of, write_report
+from coa.distill.roles import load_roles
+from coa.errors import StoreError
+from coa.models.base import Model
+from coa.models.opening import open_model
+from coa.models.tokenizer import load_tokenizer
+from coa.progress import Progress, Silent
+from coa.scoring import VerdictCache, scorer_for
+from coa.trajectory import load_profile
+from coa.trajectory.formats.tasks import read_tasks
+
+
+def distill(
+    config: DistillConfig, traces: Sequence[str | Path], out: str | Path, *, progress: Progress | None = None
+) -> DistillReport:
+    """Import, convert and filter traces, files or folders of any known format; the data and the report are in `out`.
+
+    The same inputs and settings give the same files, in whatever order the inputs come. What a judge or a writing model
+    said is cached in the folder. A report with `kept == 0` is not an error here; `report.advice` says what to change.
+    """
+    return run_blocking(_distill(config, [Path(path) for path in traces], Path(out), progress or Silent()))
+
+
+async def _distill(config: DistillConfig, traces: list[Path], out: Path, progress: Progress) -> DistillReport:
+    _check_out(out, traces)
+    profile = load_profile(config.profile)
+    roles = load_roles(config.roles, profile)
+    tokenizer = load_tokenizer(config.student) if config.student else None
+    tasks = KnownTasks(read_tasks(config.tasks) if config.tasks else ())
+    benchmarks = _benchmarks(config)
+    out.mkdir(parents=True, exist_ok=True)
+    async with AsyncExitStack() as stack:
+
+        async def opened(source: str | None, name: str | None) -> Model | None:
+            if source is None:
+                return None
+            model = await open_model(source, name)
+            stack.push_async_callback(model.close)
+            return model
+
+        judge, writer = await opened(config.judge, config.judge_name), await opened(config.fill, config.fill_name)
+        verdicts = stack.enter_context(closing(VerdictCache(out / "verdicts.sqlite"))) if judge else None
+        texts = stack.enter_context(closing(TextCache(out / "filled.sqlite"))) if writer else None
+        scorer = scorer_for("auto", judge=judge, verdicts=verdicts)
+        stack.push_async_callback(scorer.close)
+        distillery = Distillery(
+            profile,
+            config,
+            scorer,
+            roles=roles,
+            tasks=tasks,
+            writer=ModelWriter(writer, texts) if writer and texts else None,
+            tokenizer=tokenizer,
+            benchmarks=benchmarks,
+            progress=progress,
+        )
+        progress.start("runs read")
+        stack.callback(progress.finish)
+        # Sorted: the order in which paths were given must not show in the report.
+        found = await distillery.run(read_traces(sorted(set(traces))), out)
+    settings = {
+        "profile": profile.name,
+        "scorer": f"rules, then {judge.name}" if judge else "rules",
+        "fill": writer.name if writer else None,
+        "student": config.student,
+        "benchmarks": sorted(Path(name).name for name in config.decontaminate),
+        "benchmark_questions": benchmarks.questions if benchmarks else 0,
+        "config": config.filter_settings(),
+    }
+    saved = json.dumps({"coa": __version__, **settings}, indent=2, ensure_ascii=False)
+    (out / "config.json").write_text(f"{saved}\n", encoding="utf-8")
+    notes = _notes(config)
+    write_report(out, found, settings, notes)
+    return report_of(found, out, notes)
+
+
+def _check_out(out: Path, traces: Sequence[Path]) -> None:
+    if out.exists() and not out.is_dir():
+        raise StoreError(f"{out} is a file", hint="name a folder with --out")
+    for path in traces:
+        if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
+            raise StoreError(
+                f"{out} lies in {path}: the next run would read its own output as traces",
+                hint="choose a folder outside the traces with --out",
+            )
+
+
+def _benchmarks(config: DistillConfig) -> BenchmarkQuestions | None:
+    if not config.decontaminate:
+        return None
+    found = BenchmarkQuestions(config.contamination.words)
+    for name in config.decontaminate:
+        found.add(task.question for task in load_benchmark(name).tasks)
+    return found
+
+
+def _notes(config: DistillConfig) -> list[str]:
+    """What was not checked, so that nobody takes it for granted."""
+    notes = []
+    if config.student is None:
+        notes.append("Length was not measured: no --student tokenizer was given.")
+    if not config.decontaminate:
+        notes.append("Overlap with benchmarks was not checked: no --decontaminate file was given.")
+    return notes
