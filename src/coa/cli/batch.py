@@ -13,6 +13,7 @@ from coa.cli.display import spent
 from coa.cli.progress import shown
 from coa.runtime import Progress, Setting
 from coa.trajectory import Task
+from coa.trajectory.store import Lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,10 @@ async def run_batch(batch: Batch, setting: Setting) -> tuple[Progress, bool]:
     async def consume() -> None:
         async with shown(progress):
             try:
+                lines = Lines()
                 async for trajectory in runs:
                     if batch.as_json:
-                        typer.echo(trajectory.to_json())
+                        typer.echo(lines.line(trajectory))
             finally:
                 await runs.aclose()
 

@@ -24,7 +24,9 @@ def compare(
     judge: Annotated[str | None, typer.Option(help="URL of a model that judges answers no rule can compare.")] = None,
     judge_name: options.JudgeName = None,
     judge_key_env: options.JudgeKeyEnv = "COA_API_KEY",
-    profile: Annotated[str | None, typer.Option(help="Profile by name or .toml, where the data do not tell.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Read with this profile (a name or a .toml), whatever the data carry.")
+    ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Each run on all of its tasks, not only the common ones.")
     ] = False,

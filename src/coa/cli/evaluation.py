@@ -17,7 +17,7 @@ from coa.cli.progress import shown
 from coa.cli.setting import Asked, limits_of, prompting
 from coa.cli.world import profile_of, world_hash
 from coa.errors import EvaluationError, ScoringError
-from coa.evaluate.attempts import Attempt, attempt_of, grammars
+from coa.evaluate.attempts import Attempt, attempt_of
 from coa.evaluate.data import Loaded
 from coa.evaluate.folder import Folder, folders_in, settle
 from coa.evaluate.report import code_version, make_report, write_report
@@ -29,7 +29,7 @@ from coa.models.connect import Mode
 from coa.runtime import Select, Setting
 from coa.scoring import PROMPT_HASH, Scorer, VerdictCache, scorer_for
 from coa.tools.base import veiled
-from coa.trajectory import Limits, Profile, load_profile, read
+from coa.trajectory import Limits, load_profile, read
 
 Show = Callable[[dict[str, Any], Folder, bool], None]
 """Told of each report when it is made: the report, its folder, and whether it covers everything."""
@@ -149,7 +149,7 @@ async def _evaluate(loaded: Loaded, folder: Folder, asked: Asked, wishes: Wishes
 
         ended = await came_to_its_end(work())
     if not ended:
-        attempts = _so_far(folder, plan, setting.profile)
+        attempts = _so_far(folder, plan)
     report = make_report(attempts, config, retried=folder.retried())
     write_report(folder, report)
     return report, ended
@@ -215,7 +215,7 @@ def _config(
         "tokenizer": setting.model.tokenizer.fingerprint if setting.model.tokenizer is not None else None,
         "profile": {
             "name": setting.profile.name,
-            "hash": hashlib.sha256(setting.profile.model_dump_json().encode()).hexdigest()[:16],
+            "hash": setting.profile.hash,
         },
         "prompt": whose if file is None else hashlib.sha256(file.read_bytes()).hexdigest()[:16],
         "sampling": {**asdict(setting.sampling), "seed_of_a_sample": "seed + its number"},
@@ -233,14 +233,13 @@ def _config(
     }
 
 
-def _so_far(folder: Folder, plan: Plan, profile: Profile) -> list[Attempt]:
+def _so_far(folder: Folder, plan: Plan) -> list[Attempt]:
     """After Ctrl-C: what is finished and scored."""
     settle(folder)
-    grammar = grammars(profile)
     wanted = {task.id for task in plan.loaded.tasks}
     runs = read(folder.trajectories) if folder.trajectories.is_file() else ()
     return [
-        attempt_of(run, plan.scorer, grammar(run))
+        attempt_of(run, plan.scorer)
         for run in runs
         if run.task.id in wanted and run.sample < plan.samples and plan.scorer in run.scores
     ]

@@ -78,6 +78,7 @@ def run(
     from coa.models.tokenizer import NANO
     from coa.runtime import Select
     from coa.trajectory import JsonlWriter, Stop, load_profile
+    from coa.trajectory.store import Lines
 
     show_warnings()
     if tasks is not None and best_of > 1:
@@ -146,7 +147,7 @@ def run(
             return 1
         picked = next((t for t in done if t.meta.get("selected")), done[0])
         if as_json:
-            typer.echo(picked.to_json())
+            typer.echo(Lines().line(picked))
         else:
             close(picked, done)
         return int(picked.stop in (Stop.FAILED, Stop.INTERRUPTED))

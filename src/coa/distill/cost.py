@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from coa.distill.filters import SCORE
 from coa.distill.team_run import CodeCall, ModelCall, Purpose, TeamRun, ToolCall, ToolResult
 from coa.scoring import Scorer, verdict_of
-from coa.trajectory import Profile, Tokenizer, Trajectory, Usage, load_profile
+from coa.trajectory import Profile, Tokenizer, Trajectory, Usage, profile_of, with_profile
 from coa.trajectory.counting import Counted, count_tokens
 
 
@@ -87,7 +87,9 @@ async def spending(
 
 def trajectory_usage(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile | None) -> tuple[Usage, int]:
     """What it cost, or would cost if it were run as it stands; and its length."""
-    counted = count_tokens(trajectory, tokenizer, profile or load_profile(trajectory.profile))
+    counted = count_tokens(
+        trajectory, tokenizer, profile_of(with_profile(trajectory, profile) if profile else trajectory)
+    )
     if trajectory.usage.model_calls:  # it was really run: what the server counted is the truth
         return trajectory.usage, counted.length
     return counted.usage, counted.length

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from coa.evaluate.attempts import Attempt, attempt_of, by_task, grammars
+from coa.evaluate.attempts import Attempt, attempt_of, by_task
 from coa.evaluate.folder import Folder, Journal, settle, write_whole
 from coa.evaluate.report import agreements, make_report, write_report
 from coa.evaluate.run import scoring
@@ -44,8 +44,7 @@ async def rescore(
 
 def sum_up(folder: Folder, scorer: str, judging: Model | None) -> dict[str, Any]:
     """What the scores of that name say; an evaluation's report is made anew by them."""
-    grammar = grammars()
-    attempts = [attempt_of(run, scorer, grammar(run)) for run in read(folder.trajectories)]
+    attempts = [attempt_of(run, scorer) for run in read(folder.trajectories)]
     report = _report(folder, attempts, scorer, judging) if folder.is_evaluation else None
     return {
         "scorer": scorer,

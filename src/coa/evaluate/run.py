@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from coa.errors import ModelError
-from coa.evaluate.attempts import Attempt, attempt_of, by_task, grammars
+from coa.evaluate.attempts import Attempt, attempt_of, by_task
 from coa.evaluate.data import Loaded
 from coa.evaluate.folder import Folder, Journal, settle
 from coa.evaluate.summary import chosen
@@ -108,7 +108,6 @@ async def evaluate(plan: Plan, setting: Setting, folder: Folder, standing: Stand
     standing.total = len(wanted)
     journal = Journal(folder)
     attempts: list[Attempt] = []
-    grammar = grammars(setting.profile)
 
     async def score(trajectory: Trajectory) -> None:
         done = await _scored(trajectory, plan.scorers)
@@ -116,7 +115,7 @@ async def evaluate(plan: Plan, setting: Setting, folder: Folder, standing: Stand
         add(done)
 
     def add(done: Trajectory) -> None:
-        attempt = attempt_of(done, plan.scorer, grammar(done))
+        attempt = attempt_of(done, plan.scorer)
         attempts.append(attempt)
         standing.scored(attempt)
 

@@ -24,8 +24,7 @@ from coa.rl.reward import REWARD, Rewards
 from coa.runtime import run_many
 from coa.runtime.guide import Constrain
 from coa.tools import Tool
-from coa.trajectory import Message, Profile, Stop, Task, Tokenizer, Trajectory, load_profile, to_sample
-from coa.trajectory.profile import with_added
+from coa.trajectory import Message, Profile, Stop, Task, Tokenizer, Trajectory, load_profile, profile_of, to_sample
 
 _SEEDS: Final = 1 << 12
 """Room for the attempts of a group between the seeds of two."""
@@ -86,7 +85,7 @@ class Rollouts:
         ):
             leave(seed + trajectory.sample)
             self.made()
-            judged.append(asyncio.create_task(self.rewards.of(trajectory, with_added(profile, trajectory.meta))))
+            judged.append(asyncio.create_task(self.rewards.of(trajectory, profile_of(trajectory))))
         return sorted(await asyncio.gather(*judged), key=lambda trajectory: trajectory.sample)
 
     def prompt(self, task: Task) -> Sequence[Message] | None:
@@ -95,7 +94,7 @@ class Rollouts:
     def attempt(self, trajectory: Trajectory, reward: float | None = None) -> Attempt | None:
         """As something to learn from; None where nothing was sampled. `reward` is known of one that was kept."""
         base = _profile(trajectory.task.profile or self.config.profile)
-        sample = to_sample(trajectory, self.tokenizer, with_added(base, trajectory.meta), ends=True)
+        sample = to_sample(trajectory, self.tokenizer, profile_of(trajectory), ends=True)
         if sample.logprobs is None:
             return None
         if reward is None:

@@ -50,7 +50,7 @@ from coa.trajectory import (
     observation,
 )
 from coa.trajectory.codec import canonical
-from coa.trajectory.profile import describe_added, with_tool
+from coa.trajectory.profile import with_tool
 from coa.trajectory.shapes import read
 from coa.trajectory.types import FrozenDict
 
@@ -151,9 +151,7 @@ class Chain:
         self._task = Task(id="question", question=task) if isinstance(task, str) else task
         self._model = model
         self._tools = tools or {}
-        known = load_profile(profile) if isinstance(profile, str) else profile
-        self._profile = _knowing(known, self._tools)
-        self._added = describe_added(known, self._profile)
+        self._profile = _knowing(load_profile(profile) if isinstance(profile, str) else profile, self._tools)
         self._sampling = sampling or Sampling()
         self._messages = tuple(prompt or self._profile.messages(self._task))
         self._sample = sample
@@ -207,6 +205,7 @@ class Chain:
         return Trajectory(
             task=self._task,
             profile=self._profile.name,
+            profile_hash=self._profile.hash,
             steps=tuple(steps),
             stop=self._stop,
             failure=self._failure,
@@ -215,7 +214,7 @@ class Chain:
             tokenizer=tokenizer.fingerprint if tokenizer is not None else None,
             ends=tuple(ends),
             sample=self._sample,
-            meta={"model": self._model.name, **self._added},
+            meta={"model": self._model.name},
         )
 
     # ---- the loop

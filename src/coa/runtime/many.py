@@ -236,9 +236,10 @@ def _jobs(
 
 
 def _broken(task: Task, number: int, profile: Profile | str, error: BaseException) -> Trajectory:
-    name = task.profile or (profile if isinstance(profile, str) else profile.name)
+    used = task.profile or profile
+    name, key = (used, None) if isinstance(used, str) else (used.name, used.hash)
     failure = Failure(site=FailureSite.RUNTIME, message=f"{type(error).__name__}: {error}")
-    return Trajectory(task=task, profile=name, stop=Stop.FAILED, failure=failure, sample=number)
+    return Trajectory(task=task, profile=name, profile_hash=key, stop=Stop.FAILED, failure=failure, sample=number)
 
 
 def _seeded(sampling: Sampling | None, number: int) -> Sampling | None:

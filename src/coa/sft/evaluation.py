@@ -18,8 +18,10 @@ from coa.tools import Tool
 from coa.tools.registry import open_tools
 from coa.training.policy import give_back
 from coa.training.weights import base_of
-from coa.trajectory import Message, Profile, Task, Trajectory
+from coa.trajectory import Message, Profile, Task, Trajectory, profile_of
 from coa.trajectory.formats.tasks import free_id
+from coa.trajectory.profile import AnswerKind
+from coa.trajectory.types import FrozenDict
 from coa.worlds import world_tools
 
 Prompts = Mapping[str, Sequence[Message]]
@@ -31,7 +33,7 @@ class AgentEval:
     def __init__(
         self,
         tasks: Sequence[Task],
-        profile: Profile | str,
+        profile: Profile,
         tokenizer: TextTokenizer,
         *,
         given: Sequence[str],
@@ -39,13 +41,14 @@ class AgentEval:
         wanted: Sequence[str],
         own: Mapping[str, Tool],
         prompts: Prompts,
+        profiles: Mapping[str, Profile],
         scorer: str,
         out: Path,
         tell: Callable[[str], None],
     ) -> None:
         self._tasks, self._profile, self._tokenizer = tasks, profile, tokenizer
         self._given, self._world, self._wanted, self._own = given, world, wanted, own
-        self._prompts, self._scorer = prompts, scorer
+        self._prompts, self._profiles, self._scorer = prompts, profiles, scorer
         self._out, self._tell = out, tell
 
     def __call__(self, model: torch.nn.Module, step: int) -> dict[str, float]:
@@ -68,23 +71,31 @@ class AgentEval:
             async with world_tools(self._world, self._given) as given, open_tools(given, wanted=wanted) as box:
                 for name, error in box.absent.items():
                     self._tell(f"no tool {name} for the evaluation: {error}")
-                return await look(
-                    self._tasks,
-                    model,
-                    {**box.tools, **self._own},
-                    self._profile,
-                    scorer,
-                    prompt=lambda task: self._prompts.get(task.id),
-                )
+                tools, done = {**box.tools, **self._own}, list[Trajectory]()
+                for profile, tasks in self._by_profile():
+                    done += await look(
+                        tasks, model, tools, profile, scorer, prompt=lambda task: self._prompts.get(task.id)
+                    )
+                return sorted(done, key=lambda trajectory: trajectory.task.id)
         finally:
             await scorer.close()
             await model.close()
 
+    def _by_profile(self) -> list[tuple[Profile, list[Task]]]:
+        """Tasks of one profile run together; nearly always that is all of them."""
+        groups: dict[str, tuple[Profile, list[Task]]] = {}
+        for task in self._tasks:
+            profile = self._profiles.get(task.id, self._profile)
+            groups.setdefault(profile.hash, (profile, []))[1].append(task)
+        return list(groups.values())
 
-def tasks_of(held_out: Sequence[Trajectory], count: int) -> tuple[list[Task], Prompts]:
-    """The tasks of held-out trajectories that have an answer to compare with, and the prompts they were shown with."""
+
+def tasks_of(held_out: Sequence[Trajectory], count: int) -> tuple[list[Task], Prompts, dict[str, Profile]]:
+    """The tasks of held-out trajectories that have an answer to compare with, and by the tasks' ids the prompts they
+    were shown with and the profiles."""
     tasks: dict[str, Task] = {}
     prompts: dict[str, Sequence[Message]] = {}
+    profiles: dict[str, Profile] = {}
     taken: set[str] = set()
     for trajectory in held_out:
         task = trajectory.task
@@ -95,7 +106,10 @@ def tasks_of(held_out: Sequence[Trajectory], count: int) -> tuple[list[Task], Pr
         if not task.answer and task.tests is None and trajectory.answer is not None:
             # Data without gold answers (AFM's SFT rows): what the teacher ended with is the best there is.
             task = task.model_copy(update={"answer": (trajectory.answer,)})
-        tasks[question] = task.model_copy(update={"profile": trajectory.profile})
+        # It runs with the profile that the trajectory was made with, which its name alone does not tell.
+        profile = profiles[task.id] = profile_of(trajectory)
+        kind = {"answer_type": profile.answers.value} if profile.answers is not AnswerKind.TEXT else {}
+        tasks[question] = task.model_copy(update={"profile": None, "meta": FrozenDict({**kind, **task.meta})})
         if trajectory.prompt:
             prompts[task.id] = trajectory.prompt
-    return list(tasks.values())[:count], prompts
+    return list(tasks.values())[:count], prompts, profiles

@@ -29,7 +29,7 @@ from coa.training.interruption import Interruption
 from coa.training.packing import Example
 from coa.training.run_folder import METRICS, MODEL, Result, claim
 from coa.training.trackers import refuse_absent
-from coa.trajectory import Tally
+from coa.trajectory import Profile, Tally, profile_of
 from coa.trajectory.formats.tasks import read_tasks
 
 _FREE: Final = ("report_to", "checkpoint_every", "checkpoints_kept")
@@ -180,7 +180,9 @@ def _agent_eval(
             "init_eval runs the agent in the training process, which only works with one",
             hint="--set init_eval=0, and evaluate the checkpoints afterwards",
         )
-    profile = config.profile or Counter(t.profile for t in loaded.train).most_common(1)[0][0]
+    commonest = Counter((t.profile, t.profile_hash) for t in loaded.train).most_common(1)[0][0]
+    profile = profile_of(next(t for t in loaded.train if (t.profile, t.profile_hash) == commonest))
+    profiles: dict[str, Profile] = {}
     prompts: Any = {}
     if config.tasks is not None:
         tasks = list(read_tasks(config.tasks))[: config.init_eval]
@@ -193,27 +195,28 @@ def _agent_eval(
         if any(t.prompt for t in loaded.train):  # taught with prompts of the rows' own, so asked with them
             prompts = {task.id: task.prompt for task in tasks if task.prompt}
     else:
-        tasks, prompts = tasks_of(loaded.held_out, config.init_eval)
+        tasks, prompts, profiles = tasks_of(loaded.held_out, config.init_eval)
     return AgentEval(
         tasks,
         profile,
         tokenizer,
         given=config.tools,
         world=config.world,
-        wanted=_called(loaded, config),
+        wanted=_called(loaded),
         own=tools,
         prompts=prompts,
+        profiles=profiles,
         scorer=config.scorer,
         out=out / "agent",
         tell=tell,
     )
 
 
-def _called(loaded: examples_of.Loaded, config: SftConfig) -> list[str]:
+def _called(loaded: examples_of.Loaded) -> list[str]:
     """The tools that the training data calls."""
     called: set[str] = set()
     for trajectory in loaded.train:
-        tools = set(examples_of.profile_of(trajectory, config).tools)
+        tools = set(profile_of(trajectory).tools)
         called |= tools & {step.agent for step in trajectory.steps}
     return sorted(called)
 

@@ -8,7 +8,7 @@ from coa.trajectory import Profile, Trajectory
 
 
 def complexity(trajectory: Trajectory, profile: Profile, config: DistillConfig) -> Dropped | None:
-    count, least = len(calls_of(trajectory, profile)), config.complexity.least(profile.name)
+    count, least = len(calls_of(trajectory, profile)), config.complexity.least(profile)
     if count < least:
         return Dropped(Reason.TOO_FEW_CALLS, f"{count} tool calls; at least {least} are asked for")
     if count > config.complexity.most_calls:

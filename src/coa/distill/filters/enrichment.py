@@ -14,7 +14,7 @@ def reflection(trajectory: Trajectory, profile: Profile, config: DistillConfig) 
     """Runs without reflection stay by lot; a profile that has no such agent is left alone."""
     if REFLECTION not in profile.agents or any(step.agent == REFLECTION for step in trajectory.steps):
         return None
-    share = config.reflection.share(profile.name)
+    share = config.reflection.share(profile)
     if lot(trajectory, config.seed) < share:
         return None
     return Dropped(Reason.NO_REFLECTION, f"no reflection; {share:g} of such runs are kept")
