@@ -131,7 +131,7 @@ def _ours(name: str, group: int, tokens: int) -> tuple[float, float, float, floa
             if "weights trained" in line or (line.startswith("step ") and "/" in line.split()[1]):
                 moments.append(_now())
 
-        train(config, Path(folder) / "run", progress=Lines(heard))
+        train(config, Path(folder) / "run", progress=PrintProgress(heard))
         rows = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
     return _result(_between(moments), [row["trained_tokens"] for row in rows])
 

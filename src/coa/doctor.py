@@ -45,9 +45,9 @@ def _attempt(what: str, probe: Callable[[], str], *, needed: bool = True) -> Che
 
 
 def _profiles() -> str:
-    from coa.trajectory.profile import SHIPPED, load_profile
+    from coa.trajectory.profile import load_profile, shipped
 
-    return ", ".join(load_profile(name).name for name in SHIPPED)
+    return ", ".join(load_profile(name).name for name in shipped())
 
 
 def _write_here() -> str:

@@ -1,6 +1,6 @@
 """How a long call reports where it stands: a protocol that the command line implements once, and that is optional.
 
-    coa.rl(config, "runs/rl", progress=Lines(print))
+    coa.rl(config, "runs/rl", progress=PrintProgress(print))
 
 A stage calls `start` for each part of its work, `update` as often as it likes (an implementation decides how often to
 show it), `say` for a line that should stay, and `finish` at the end, also when it fails.
@@ -42,7 +42,7 @@ class Silent:
         pass
 
 
-class Lines(Silent):
+class PrintProgress(Silent):
     """For scripts: the messages go to a function, such as `print`."""
 
     def __init__(self, write: Callable[[str], object] = print) -> None:

@@ -126,7 +126,7 @@ def test_a_model_of_ones_own_is_run_inspected_and_exported(tmp_path: Path) -> No
     shown = coa("run", "Which river?", *common, "--seed", 1, cwd=tmp_path)
     assert "answer: " in shown and "tool calls" in shown
     record = json.loads(coa("run", "Which river?", *common, "--seed", 2, "--json", cwd=tmp_path))
-    assert record["schema_version"] == 1 and record["meta"]["model"].endswith("model")
+    assert record["schema_version"] == 2 and record["meta"]["model"].endswith("model")
     coa("run", "Which river?", *common, "--best-of", 3, cwd=tmp_path)
     lines = out.read_text().splitlines()
     assert len(lines) == 5

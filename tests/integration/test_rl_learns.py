@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coa.errors import TrainingError
-from coa.progress import Lines
+from coa.progress import PrintProgress
 from coa.rl.config import RlConfig
 from coa.rl.loop import train
 from coa.tools import Observation
@@ -104,7 +104,7 @@ def test_what_has_no_reward_leaves_its_group(
 
     said: list[str] = []
     config = RlConfig.model_validate({**base, "max_steps": 1, "reward": {"scorer": "my_rl_reward:never"}})
-    train(config, tmp_path / "none", tools={"web_search": Keyed()}, progress=Lines(said.append))
+    train(config, tmp_path / "none", tools={"web_search": Keyed()}, progress=PrintProgress(said.append))
     (row,) = metrics(tmp_path / "none")
     assert row["unscored"] == 48 and row["groups_used"] == 0 and "reward" not in row
     assert any("none could be scored" in line for line in said)
@@ -185,7 +185,7 @@ def test_why_attempts_broke_is_said_and_ends_a_run_in_which_all_do(tmp_path: Pat
     with pytest.raises(
         TrainingError, match=r"for 2 consecutive steps; attempts left out: 48 failed; one of .* do not fit into"
     ):
-        train(config, tmp_path / "run", tools={"web_search": Keyed()}, progress=Lines(said.append))
+        train(config, tmp_path / "run", tools={"web_search": Keyed()}, progress=PrintProgress(said.append))
     assert any("do not fit into" in line for line in said)
     assert (
         "an attempt may have 160 tokens, but kv_cache_gb=1e-06 has room for" in said[1]
@@ -205,7 +205,7 @@ def test_equal_rewards_are_said_also_where_such_groups_are_learnt_from(
     config = RlConfig.model_validate({**random, **grpo, "reward": {"function": "my_equal_reward:zero"}})
     said: list[str] = []
     with pytest.raises(TrainingError, match=r"do rewards differ .* for 2 consecutive steps"):
-        train(config, tmp_path / "run", tools={"web_search": Keyed()}, progress=Lines(said.append))
+        train(config, tmp_path / "run", tools={"web_search": Keyed()}, progress=PrintProgress(said.append))
     assert any(line.startswith("step 1: nothing to learn: in none of 6 groups") for line in said)
 
 
@@ -219,7 +219,7 @@ def test_held_out_tasks_are_tried_with_the_tools_and_limits_of_their_own_profile
     random = settings(word_model(tmp_path / "random"), tasks)
     config = RlConfig.model_validate({**random, "max_steps": 1, "eval_tasks": str(tmp_path / "held_out.jsonl")})
     said: list[str] = []
-    train(config, tmp_path / "run", tools={"web_search": Keyed()}, progress=Lines(said.append))
+    train(config, tmp_path / "run", tools={"web_search": Keyed()}, progress=PrintProgress(said.append))
     assert any(line.startswith("no tool wiki_search") for line in said), said
     (looked,) = read(tmp_path / "run" / "agent" / "step-0" / "trajectories.jsonl")
     assert looked.stop is Stop.STEPS

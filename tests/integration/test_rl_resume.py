@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from coa.errors import TrainingError
 from coa.models.local.model import load_weights
-from coa.progress import Lines
+from coa.progress import PrintProgress
 from coa.rl.config import RlConfig
 from coa.rl.loop import train
 from coa.trajectory import Sample, load_profile, read, to_sample
@@ -69,7 +69,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
     assert not (run / "model").exists()
 
     said: list[str] = []
-    train(config, run, tools={"web_search": Keyed()}, progress=Lines(said.append))
+    train(config, run, tools={"web_search": Keyed()}, progress=PrintProgress(said.append))
     assert any("going on after step" in line for line in said) and not (run / "checkpoint-999").exists()
     whole, resumed = weights(tmp_path / "whole"), weights(run)
     assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)
@@ -80,7 +80,7 @@ def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dic
     tools = {"web_search": Keyed()}
     train(config, tmp_path / "run", tools=tools)
     said: list[str] = []
-    assert train(config, tmp_path / "run", tools=tools, progress=Lines(said.append)).finished
+    assert train(config, tmp_path / "run", tools=tools, progress=PrintProgress(said.append)).finished
     assert said == [f"finished already: {tmp_path / 'run' / 'model'}"]
     with pytest.raises(TrainingError, match=r"reward\.judge=URL"):
         train(RlConfig.model_validate({**base, "reward": {"scorer": "judge"}}), tmp_path / "judged", tools=tools)
@@ -105,7 +105,7 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, object], tmp_pat
         if line.startswith("step 1/"):
             os.kill(os.getpid(), signal.SIGINT)
 
-    stopped = train(config, tmp_path / "run", tools=tools, progress=Lines(interrupt))
+    stopped = train(config, tmp_path / "run", tools=tools, progress=PrintProgress(interrupt))
     assert not stopped.finished and stopped.steps < 3
     assert train(config, tmp_path / "run", tools=tools).finished
     train(config, tmp_path / "whole", tools=tools)
@@ -161,7 +161,7 @@ def test_attempts_made_ahead_are_of_the_weights_before_the_step_in_which_they_ar
         if line.startswith("step 2/"):
             os.kill(os.getpid(), signal.SIGINT)
 
-    stopped = train(config, tmp_path / "stopped", tools=tools, progress=Lines(interrupt))
+    stopped = train(config, tmp_path / "stopped", tools=tools, progress=PrintProgress(interrupt))
     assert not stopped.finished and stopped.steps < 4
     assert train(config, tmp_path / "stopped", tools=tools).finished
     rows = [json.loads(line)["step"] for line in (tmp_path / "stopped" / "metrics.jsonl").read_text().splitlines()]

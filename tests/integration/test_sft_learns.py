@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coa.errors import TrainingError
-from coa.progress import Lines
+from coa.progress import PrintProgress
 from coa.sft.config import SftConfig
 from coa.sft.train import train
 from coa.trajectory import read, write
@@ -41,7 +41,7 @@ def test_a_model_from_scratch_learns_the_grammar_and_to_copy_through_a_tool(tmp_
         config,
         tmp_path / "run",
         tools={"web_search": Dictionary(list(questions.values()))},
-        progress=Lines(said.append),
+        progress=PrintProgress(said.append),
     )
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     success = [(row["step"], row["success"], row["answered"]) for row in rows if "success" in row]
@@ -91,7 +91,7 @@ def test_the_first_line_and_the_card_tell_what_was_wrong_with_the_data(tmp_path:
         length_schedule=({"max_length": 32, "epochs": 1}, {"max_length": 64, "epochs": 1}),
         report_to=(),
     )
-    result = train(config, tmp_path / "run", progress=Lines(said.append))
+    result = train(config, tmp_path / "run", progress=PrintProgress(said.append))
     told = "1 rows left out: no output 1; 1 repaired when read: missing close 1, nested call 1"
     assert said[0].endswith(f"; {told}") and said[0].count("left out") == 1
     assert told in (result.folder / "README.md").read_text()

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from coa.errors import TrainingError
 from coa.models.local.model import load_weights
-from coa.progress import Lines
+from coa.progress import PrintProgress
 from coa.sft.config import SftConfig
 from coa.sft.data import asked, held_out_questions
 from coa.sft.train import train
@@ -81,7 +81,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
     assert not (run / "model").exists()
 
     said: list[str] = []
-    train(config, run, progress=Lines(said.append))
+    train(config, run, progress=PrintProgress(said.append))
     assert any("going on after update" in line for line in said)
     assert not (run / "checkpoint-999").exists()
     whole, resumed = weights(tmp_path / "whole"), weights(run)
@@ -94,7 +94,7 @@ def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dic
     result = train(config, tmp_path / "run")
     stamp = (result.folder / "model.safetensors").stat().st_mtime_ns
     said: list[str] = []
-    train(config, tmp_path / "run", progress=Lines(said.append))
+    train(config, tmp_path / "run", progress=PrintProgress(said.append))
     assert "finished already" in said[-1] and (result.folder / "model.safetensors").stat().st_mtime_ns == stamp
     with pytest.raises(TrainingError, match=r"lr was 0\.001 and is now 0\.5"):
         train(config.model_copy(update={"lr": 0.5}), tmp_path / "run")
@@ -145,7 +145,7 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, Any], tmp_path: 
         if line.startswith("step 4/"):
             os.kill(os.getpid(), signal.SIGINT)
 
-    stopped = train(config, tmp_path / "run", progress=Lines(interrupt))
+    stopped = train(config, tmp_path / "run", progress=PrintProgress(interrupt))
     assert not stopped.finished and stopped.steps == 5
     result = train(config, tmp_path / "run")
     assert result.finished and result.steps == 14

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coa.progress import Lines
+from coa.progress import PrintProgress
 from coa.rl.config import load_config
 from coa.rl.loop import train
 from coa.sft.config import load_config as load_sft
@@ -64,7 +64,7 @@ def test_smollm2_gets_better_at_computing_by_rl(tmp_path: Path) -> None:
         data=(str(tmp_path / "data.jsonl"),),
         profile="nano",
     )
-    fine_tune(light, tmp_path / "sft", progress=Lines(_said))
+    fine_tune(light, tmp_path / "sft", progress=PrintProgress(_said))
     config = load_config(
         ROOT / "configs" / "rl" / "nano.toml",
         ["report_to=[]", "num_eval_tasks=60", "eval_steps=100", "max_tool_calls=3"],
@@ -72,7 +72,7 @@ def test_smollm2_gets_better_at_computing_by_rl(tmp_path: Path) -> None:
         tasks=keep_tasks(tmp_path / "tasks.jsonl", problems(200, seed=1)),
         eval_tasks=keep_tasks(tmp_path / "held_out.jsonl", problems(60, seed=2)),
     )
-    train(config, tmp_path / "rl", progress=Lines(_said))
+    train(config, tmp_path / "rl", progress=PrintProgress(_said))
     rows = [json.loads(line) for line in (tmp_path / "rl" / "metrics.jsonl").read_text().splitlines()]
     success = [row["held_out_success"] for row in rows if "held_out_success" in row]
     assert success[-1] > success[0] + 0.1, success

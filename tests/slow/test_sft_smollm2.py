@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coa.progress import Lines
+from coa.progress import PrintProgress
 from coa.sft.config import load_config
 from coa.sft.train import train
 from coa.trajectory import Step, Task, Trajectory, observation, write
@@ -54,7 +54,7 @@ def test_smollm2_learns_to_compute_with_the_code_agent(tmp_path: Path) -> None:
         recipe, ["report_to=[]", "eval_steps=20"], data=(str(tmp_path / "data.jsonl"),), num_eval_tasks=50,
         eval_tasks=str(tmp_path / "tasks.jsonl"), profile="nano",
     )  # fmt: skip
-    train(config, tmp_path / "run", progress=Lines(lambda line: print(line, flush=True)))
+    train(config, tmp_path / "run", progress=PrintProgress(lambda line: print(line, flush=True)))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     success = {row["step"]: row["success"] for row in rows if "success" in row}
     assert success[0] == 0.0

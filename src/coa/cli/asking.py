@@ -13,6 +13,7 @@ from coa.runtime.best_of import SELECTED
 from coa.scoring.opening import open_judge
 from coa.tools.task_files import missing_files
 from coa.trajectory import JsonlWriter, Stop, Task, Trajectory
+from coa.trajectory.store import Lines
 
 
 def ask_one(task: Task, config: AskConfig, out: Path | None, *, as_json: bool) -> int:
@@ -31,7 +32,7 @@ def ask_one(task: Task, config: AskConfig, out: Path | None, *, as_json: bool) -
         return 1
     picked = next((attempt for attempt in done if SELECTED in attempt.meta), done[0])
     if as_json:
-        typer.echo(picked.to_json())
+        typer.echo(Lines().line(picked))
     else:
         close(picked, done)
     return int(picked.stop in (Stop.FAILED, Stop.INTERRUPTED))

@@ -14,6 +14,7 @@ from coa.cli.progress import terminal_progress
 from coa.runtime import BatchProgress, RunConfig, open_setting, run_many
 from coa.runtime.many import reported
 from coa.trajectory import Task
+from coa.trajectory.store import Lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,11 @@ def run_batch(batch: Batch, config: RunConfig) -> int:
                 progress=progress,
             )
             async with reported(progress, terminal_progress(), "runs"):
+                lines = Lines()
                 try:
                     async for trajectory in runs:
                         if batch.as_json:
-                            typer.echo(trajectory.to_json())
+                            typer.echo(lines.line(trajectory))
                 finally:
                     await runs.aclose()
 

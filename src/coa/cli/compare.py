@@ -27,7 +27,7 @@ def compare(
     judge_name: options.JudgeName = None,
     judge_key_env: options.JudgeKeyEnv = "COA_API_KEY",
     profile: Annotated[
-        str | None, typer.Option(help="Profile by name or .toml, for files that do not carry theirs.")
+        str | None, typer.Option(help="Read with this profile (a name or a .toml), whatever the data carry.")
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Take each run on all of its tasks, not only the common ones.")

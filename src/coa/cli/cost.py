@@ -21,7 +21,7 @@ def cost(
         str, typer.Option(help="Counts the tokens of trajectories that were never run: smollm2, a folder, a hub id.")
     ] = "smollm2",
     profile: Annotated[
-        str | None, typer.Option(help="Profile by name or .toml, where the data do not name one.")
+        str | None, typer.Option(help="Read with this profile (a name or a .toml), whatever the data carry.")
     ] = None,
     tasks: Annotated[
         Path | None, typer.Option(help="Task rows with the right answers, where traces have none.")

@@ -35,7 +35,9 @@ def export(
             help=".jsonl, .json or .parquet; for atif also a folder, a file each. Without it: JSONL to stdout."
         ),
     ] = None,
-    profile: Annotated[str | None, typer.Option(help="Profile by name or .toml, where the data do not tell.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Read with this profile (a name or a .toml), whatever the data carry.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Write trajectories for other trainers and tools, or read foreign rows into coa's own files."""
@@ -51,8 +53,8 @@ def export(
         raise StoreError(f"{to} is not written to {out.name!r}", hint=f"end --out in {' or '.join(endings)}")
     rows = _rows(data, to, profile)
     if out is None:
-        for row in rows:
-            typer.echo(_json(row))
+        for line in _lines(rows):
+            typer.echo(line)
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     count = _write_folder(rows, out) if folder else _write(rows, out, to)
@@ -63,14 +65,15 @@ def _rows(data: str, to: Target, profile: str | None) -> Iterator[Any]:
     if to is Target.TASKS:
         yield from _task_rows(data, profile)
         return
-    from coa.cli.load import profile_finder
-    from coa.trajectory import load_profile
+    from coa.trajectory import load_profile, profile_of, with_profile
     from coa.trajectory.formats.detect import trajectories_of
 
     convert = _converter(to)
-    find = profile_finder(profile)
-    for trajectory in trajectories_of(data, load_profile(profile) if profile else None):
-        yield convert(trajectory, find(trajectory))
+    chosen = load_profile(profile) if profile else None
+    for trajectory in trajectories_of(data, chosen):
+        if chosen is not None:
+            trajectory = with_profile(trajectory, chosen)
+        yield convert(trajectory, profile_of(trajectory))
 
 
 def _task_rows(data: str, profile: str | None) -> Iterator[dict[str, Any]]:
@@ -122,7 +125,7 @@ def _write(rows: Iterable[Any], out: Path, to: Target) -> int:
                     file.write(row)
                     count += 1
         else:
-            count = write_rows(part, (_json(row) for row in rows))
+            count = write_rows(part, _lines(rows))
         os.replace(part, out)
     finally:
         part.unlink(missing_ok=True)
@@ -132,19 +135,24 @@ def _write(rows: Iterable[Any], out: Path, to: Target) -> int:
 def _write_folder(rows: Iterable[dict[str, Any]], out: Path) -> int:
     import re
 
+    import orjson
+
     out.mkdir(parents=True, exist_ok=True)
     for stale in out.glob("[0-9]" * 6 + "-*.json"):
         stale.unlink()
     count = 0
     for count, row in enumerate(rows, start=1):
         name = re.sub(r"[^A-Za-z0-9_.-]+", "_", row["session_id"])[:80]
-        (out / f"{count:06d}-{name}.json").write_bytes(_json(row))
+        (out / f"{count:06d}-{name}.json").write_bytes(orjson.dumps(row))
     return count
 
 
-def _json(row: Any) -> bytes:
+def _lines(rows: Iterable[Any]) -> Iterator[bytes]:
     import orjson
 
     from coa.trajectory import Trajectory
+    from coa.trajectory.store import Lines
 
-    return row.to_json().encode() if isinstance(row, Trajectory) else orjson.dumps(row)
+    lines = Lines()
+    for row in rows:
+        yield lines.line(row) if isinstance(row, Trajectory) else orjson.dumps(row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +32,9 @@ def inspect(
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="For --mask: cut or drop what is longer, as training would.")
     ] = None,
-    profile: Annotated[str | None, typer.Option(help="Profile by name or .toml, where the file does not tell.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Read with this profile (a name or a .toml), whatever the data carry.")
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Do not fold long observations.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     pager: Annotated[bool, typer.Option(help="Page when a person is looking.")] = True,
@@ -42,11 +44,12 @@ def inspect(
 
     show_warnings()
     with paged(wanted=pager and not as_json) as console:
-        from coa.cli.load import profile_finder
         from coa.distill.find_runs import find_runs
-        from coa.trajectory import load_profile
+        from coa.trajectory import load_profile, profile_of, with_profile
+        from coa.trajectory.store import Lines
 
-        parts = find_runs(data, load_profile(profile) if profile else None)
+        given = load_profile(profile) if profile else None
+        parts = find_runs(data, given)
         if not parts:
             tasks = _selected(_tasks(data), lambda item: item.id, task, skip, limit)
             _show_tasks(console, tasks, as_json=as_json)
@@ -54,17 +57,19 @@ def inspect(
         named = ((part.name, trajectory) for part in parts for trajectory in part.read())
         chosen = _selected(named, lambda item: item[1].task.id, task, skip, limit)
         trajectories = _headed(chosen, None if as_json else console, data, parts)
-        find = profile_finder(profile)
+        if given is not None:
+            trajectories = (with_profile(trajectory, given) for trajectory in trajectories)
         if mask:
             from coa.models.tokenizer import load_tokenizer
 
-            _show_masks(console, trajectories, find, load_tokenizer(tokenizer), max_tokens, as_json=as_json)
+            _show_masks(console, trajectories, load_tokenizer(tokenizer), max_tokens, as_json=as_json)
             return
+        lines = Lines()
         for trajectory in trajectories:
             if as_json:
-                typer.echo(trajectory.to_json())
+                typer.echo(lines.line(trajectory))
             else:
-                _show(console, trajectory, find(trajectory), fold=None if full else _FOLD_LINES)
+                _show(console, trajectory, profile_of(trajectory), fold=None if full else _FOLD_LINES)
 
 
 def _selected(items: Iterable[Any], key: Any, wanted: str | None, skip: int, limit: int | None) -> Iterator[Any]:
@@ -183,17 +188,16 @@ def _show_step(console: Console, step: Step, profile: Profile, fold: int | None)
 def _show_masks(
     console: Console,
     trajectories: Iterable[Trajectory],
-    find: Callable[[Trajectory], Profile],
     tokenizer: TextTokenizer,
     max_tokens: int | None,
     *,
     as_json: bool,
 ) -> None:
-    from coa.trajectory import Tally, to_samples
+    from coa.trajectory import Tally, profile_of, to_samples
 
     tally = Tally()
     for original in trajectories:
-        profile = find(original)
+        profile = profile_of(original)
         for kept, sample in to_samples([original], tokenizer, profile, max_tokens=max_tokens, tally=tally):
             if as_json:
                 _print_mask_json(kept, sample, tokenizer)

@@ -17,9 +17,9 @@ profile = typer.Typer(help="Show the agents of a profile and who may follow whom
 @profile.command("list")
 def list_profiles() -> None:
     """The profiles that come with coa."""
-    from coa.trajectory.profile import SHIPPED, load_profile
+    from coa.trajectory.profile import load_profile, shipped
 
-    for name in SHIPPED:
+    for name in shipped():
         typer.echo(f"{name:<6} {load_profile(name).about}")
 
 
@@ -37,14 +37,14 @@ def show(
     from rich.console import Console
     from rich.text import Text
 
-    from coa.trajectory.profile import SHIPPED, load_profile, shipped_toml
+    from coa.trajectory.profile import load_profile, shipped, shipped_toml
 
     shown = load_profile(name)
     if as_json:
         typer.echo(shown.model_dump_json(indent=2))
     elif prompt:
         typer.echo(shown.system_prompt)
-    elif toml and name in SHIPPED:
+    elif toml and name in shipped():
         typer.echo(shipped_toml(name))
     elif toml:
         with open(name, encoding="utf-8") as file:

@@ -22,9 +22,8 @@ from coa.models.base import Model
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 from coa.scoring import Scorer, VerdictCache, score_trajectory, scorer_for, verdict_of
 from coa.scoring.opening import JudgeConfig, open_judge
-from coa.trajectory import Profile, Trajectory, load_profile
+from coa.trajectory import Trajectory, load_profile, profile_of, with_profile
 from coa.trajectory.counting import count_tokens
-from coa.trajectory.profile import with_added
 
 Item = TeamRun | Trajectory | Skipped
 
@@ -44,13 +43,10 @@ class RunReader:
         self._tokenizer: TextTokenizer | None = load_tokenizer(tokenizer) if tokenizer else None
         self._known = KnownTasks(load(tasks).tasks if tasks else ())
         self._asked, self._judge = scorer, judge or JudgeConfig()
-        self._chosen = profile
+        self._profile = load_profile(profile) if profile else None
         self._scorers: dict[str, Scorer] = {}
         self._judging: Model | None = None
         self._verdicts: VerdictCache | None = None
-
-    def _profile(self, run: Trajectory) -> Profile:
-        return with_added(load_profile(self._chosen or run.profile), run.meta)
 
     async def read_all(self, paths: Sequence[Path]) -> list[ComparedRun]:
         async with AsyncExitStack() as stack:
@@ -130,16 +126,18 @@ class RunReader:
     def _known_task(self, item: Item) -> Item:
         if isinstance(item, Skipped):
             return item
+        if self._profile is not None and isinstance(item, Trajectory):
+            item = with_profile(item, self._profile)
         task = self._known.find(item.task)
         return item if task is item.task else item.model_copy(update={"task": task})
 
     async def _of_trajectory(self, item: Trajectory, scorer: str) -> Attempt:
         if scorer not in item.scores:
             item = await score_trajectory(item, self._scorer(scorer), name=scorer)
-        attempt = attempt_of(item, scorer, self._profile(item))
+        attempt = attempt_of(item, scorer)
         if self._tokenizer is None:
             return attempt
-        counted = count_tokens(item, self._tokenizer, self._profile(item))
+        counted = count_tokens(item, self._tokenizer, profile_of(item))
         kept = {name: getattr(counted.usage, name) for name in ("prompt_tokens", "completion_tokens")}
         calls = {
             name: getattr(item.usage, name) or getattr(counted.usage, name) for name in ("model_calls", "tool_calls")

@@ -6,30 +6,25 @@ Each filter reads its own table and nothing else, so that a funnel says which se
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from coa.trajectory.profile import Profile
 from coa.trajectory.protocol import Rule
 from coa.trajectory.types import Frozen
-
-FEWEST_CALLS: Final = {"web": 5, "all": 5, "mhqa": 2, "code": 1, "math": 1, "nano": 1, "atlas": 1}
-"""Multi-hop runs have a mean of 4.35 hops and code runs may need one try: five calls is a rule for the web only."""
-OTHER_FEWEST_CALLS: Final = 2
-STRICT_ABOUT_REFLECTION: Final = ("code", "math")
-KEPT_WITHOUT_REFLECTION: Final = 0.3
 
 
 class Complexity(Frozen):
     """Runs that are too easy teach no cooperation; runs that wander teach wandering."""
 
     fewest_calls: int | None = Field(None, ge=0)
-    """None: by profile, 5 for web and all, 2 for mhqa and profiles of one's own, 1 for code, math, nano and atlas."""
+    """None: what the profile says (`[distill] min_tool_calls`; 2 where it says nothing)."""
     most_calls: int = Field(40, ge=1)
     """Largest number of tool calls."""
 
-    def least(self, profile: str) -> int:
-        return FEWEST_CALLS.get(profile, OTHER_FEWEST_CALLS) if self.fewest_calls is None else self.fewest_calls
+    def least(self, profile: Profile) -> int:
+        return profile.distill.min_tool_calls if self.fewest_calls is None else self.fewest_calls
 
 
 class Quality(Frozen):
@@ -53,12 +48,11 @@ class Quality(Frozen):
 
 class Reflection(Frozen):
     kept_without: float | None = Field(None, ge=0, le=1)
-    """Share of the trajectories without reflection that is kept. None: 0.3, and 0 for code and math."""
+    """Share of the trajectories without reflection that is kept. None: what the profile says
+    (`[distill] keep_without_reflection`; 0.3 where it says nothing)."""
 
-    def share(self, profile: str) -> float:
-        if self.kept_without is not None:
-            return self.kept_without
-        return 0.0 if profile in STRICT_ABOUT_REFLECTION else KEPT_WITHOUT_REFLECTION
+    def share(self, profile: Profile) -> float:
+        return profile.distill.keep_without_reflection if self.kept_without is None else self.kept_without
 
 
 class Correction(Frozen):

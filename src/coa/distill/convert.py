@@ -25,6 +25,7 @@ def convert(team_run: TeamRun, profile: Profile, roles: RoleMap | None = None) -
     return Trajectory(
         task=team_run.task,
         profile=profile.name,
+        profile_hash=profile.hash,
         steps=composed.steps,
         stop=stop,
         failure=team_run.failure if stop is Stop.FAILED else None,

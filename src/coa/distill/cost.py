@@ -22,7 +22,7 @@ from coa.errors import StoreError
 from coa.models.opening import open_model
 from coa.models.tokenizer import load_tokenizer
 from coa.scoring import Scorer, scorer_for, verdict_of
-from coa.trajectory import Profile, Tokenizer, Trajectory, Usage, load_profile
+from coa.trajectory import Profile, Tokenizer, Trajectory, Usage, load_profile, profile_of, with_profile
 from coa.trajectory.counting import Counted, count_tokens
 from coa.trajectory.formats.tasks import read_tasks
 
@@ -154,7 +154,9 @@ async def spending(
 
 def trajectory_usage(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile | None) -> tuple[Usage, int]:
     """What it cost, or would cost if it were run as it stands; and its length."""
-    counted = count_tokens(trajectory, tokenizer, profile or load_profile(trajectory.profile))
+    counted = count_tokens(
+        trajectory, tokenizer, profile_of(with_profile(trajectory, profile) if profile else trajectory)
+    )
     if trajectory.usage.model_calls:  # it was really run: what the server counted is the truth
         return trajectory.usage, counted.length
     return counted.usage, counted.length

@@ -34,6 +34,7 @@ from coa.distill.team_run import Skipped, TeamRun
 from coa.progress import Progress, Silent
 from coa.scoring import Scorer, score_trajectory
 from coa.trajectory import JsonlWriter, ParquetWriter, Profile, Tokenizer, Trajectory
+from coa.trajectory.profile import with_profile
 from coa.trajectory.types import FrozenDict
 
 Item = TeamRun | Trajectory | Skipped
@@ -95,7 +96,7 @@ class Distillery:
         if isinstance(item, TeamRun):
             known = self.tasks.find(item.task)
             return convert(item.model_copy(update={"task": known}), self.profile, self.roles)
-        return item.model_copy(update={"profile": self.profile.name, "task": self.tasks.find(item.task)})
+        return with_profile(item, self.profile).model_copy(update={"task": self.tasks.find(item.task)})
 
     async def _one(self, trajectory: Trajectory, found: Funnel, spool: Spool) -> None:
         if self.writer is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from coa.errors import CoaError
+from coa.errors import ProfileError
 from coa.runtime.best_of import SELECTED, own_score
-from coa.trajectory import Author, Profile, Stop, Trajectory, Usage, load_profile
+from coa.trajectory import Author, Stop, Trajectory, Usage, profile_of
 
 GROUPS: Final = (
     "level", "Level", "difficulty", "difficulty_level", "topic", "category", "family", "hops", "type", "subject",
@@ -77,7 +77,7 @@ class Attempt:
         return self.value is not None and self.value >= 1
 
 
-def attempt_of(trajectory: Trajectory, scorer: str | None, profile: Profile | None = None) -> Attempt:
+def attempt_of(trajectory: Trajectory, scorer: str | None) -> Attempt:
     """`scorer` names the entry of `scores` that decides; None: the only one there is."""
     values = {name: score.value for name, score in trajectory.scores.items()}
     if scorer is None and len(values) == 1:
@@ -93,7 +93,7 @@ def attempt_of(trajectory: Trajectory, scorer: str | None, profile: Profile | No
         written=written,
         shared_out=shared_out,
         repairs=len(trajectory.repairs),
-        own_score=own_score(trajectory, profile) if profile is not None else 0,
+        own_score=_own_score(trajectory),
         selected=str(chosen) if (chosen := trajectory.meta.get(SELECTED)) else None,
         selected_among=among if isinstance(among := trajectory.meta.get(SELECTED_AMONG), int) else 0,
         scores=values,
@@ -114,20 +114,11 @@ def _unmetered(trajectory: Trajectory) -> int:
     )
 
 
-def grammars(profile: Profile | None = None) -> Callable[[Trajectory], Profile | None]:
-    """The profile that a run was made with: the one given, or the one that it names, where that can be found."""
-    known: dict[str, Profile | None] = {} if profile is None else {profile.name: profile}
-
-    def find(trajectory: Trajectory) -> Profile | None:
-        name = trajectory.profile
-        if name not in known:
-            try:
-                known[name] = load_profile(name)
-            except CoaError:  # a file that is gone, or a run that broke because there is no such profile
-                known[name] = profile
-        return known[name]
-
-    return find
+def _own_score(trajectory: Trajectory) -> int:
+    try:
+        return own_score(trajectory, profile_of(trajectory))
+    except ProfileError:  # an old file whose profile is gone, or a run that broke because there is no such profile
+        return 0
 
 
 def written_by(trajectory: Trajectory) -> tuple[dict[str, int], bool]:

@@ -18,7 +18,7 @@ from coa.benchmarks.data import Loaded, load
 from coa.blocking import run_blocking
 from coa.choices import Select
 from coa.errors import ConfigError, EvaluationError, ScoringError
-from coa.evaluate.attempts import Attempt, attempt_of, grammars
+from coa.evaluate.attempts import Attempt, attempt_of
 from coa.evaluate.config import EvalConfig
 from coa.evaluate.folder import Folder, folders_in, settle
 from coa.evaluate.report import BenchmarkReport, Evaluation, code_version, make_report, write_report
@@ -32,7 +32,7 @@ from coa.scoring import PROMPT_HASH, Scorer
 from coa.scoring.opening import open_judge, open_scorer
 from coa.tools import Tool
 from coa.tools.base import veiled
-from coa.trajectory import Profile, read
+from coa.trajectory import read
 from coa.worlds.folder import world_hash
 
 
@@ -150,7 +150,7 @@ async def _evaluate(
             async with reported(batch, progress, loaded.benchmark.name):
                 attempts = await evaluate_benchmark(plan, setting, folder, batch)
         except asyncio.CancelledError:
-            _report(folder, _so_far(folder, plan, setting.profile), record)
+            _report(folder, _so_far(folder, plan), record)
             raise
     return _report(folder, attempts, record)
 
@@ -208,7 +208,7 @@ def _record(
         "tokenizer": setting.model.tokenizer.fingerprint if setting.model.tokenizer is not None else None,
         "profile": {
             "name": setting.profile.name,
-            "hash": hashlib.sha256(setting.profile.model_dump_json().encode()).hexdigest()[:16],
+            "hash": setting.profile.hash,
         },
         "prompt": run.prompt if file is None else hashlib.sha256(file.read_bytes()).hexdigest()[:16],
         "sampling": {**asdict(setting.sampling), "seed_of_a_sample": "seed + its number"},
@@ -226,14 +226,13 @@ def _record(
     }
 
 
-def _so_far(folder: Folder, plan: Plan, profile: Profile) -> list[Attempt]:
+def _so_far(folder: Folder, plan: Plan) -> list[Attempt]:
     """After Ctrl-C: what is finished and scored."""
     settle(folder)
-    grammar = grammars(profile)
     wanted = {task.id for task in plan.loaded.tasks}
     runs = read(folder.trajectories) if folder.trajectories.is_file() else ()
     return [
-        attempt_of(run, plan.scorer, grammar(run))
+        attempt_of(run, plan.scorer)
         for run in runs
         if run.task.id in wanted and run.sample < plan.samples and plan.scorer in run.scores
     ]

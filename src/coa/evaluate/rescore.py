@@ -10,7 +10,7 @@ import orjson
 
 from coa.blocking import run_blocking
 from coa.errors import StoreError
-from coa.evaluate.attempts import Attempt, attempt_of, by_task, grammars
+from coa.evaluate.attempts import Attempt, attempt_of, by_task
 from coa.evaluate.folder import Folder, Journal, folders_in, settle, write_whole
 from coa.evaluate.report import agreements, make_report, write_report
 from coa.evaluate.run import scoring
@@ -114,8 +114,7 @@ async def rescore(
 
 def _sum_up(folder: Folder, path: Path, scorer: str, judging: Model | None, now: int, kept: int) -> ScoreSummary:
     """What the scores of that name say; an evaluation's report is made anew by them."""
-    grammar = grammars()
-    attempts = [attempt_of(run, scorer, grammar(run)) for run in read(folder.trajectories)]
+    attempts = [attempt_of(run, scorer) for run in read(folder.trajectories)]
     report = _report(folder, attempts, scorer, judging) if folder.is_evaluation else None
     return ScoreSummary(
         run=str(path),

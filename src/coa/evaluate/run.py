@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from coa.benchmarks.data import Loaded
 from coa.choices import Select
 from coa.errors import ModelError
-from coa.evaluate.attempts import Attempt, attempt_of, by_task, grammars
+from coa.evaluate.attempts import Attempt, attempt_of, by_task
 from coa.evaluate.folder import Folder, Journal, settle
 from coa.evaluate.summary import chosen
 from coa.models.base import Model
@@ -108,7 +108,6 @@ async def evaluate_benchmark(plan: Plan, setting: Setting, folder: Folder, progr
     progress.total = len(wanted)
     journal = Journal(folder)
     attempts: list[Attempt] = []
-    grammar = grammars(setting.profile)
 
     async def score(trajectory: Trajectory) -> None:
         done = await _scored(trajectory, plan.scorers)
@@ -116,7 +115,7 @@ async def evaluate_benchmark(plan: Plan, setting: Setting, folder: Folder, progr
         add(done)
 
     def add(done: Trajectory) -> None:
-        attempt = attempt_of(done, plan.scorer, grammar(done))
+        attempt = attempt_of(done, plan.scorer)
         attempts.append(attempt)
         progress.scored(attempt)
 

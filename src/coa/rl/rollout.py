@@ -24,8 +24,7 @@ from coa.rl.overlong import overlong_penalty
 from coa.rl.reward import REWARD, Rewards
 from coa.runtime import Setting, run_many
 from coa.tools import Tool
-from coa.trajectory import Message, Profile, Stop, Task, Tokenizer, Trajectory, load_profile, to_sample
-from coa.trajectory.profile import with_added
+from coa.trajectory import Message, Profile, Stop, Task, Tokenizer, Trajectory, load_profile, profile_of, to_sample
 
 _SEEDS: Final = 1 << 12
 """Distance between the seeds of two groups, so that all attempts of a group have seeds of their own."""
@@ -86,7 +85,7 @@ class Rollouts:
         async for trajectory in run_many([task], setting, samples=count):
             leave(seed + trajectory.sample)
             self.made()
-            judged.append(asyncio.create_task(self.rewards.of(trajectory, with_added(profile, trajectory.meta))))
+            judged.append(asyncio.create_task(self.rewards.of(trajectory, profile_of(trajectory))))
         return sorted(await asyncio.gather(*judged), key=lambda trajectory: trajectory.sample)
 
     def prompt(self, task: Task) -> Sequence[Message] | None:
@@ -96,7 +95,7 @@ class Rollouts:
         """The trajectory as an attempt to learn from; None if nothing was sampled in it. `reward` is given if
         it was read from a checkpoint."""
         base = _profile(trajectory.task.profile or self.config.profile)
-        sample = to_sample(trajectory, self.tokenizer, with_added(base, trajectory.meta), ends=True)
+        sample = to_sample(trajectory, self.tokenizer, profile_of(trajectory), ends=True)
         if sample.logprobs is None:
             return None
         if reward is None:

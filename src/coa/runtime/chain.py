@@ -50,7 +50,7 @@ from coa.trajectory import (
     Usage,
     observation,
 )
-from coa.trajectory.profile import describe_added, with_tool
+from coa.trajectory.profile import with_tool
 from coa.trajectory.shapes import read
 from coa.trajectory.shorten import shorten
 
@@ -73,9 +73,7 @@ class Chain:
     ) -> None:
         self._task = Task(id="question", question=task) if isinstance(task, str) else task
         self._model, self._tools, self._sampling = setting.model, setting.tools, setting.sampling
-        known = setting.profile_of(self._task)
-        self._profile = _with_tools(known, self._tools)
-        self._added = describe_added(known, self._profile)
+        self._profile = _with_tools(setting.profile_of(self._task), self._tools)
         self._sample, self._listen = sample, listen
         prompt = tuple(setting.prompt(self._task) or self._profile.messages(self._task))
         self._transcript = Transcript(self._profile, self._model.tokenizer, prompt, listen)
@@ -119,6 +117,7 @@ class Chain:
         return Trajectory(
             task=self._task,
             profile=self._profile.name,
+            profile_hash=self._profile.hash,
             steps=tuple(steps),
             stop=self._stop,
             failure=self._failure,
@@ -127,7 +126,7 @@ class Chain:
             tokenizer=tokenizer.fingerprint if tokenizer is not None else None,
             ends=tuple(ends),
             sample=self._sample,
-            meta={"model": self._model.name, **self._added},
+            meta={"model": self._model.name},
         )
 
     # ---- the loop

@@ -279,9 +279,9 @@ def _jobs(
 
 
 def _broken(task: Task, number: int, profile: Profile, error: BaseException) -> Trajectory:
-    name = task.profile or profile.name
+    name, key = (task.profile, None) if task.profile else (profile.name, profile.hash)
     failure = Failure(site=FailureSite.RUNTIME, message=f"{type(error).__name__}: {error}")
-    return Trajectory(task=task, profile=name, stop=Stop.FAILED, failure=failure, sample=number)
+    return Trajectory(task=task, profile=name, profile_hash=key, stop=Stop.FAILED, failure=failure, sample=number)
 
 
 def _seeded(sampling: Sampling, number: int) -> Sampling:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
+from coa.errors import ProfileError
 from coa.scoring.answers import golds
 from coa.scoring.base import Scorer, Verdict, verdict_of
 from coa.scoring.choice import is_choice
-from coa.trajectory import Task
+from coa.trajectory import Task, load_profile
+from coa.trajectory.profile import AnswerKind
 
 _FORMULA: Final = re.compile(r"\\[A-Za-z]+|\^|\$.+\$")
 _KINDS: Final = ("ability", "answer_type", "category")
@@ -33,7 +36,17 @@ def rules_for(task: Task) -> list[str]:
 
 
 def is_math(task: Task) -> bool:
-    return task.profile == "math" or any(str(task.meta.get(key) or "").casefold() == "math" for key in _KINDS)
+    """Because its profile or its row says so."""
+    said = any(str(task.meta.get(key) or "").casefold() == "math" for key in _KINDS)
+    return said or (task.profile is not None and _answers(task.profile) is AnswerKind.MATH)
+
+
+@cache
+def _answers(profile: str) -> AnswerKind:
+    try:
+        return load_profile(profile).answers
+    except ProfileError:  # named in a row, and nowhere to be found
+        return AnswerKind.TEXT
 
 
 class AutoScorer:

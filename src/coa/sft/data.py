@@ -11,15 +11,27 @@ from itertools import groupby
 
 import torch
 
-from coa.errors import ProfileError, TrainingError
+from coa.errors import TrainingError
 from coa.models.tokenizer import TextTokenizer
 from coa.sft.config import SftConfig
 from coa.training.packing import TokenSample
 from coa.training.weights import refuse_endless
-from coa.trajectory import OBSERVATION, Author, Kind, Profile, Sample, Tally, Task, Trajectory, load_profile, to_samples
+from coa.trajectory import (
+    OBSERVATION,
+    Author,
+    Kind,
+    Profile,
+    Sample,
+    Tally,
+    Task,
+    Trajectory,
+    load_profile,
+    profile_of,
+    to_samples,
+    with_profile,
+)
 from coa.trajectory.formats.detect import by_kind, trajectories_of
 from coa.trajectory.formats.tasks import question_in
-from coa.trajectory.profile import with_added
 from coa.trajectory.shapes import Reading, read
 
 
@@ -50,7 +62,9 @@ def load(config: SftConfig) -> SftData:
     # Tagged text has to be read with some profile; a profile asked for is the one it is meant to follow.
     profile = load_profile(config.profile) if config.profile else None
     trajectories = [t for source in config.data for t in trajectories_of(source, profile, left_out)]
-    _refuse_other_profiles(trajectories, config)
+    if profile is not None:
+        _refuse_other_profiles(trajectories, profile.name)
+        trajectories = [with_profile(t, profile) for t in trajectories]
     _refuse_unknown_agents(trajectories, config)
     held = held_out_questions(
         trajectories, max(config.held_out, 0 if config.eval_tasks else config.num_eval_tasks), config.seed
@@ -68,10 +82,7 @@ def load(config: SftConfig) -> SftData:
     )
 
 
-def _refuse_other_profiles(trajectories: Iterable[Trajectory], config: SftConfig) -> None:
-    if config.profile is None:
-        return
-    wanted = load_profile(config.profile).name
+def _refuse_other_profiles(trajectories: Iterable[Trajectory], wanted: str) -> None:
     others = Counter(t.profile for t in trajectories if t.profile != wanted)
     if others:
         name, count = others.most_common(1)[0]
@@ -85,8 +96,7 @@ def _refuse_unknown_agents(trajectories: Iterable[Trajectory], config: SftConfig
     """A misspelled tag would silently have no effect."""
     if not config.agent_weights:
         return
-    kinds = {(t.profile, repr(t.meta.get("tools"))): t for t in trajectories}
-    known = {tag for t in kinds.values() for tag in profile_of(t, config).agents}
+    known = {tag for t in trajectories for tag in profile_of(t).agents}
     unknown = sorted(set(config.agent_weights) - known)
     if known and unknown:
         raise TrainingError(
@@ -119,9 +129,9 @@ def to_examples(
 ) -> list[TokenSample]:
     """In the order of the trajectories. What is dropped is counted in `tally`."""
     examples: list[TokenSample] = []
-    for _, group in groupby(trajectories, key=lambda t: (t.profile, repr(t.meta.get("tools")))):
+    for _, group in groupby(trajectories, key=lambda t: (t.profile, t.profile_hash, repr(t.meta.get("tools")))):
         members = list(group)
-        profile = profile_of(members[0], config)
+        profile = profile_of(members[0])
         for trajectory, sample in to_samples(members, tokenizer, profile, max_tokens=max_tokens, tally=tally):
             weights = label_weights(trajectory, sample, profile, config)
             example = TokenSample(torch.tensor(sample.ids, dtype=torch.int32), weights, trajectory.task.id)
@@ -130,17 +140,6 @@ def to_examples(
             else:
                 tally.take_back(sample)
     return examples
-
-
-def profile_of(trajectory: Trajectory, config: SftConfig) -> Profile:
-    try:
-        return with_added(load_profile(config.profile or trajectory.profile), trajectory.meta)
-    except ProfileError as error:
-        raise ProfileError(
-            f"the trajectory of task {trajectory.task.id!r} was made with the profile {trajectory.profile!r}, "
-            "which is not a shipped one",
-            hint="--set profile=FILE.toml",
-        ) from error
 
 
 def label_weights(trajectory: Trajectory, sample: Sample, profile: Profile, config: SftConfig) -> torch.Tensor:

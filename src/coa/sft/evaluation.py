@@ -19,8 +19,10 @@ from coa.sft.data import asked
 from coa.tools import Tool
 from coa.training.packed_model import give_back
 from coa.training.weights import base_of
-from coa.trajectory import Message, Task, Trajectory
+from coa.trajectory import Message, Profile, Task, Trajectory, profile_of
 from coa.trajectory.formats.tasks import free_id
+from coa.trajectory.profile import AnswerKind
+from coa.trajectory.types import FrozenDict
 
 Prompts = Mapping[str, Sequence[Message]]
 
@@ -31,20 +33,21 @@ class AgentEval:
     def __init__(
         self,
         tasks: Sequence[Task],
-        profile: str,
+        profile: Profile,
         tokenizer: TextTokenizer,
         *,
         given: Sequence[str],
         world: str | None = None,
         own: Mapping[str, Tool],
         prompts: Prompts,
+        profiles: Mapping[str, Profile],
         scorer: str,
         out: Path,
         tell: Callable[[str], None],
     ) -> None:
         self._tasks, self._profile, self._tokenizer = tasks, profile, tokenizer
         self._given, self._world, self._own = given, world, own
-        self._prompts, self._scorer = prompts, scorer
+        self._prompts, self._profiles, self._scorer = prompts, profiles, scorer
         self._out, self._tell = out, tell
 
     def __call__(self, model: torch.nn.Module, step: int) -> dict[str, float]:
@@ -61,22 +64,35 @@ class AgentEval:
         return figures(done)
 
     async def _run(self, model: LocalModel) -> list[Trajectory]:
-        run = RunConfig(profile=self._profile, world=self._world, tools=tuple(self._given))
+        run = RunConfig(world=self._world, tools=tuple(self._given))
         try:
-            async with (
-                open_setting(run, tasks=self._tasks, model=model, tools=self._own) as setting,
-                open_scorer(self._scorer) as scorer,
-            ):
-                shown = replace(setting, prompt=lambda task: self._prompts.get(task.id))
-                return await look(self._tasks, shown, scorer)
+            done: list[Trajectory] = []
+            for profile, tasks in self._by_profile():
+                async with (
+                    open_setting(run, tasks=tasks, model=model, tools=self._own, profile=profile) as setting,
+                    open_scorer(self._scorer) as scorer,
+                ):
+                    shown = replace(setting, prompt=lambda task: self._prompts.get(task.id))
+                    done += await look(tasks, shown, scorer)
+            return sorted(done, key=lambda trajectory: trajectory.task.id)
         finally:
             await model.close()
 
+    def _by_profile(self) -> list[tuple[Profile, list[Task]]]:
+        """Tasks of one profile run together; nearly always that is all of them."""
+        groups: dict[str, tuple[Profile, list[Task]]] = {}
+        for task in self._tasks:
+            profile = self._profiles.get(task.id, self._profile)
+            groups.setdefault(profile.hash, (profile, []))[1].append(task)
+        return list(groups.values())
 
-def tasks_of(held_out: Sequence[Trajectory], count: int) -> tuple[list[Task], Prompts]:
-    """The tasks of held-out trajectories that have an answer to compare with, and the prompts they were shown with."""
+
+def tasks_of(held_out: Sequence[Trajectory], count: int) -> tuple[list[Task], Prompts, dict[str, Profile]]:
+    """The tasks of held-out trajectories that have an answer to compare with, and by the tasks' ids the prompts they
+    were shown with and the profiles."""
     tasks: dict[str, Task] = {}
     prompts: dict[str, Sequence[Message]] = {}
+    profiles: dict[str, Profile] = {}
     taken: set[str] = set()
     for trajectory in held_out:
         task = trajectory.task
@@ -87,7 +103,10 @@ def tasks_of(held_out: Sequence[Trajectory], count: int) -> tuple[list[Task], Pr
         if not task.answer and task.tests is None and trajectory.answer is not None:
             # Data without gold answers (AFM's SFT rows): what the teacher ended with is the best there is.
             task = task.model_copy(update={"answer": (trajectory.answer,)})
-        tasks[question] = task.model_copy(update={"profile": trajectory.profile})
+        # It runs with the profile that the trajectory was made with, which its name alone does not tell.
+        profile = profiles[task.id] = profile_of(trajectory)
+        kind = {"answer_type": profile.answers.value} if profile.answers is not AnswerKind.TEXT else {}
+        tasks[question] = task.model_copy(update={"profile": None, "meta": FrozenDict({**kind, **task.meta})})
         if trajectory.prompt:
             prompts[task.id] = trajectory.prompt
-    return list(tasks.values())[:count], prompts
+    return list(tasks.values())[:count], prompts, profiles

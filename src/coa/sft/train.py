@@ -29,7 +29,7 @@ from coa.training.interruption import Interruption
 from coa.training.packing import TokenSample
 from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim
 from coa.training.trackers import refuse_absent
-from coa.trajectory import Tally
+from coa.trajectory import Profile, Tally, profile_of
 from coa.trajectory.formats.tasks import read_tasks
 from coa.version import __version__
 
@@ -183,7 +183,9 @@ def _agent_eval(
             "num_eval_tasks runs the agent in the training process, which only works with one process",
             hint="--set num_eval_tasks=0, and evaluate the checkpoints afterwards",
         )
-    profile = config.profile or Counter(t.profile for t in loaded.train).most_common(1)[0][0]
+    commonest = Counter((t.profile, t.profile_hash) for t in loaded.train).most_common(1)[0][0]
+    profile = profile_of(next(t for t in loaded.train if (t.profile, t.profile_hash) == commonest))
+    profiles: dict[str, Profile] = {}
     prompts: Any = {}
     if config.eval_tasks is not None:
         tasks = list(read_tasks(config.eval_tasks))[: config.num_eval_tasks]
@@ -196,7 +198,7 @@ def _agent_eval(
         if any(t.prompt for t in loaded.train):  # taught with prompts of the rows' own, so asked with them
             prompts = {task.id: task.prompt for task in tasks if task.prompt}
     else:
-        tasks, prompts = tasks_of(loaded.held_out, config.num_eval_tasks)
+        tasks, prompts, profiles = tasks_of(loaded.held_out, config.num_eval_tasks)
     return AgentEval(
         tasks,
         profile,
@@ -205,6 +207,7 @@ def _agent_eval(
         world=config.world,
         own=tools,
         prompts=prompts,
+        profiles=profiles,
         scorer=config.scorer,
         out=out / "agent",
         tell=tell,

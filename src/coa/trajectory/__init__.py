@@ -2,7 +2,7 @@
 
 from coa.trajectory.codec import Closed, Delta, Event, Opened, Parser, neutralise, parse, pieces, readable, render
 from coa.trajectory.ledger import Ledger, Sample, Span, Tokenizer, attribute, ledger_of, ledgers_of
-from coa.trajectory.profile import Agent, Kind, Limits, Profile, load_profile
+from coa.trajectory.profile import Agent, Kind, Limits, Profile, load_profile, profile_of, with_profile
 from coa.trajectory.protocol import Rule, State, Violation, check
 from coa.trajectory.sample import Drop, Tally, fit, to_sample, to_samples
 from coa.trajectory.shapes import ArgumentField, Form, Reading, Shape, Slip
@@ -83,11 +83,13 @@ __all__ = [
     "observation",
     "parse",
     "pieces",
+    "profile_of",
     "read",
     "readable",
     "render",
     "to_sample",
     "to_samples",
+    "with_profile",
     "write",
     "writer",
 ]

@@ -1,7 +1,12 @@
 """A profile: which agents there are, how each writes, and who may follow whom. Data, in TOML.
 
-The prompt, the parser, the format check, the decoder's grammar and the viewer's legend are all derived from it, so a
-profile of one's own (new tags, new tools) needs no code. Contradictions are refused when it is loaded.
+The prompt, the parser, the format check, the decoder's grammar, the thresholds of distillation and the viewer's legend
+are all derived from it, so a profile of one's own (new tags, new tools) needs no code, and a shipped one is a file in
+`profiles/`. Contradictions are refused when it is loaded.
+
+`load_profile` finds a profile by name or path, for what is going to be made. `profile_of` finds the one that a
+trajectory was made with, whatever has become of the name or the path since: files carry the definition
+(`definitions.py`).
 """
 
 from __future__ import annotations
@@ -10,18 +15,16 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from functools import cached_property
-from importlib import resources
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 
 from coa.errors import ProfileError
+from coa.trajectory.definitions import definition, remember
 from coa.trajectory.shapes import Form, Shape, expectation
-from coa.trajectory.types import OBSERVATION, Frozen, FrozenDict, Message, Task
-
-SHIPPED: Final = ("web", "mhqa", "code", "math", "all", "nano", "atlas")
+from coa.trajectory.types import OBSERVATION, Frozen, FrozenDict, Message, Task, Trajectory
 
 
 class Kind(StrEnum):
@@ -135,6 +138,23 @@ class Limits(Frozen):
         return self
 
 
+class AnswerKind(StrEnum):
+    """What an answer is, which decides how it is compared with the right one."""
+
+    TEXT = "text"
+    MATH = "math"
+    """An expression: equal values are equal answers, however they are written."""
+
+
+class Thresholds(Frozen):
+    """What `coa distill` asks of a run of this profile where its own settings do not say."""
+
+    min_tool_calls: int = Field(2, ge=0)
+    """Runs with fewer tool calls are too easy to teach cooperation."""
+    keep_without_reflection: float = Field(0.3, ge=0, le=1)
+    """Share of the runs without a reflection that is kept."""
+
+
 class Profile(Frozen):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     about: str
@@ -144,12 +164,30 @@ class Profile(Frozen):
     prompt: str
     """System prompt; `{agents}` and `{rules}` in it are replaced by what the rest of the profile says."""
     limits: Limits = Limits()
+    answers: AnswerKind = AnswerKind.TEXT
+    distill: Thresholds = Thresholds()
+    recognised: bool = True
+    """Whether tagged text that names no profile (AFM's rows) may be taken for this one, where its tags fit best."""
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Profile:
         if problems := list(_contradictions(self)) or list(_exhausted(self)):
             raise ValueError("; ".join(problems))
         return self
+
+    def __copy__(self) -> Profile:
+        """Leaves out what was computed from the fields, because `model_copy(update=...)` may change them."""
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
+
+    @cached_property
+    def hash(self) -> str:
+        """The `profile_hash` of trajectories that are made with it. From now on `profile_of` finds it by that."""
+        key = remember(self.model_dump_json())
+        _known.setdefault(key, self)
+        return key
 
     @cached_property
     def tags(self) -> frozenset[str]:
@@ -232,17 +270,65 @@ def _leading_to(verdict: Verdict | None, known: set[str], tag: str) -> Verdict |
     return verdict.model_copy(update=longer)
 
 
-def describe_added(before: Profile, after: Profile) -> dict[str, JsonValue]:
-    """What a trajectory's meta says of the tools that joined its profile, for `with_added` to read."""
-    added = [tag for tag in after.agents if tag not in before.agents]
-    tools: dict[str, JsonValue] = {
-        tag: after.agents[tag].model_dump(mode="json", include={"does", "shape"}) for tag in added
-    }
-    return {"tools": tools} if tools else {}
+_known: dict[str, Profile] = {}
+"""Profiles by their hash, made or read in this process."""
 
 
-def with_added(profile: Profile, meta: Mapping[str, JsonValue]) -> Profile:
-    """The profile as a trajectory used it, tools that joined it included."""
+def profile_of(trajectory: Trajectory) -> Profile:
+    """The profile that a trajectory was made with, tools that joined it for the run included."""
+    key = trajectory.profile_hash
+    if key is None:
+        return _named(trajectory)
+    if key not in _known and (text := definition(key)) is not None:
+        try:
+            _known[key] = Profile.model_validate_json(text)
+        except ValidationError as error:
+            reason = f"the profile {trajectory.profile!r} that its file defines is refused"
+            raise _unknown(trajectory, f"{reason}: {error.errors()[0]['msg']}") from error
+    if key not in _known and trajectory.profile in shipped():
+        _ = load_profile(
+            trajectory.profile
+        ).hash  # a record that was taken out of its file; perhaps nothing has changed
+    if key not in _known:
+        raise _unknown(
+            trajectory, f"its profile is {trajectory.profile!r} with the hash {key}, which its file does not define"
+        )
+    return _known[key]
+
+
+def with_profile(trajectory: Trajectory, profile: Profile) -> Trajectory:
+    """The trajectory as one of another profile, or of a newer version of its own.
+
+    Tools that joined its profile for the run join the other one too, where that has the same name.
+    """
+    if trajectory.profile_hash is None:
+        profile = _with_added(profile, trajectory.meta)
+    elif trajectory.profile_hash == profile.hash:
+        return trajectory
+    elif trajectory.profile == profile.name and definition(trajectory.profile_hash) is not None:
+        for tag, agent in profile_of(trajectory).agents.items():
+            if agent.kind is Kind.TOOL and tag not in profile.agents:
+                profile = with_tool(profile, tag, title=agent.title, does=agent.does, shape=agent.shape)
+    return trajectory.model_copy(update={"profile": profile.name, "profile_hash": profile.hash})
+
+
+def _named(trajectory: Trajectory) -> Profile:
+    """For files of version 1, which have only the name, and tools that joined for the run in the meta."""
+    try:
+        return _with_added(load_profile(trajectory.profile), trajectory.meta)
+    except ProfileError as error:
+        reason = f"it has only the name of its profile, {trajectory.profile!r}, which is not a shipped one"
+        raise _unknown(trajectory, reason) from error
+
+
+def _unknown(trajectory: Trajectory, reason: str) -> ProfileError:
+    return ProfileError(
+        f"the trajectory of task {trajectory.task.id!r} cannot be read: {reason}",
+        hint="give its profile: --profile FILE.toml, or for training --set profile=FILE.toml",
+    )
+
+
+def _with_added(profile: Profile, meta: Mapping[str, JsonValue]) -> Profile:
     tools = meta.get("tools")
     for tag, row in tools.items() if isinstance(tools, Mapping) else ():
         if tag not in profile.agents and isinstance(row, Mapping):
@@ -282,15 +368,28 @@ def describe_rules(profile: Profile) -> str:
     return "\n".join(lines)
 
 
+_FOLDER: Final = Path(__file__).parent / "profiles"
+
+
+def shipped() -> tuple[str, ...]:
+    """Names of the profiles that come with coa: the TOML files of their folder."""
+    return _listed(_FOLDER)
+
+
+@cache
+def _listed(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml")))
+
+
 def load_profile(source: str | Path) -> Profile:
     """A shipped profile by name, or one's own from a TOML file."""
     name = str(source)
-    if name in SHIPPED:
-        return _shipped(name)
+    if name in shipped():
+        return _shipped(name, _FOLDER)
     path = Path(source)
     if path.suffix != ".toml" and not path.is_file():
         raise ProfileError(
-            f"there is no profile {name!r}; shipped are {', '.join(SHIPPED)}",
+            f"there is no profile {name!r}; shipped are {', '.join(shipped())}",
             hint="give the path of a .toml file for a profile of your own (coa profile show web --toml is a start)",
         )
     data = _read_toml(path)
@@ -300,17 +399,13 @@ def load_profile(source: str | Path) -> Profile:
 
 def shipped_toml(name: str) -> str:
     """Source text of a shipped profile, as a starting point for one's own."""
-    return (resources.files(__package__) / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
+    return (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
 
 
-_cache: dict[str, Profile] = {}
-
-
-def _shipped(name: str) -> Profile:
-    if name not in _cache:
-        path = Path(f"{name}.toml")
-        _cache[name] = _parse(_with_base(tomllib.loads(shipped_toml(name)), path), path)
-    return _cache[name]
+@cache
+def _shipped(name: str, folder: Path) -> Profile:
+    path = Path(f"{name}.toml")
+    return _parse(_with_base(tomllib.loads((folder / path.name).read_text(encoding="utf-8")), path), path)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -327,8 +422,8 @@ def _with_base(data: dict[str, Any], path: Path) -> dict[str, Any]:
     base = data.pop("extends", None)
     if base is None:
         return data
-    if base not in SHIPPED:
-        raise ProfileError(f"{path} extends {base!r}; only shipped profiles can be extended: {', '.join(SHIPPED)}")
+    if base not in shipped():
+        raise ProfileError(f"{path} extends {base!r}; only shipped profiles can be extended: {', '.join(shipped())}")
     return _merge(_with_base(tomllib.loads(shipped_toml(base)), path), data)
 
 

@@ -13,8 +13,11 @@ from typing import Annotated, Any, Final, Literal, NoReturn
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from coa.errors import SchemaVersionError
+from coa.trajectory.definitions import definition, remember
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+READABLE_VERSIONS: Final = (1, 2)
+"""Version 1 names the profile only; version 2 adds `profile_hash` and `profile_definition`."""
 OBSERVATION: Final = "observation"
 """The tag of what a tool or the runtime says. The only text of a run that the model does not write."""
 
@@ -295,6 +298,8 @@ class Trajectory(Frozen):
     task: Task
     profile: str
     """Name of the profile whose grammar the steps follow."""
+    profile_hash: str | None = None
+    """Hash of the profile's definition, which `profile_of` looks up; None in files of version 1."""
     steps: tuple[Step, ...] = ()
     stop: Stop = Stop.ANSWERED
     failure: Failure | None = None
@@ -313,12 +318,25 @@ class Trajectory(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_unknown_versions(cls, data: object) -> object:
-        if isinstance(data, dict) and (version := data.get("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
+    def _read_version_and_definition(cls, data: object) -> object:
+        """Refuses what a newer release wrote, and takes out the profile's definition where the record brings one."""
+        if not isinstance(data, dict):
+            return data
+        version = data.get("schema_version", SCHEMA_VERSION)
+        if version not in READABLE_VERSIONS:
             raise SchemaVersionError(
-                f"this trajectory has schema version {version!r}; this coa reads version {SCHEMA_VERSION}",
+                f"this trajectory has schema version {version!r}; "
+                f"this coa reads the versions {' and '.join(map(str, READABLE_VERSIONS))}",
                 hint="pip install --upgrade chain-of-agents" if isinstance(version, int) else None,
             )
+        if version == SCHEMA_VERSION and "profile_definition" not in data:
+            return data
+        data = {**data, "schema_version": SCHEMA_VERSION}
+        text = data.pop("profile_definition", None)
+        if text is not None and not isinstance(text, str):
+            raise ValueError("`profile_definition` is the profile as JSON in a string")
+        if text is not None:
+            remember(text)
         return data
 
     @model_validator(mode="after")
@@ -326,6 +344,15 @@ class Trajectory(Frozen):
         if (self.failure is not None) != (self.stop is Stop.FAILED):
             raise ValueError("`failure` is given exactly when `stop` is `failed`")
         return self
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """The definition goes along to another process."""
+        return {**super().__getstate__(), "profile_definition": definition(self.profile_hash)}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        if (text := state.pop("profile_definition", None)) is not None:
+            remember(text)
+        super().__setstate__(state)
 
     @property
     def answer(self) -> str | None:
@@ -346,7 +373,10 @@ class Trajectory(Frozen):
         return self.model_copy(update={"scores": FrozenDict({**self.scores, name: Score(value=value, reason=reason)})})
 
     def to_json(self) -> str:
-        """One line of JSON: the version first, fields that hold their default left out."""
+        """One line of JSON: the version first, fields that hold their default left out.
+
+        The profile's definition is no part of it; `store.Lines` adds it to the first line that needs it.
+        """
         rest = self.model_dump_json(exclude_defaults=True, exclude={"schema_version"})
         return f'{{"schema_version":{self.schema_version},{rest[1:]}'
 

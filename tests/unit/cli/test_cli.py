@@ -130,10 +130,21 @@ def test_a_profile_of_ones_own_works_in_every_command(tmp_path: Path) -> None:
         run(app, ["export", str(rows), "--to", "trajectories", "--out", str(out), "--profile", str(profile)]).exit_code
         == 0
     )
-    shown = run(app, ["inspect", str(out), "--profile", str(profile)])
-    assert "0 violations" in shown.stdout and "1 tool calls" in shown.stdout
-    without = run(app, ["inspect", str(out)])
-    assert "--profile FILE.toml" in str(without.exception)
+    for given in ([], ["--profile", str(profile)]):
+        shown = run(app, ["inspect", str(out), *given])
+        assert "0 violations" in shown.stdout and "1 tool calls" in shown.stdout
+
+
+def test_an_old_file_that_only_names_a_profile_of_ones_own_is_given_it_once(tmp_path: Path) -> None:
+    profile, old, new = tmp_path / "mine.toml", tmp_path / "old.jsonl", tmp_path / "new.jsonl"
+    profile.write_text('extends = "web"\nname = "mine"\n')
+    write(old, [make_trajectory(("think", "a"), ("answer", "b"), profile="mine")])
+    refused = run(app, ["inspect", str(old)])
+    assert "--profile FILE.toml" in str(refused.exception)
+    given = ["--profile", str(profile), "--to", "trajectories", "--out", str(new)]
+    assert run(app, ["export", str(old), *given]).exit_code == 0
+    profile.unlink()
+    assert "mine  answered" in run(app, ["inspect", str(new)]).stdout
 
 
 TARGETS = ["messages", "alpaca", "sharegpt", "verl", "atif", "trajectories", "tasks"]

@@ -29,10 +29,10 @@ def searches(*queries: str, ok: bool = True) -> Trajectory:
     return make_trajectory(*parts, ("answer", "Ada"))
 
 
-@pytest.mark.parametrize(("profile", "least"), [("web", 5), ("all", 5), ("mhqa", 2), ("code", 1), ("mine", 2)])
+@pytest.mark.parametrize(("profile", "least"), [("web", 5), ("all", 5), ("mhqa", 2), ("code", 1), ("atlas", 1)])
 def test_the_least_number_of_calls_depends_on_the_profile(profile: str, least: int) -> None:
-    assert Complexity().least(profile) == least
-    assert Complexity(fewest_calls=3).least(profile) == 3
+    assert Complexity().least(load_profile(profile)) == least
+    assert Complexity(fewest_calls=3).least(load_profile(profile)) == 3
 
 
 def test_calls_are_counted_at_the_edge() -> None:
@@ -135,9 +135,10 @@ def test_the_digest_ignores_origin_and_scores_but_no_word() -> None:
 
 
 def test_code_and_math_keep_no_run_without_reflection() -> None:
-    assert Reflection().share("code") == Reflection().share("math") == 0
-    assert Reflection().share("web") == 0.3
-    assert Reflection(kept_without=0.9).share("code") == 0.9
+    code, math = load_profile("code"), load_profile("math")
+    assert Reflection().share(code) == Reflection().share(math) == 0
+    assert Reflection().share(WEB) == 0.3
+    assert Reflection(kept_without=0.9).share(code) == 0.9
 
 
 def test_a_profile_without_reflection_loses_nothing_to_enrichment() -> None:

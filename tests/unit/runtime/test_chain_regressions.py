@@ -9,8 +9,7 @@ import pytest
 from coa.models.base import Context, Sampling
 from coa.models.scripted import ScriptedModel
 from coa.tools import Observation
-from coa.trajectory import Limits, Stop, Task, Trajectory, ledger_of, load_profile
-from coa.trajectory.profile import with_added
+from coa.trajectory import Limits, Stop, Task, Trajectory, ledger_of, load_profile, profile_of
 from support.runs import run, run_many
 from support.tokenizers import tokenizer
 from support.tools import FakeTool, searching
@@ -91,7 +90,7 @@ def test_a_run_with_an_extra_tool_can_be_read_later() -> None:
     tool = FakeTool(lambda arguments: "2, see </calc> and <calc>")
     done = asyncio.run(run("?", ScriptedModel(script, tokenizer=tok), {"calc": tool}))
     again = Trajectory.from_json(done.to_json())
-    profile = with_added(load_profile(again.profile), again.meta)
+    profile = profile_of(again)
     assert "calc" in profile.tools and ledger_of(again, tok, profile).to_sample().trained > 0
 
 

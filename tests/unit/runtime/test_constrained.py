@@ -14,8 +14,8 @@ from coa.models.local import LocalModel
 from coa.models.price import Price
 from coa.models.scripted import ScriptedModel
 from coa.tools import Tool
-from coa.trajectory import Form, Limits, Shape, Stop, Trajectory, check, ledger_of, load_profile
-from coa.trajectory.profile import SHIPPED, with_added
+from coa.trajectory import Form, Limits, Shape, Stop, Trajectory, check, ledger_of, load_profile, profile_of
+from coa.trajectory.profile import shipped
 from coa.trajectory.shapes import ArgumentField, FieldType
 from support.runs import run
 from support.tiny import tiny_model
@@ -52,7 +52,7 @@ def runs(
 
 
 def assert_legal(made: Trajectory, limits: Limits = LIMITS) -> None:
-    profile = with_added(load_profile(made.profile), made.meta)
+    profile = profile_of(made)
     assert made.failure is None and made.answer and made.answer.strip()
     assert check(made.steps, profile) == ()
     assert [step.repairs for step in made.steps if step.repairs] == []
@@ -60,7 +60,7 @@ def assert_legal(made: Trajectory, limits: Limits = LIMITS) -> None:
     assert made.usage.tool_calls <= limits.tool_calls
 
 
-@pytest.mark.parametrize("profile", SHIPPED)
+@pytest.mark.parametrize("profile", shipped())
 def test_every_run_of_a_model_that_knows_nothing_is_legal(profile: str) -> None:
     tools: dict[str, Tool] = {tag: searching() for tag in load_profile(profile).tools}
     for made in [*runs(profile, tools), *runs(profile, {}, count=2)]:

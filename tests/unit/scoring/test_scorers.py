@@ -82,6 +82,13 @@ def test_the_task_decides_which_rules_are_asked(asked: Task, rules: list[str]) -
     assert rules_for(asked) == rules
 
 
+def test_a_profile_of_ones_own_may_say_that_its_answers_are_mathematics(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('extends = "web"\nanswers = "math"\n')
+    assert rules_for(task("5", profile=str(mine))) == ["math"]
+    assert rules_for(task("5", profile="web")) == rules_for(task("5", profile="gone.toml")) == ["exact", "numeric"]
+
+
 @pytest.mark.parametrize(
     ("gold", "answer", "value", "rule", "calls"),
     [

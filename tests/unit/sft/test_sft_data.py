@@ -12,6 +12,7 @@ from coa.config import ConfigError
 from coa.errors import CoaError, TrainingError
 from coa.models.chat_template import ChatTemplate
 from coa.models.tokenizer import TextTokenizer
+from coa.scoring.auto import rules_for
 from coa.sft.config import SftConfig, load_config
 from coa.sft.data import failed_calls, load, refuse_unusable, to_examples
 from coa.sft.evaluation import tasks_of
@@ -27,6 +28,7 @@ from coa.trajectory import (
     load_profile,
     observation,
     to_sample,
+    with_profile,
     write,
 )
 from support.builders import make_trajectory, web_run
@@ -242,15 +244,25 @@ def test_a_question_is_on_one_side_under_whatever_id_or_instructions(tmp_path: P
     assert len(loaded.held_out) == 2 and {t.task.id[1] for t in loaded.held_out}.isdisjoint(
         t.task.id[1] for t in loaded.train
     )
-    tasks, _ = tasks_of(loaded.held_out, 5)
+    tasks, _, _ = tasks_of(loaded.held_out, 5)
     assert len(tasks) == 1
 
 
 def test_one_id_of_two_sets_is_two_held_out_tasks_each_with_its_prompt() -> None:
     runs = [web_run().model_copy(update={"task": Task(id="1", question=q), "prompt": shown(q)}) for q in ("A?", "B?")]
-    tasks, prompts = tasks_of(runs, 5)
+    tasks, prompts, _ = tasks_of(runs, 5)
     assert [(task.id, task.question) for task in tasks] == [("1", "A?"), ("1#2", "B?")]
     assert {task.id: shown(task.question) for task in tasks} == prompts
+
+
+def test_a_held_out_task_is_asked_under_the_profile_its_trajectory_was_made_with() -> None:
+    mine = WEB.model_copy(update={"name": "mine"})
+    sums = load_profile("math").model_copy(update={"name": "sums"})
+    asked = {"A?": mine, "B?": sums}
+    runs = [with_profile(web_run(), p).model_copy(update={"task": Task(id=q, question=q)}) for q, p in asked.items()]
+    tasks, _, profiles = tasks_of(runs, 5)
+    assert profiles == asked and [task.profile for task in tasks] == [None, None]
+    assert [rules_for(task) for task in tasks] == [["exact", "numeric"], ["math"]]
 
 
 def shown(question: str) -> tuple[Message, ...]:

@@ -150,6 +150,8 @@ def test_an_afm_row_survives_the_round_trip_to_the_character() -> None:
         ("<crawl_page>", "web"),
         ("<suggested_answer>", "web"),
         ("<visual_inspector>", "all"),
+        ("<wiki_search>x</wiki_search>\n<observation>a page with <code>f()</code></observation>", "mhqa"),
+        ("<think>t</think><answer>Ada</answer>", "math"),
         ("<code>```py```</code><answer>\\boxed{1}</answer>", "math"),
         ("<code>```py```</code><answer>```py\n1```</answer>", "code"),
     ],

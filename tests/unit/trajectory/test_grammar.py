@@ -9,7 +9,7 @@ import pytest
 from coa.trajectory import Form, Parser, Profile, Reading, Shape, State, load_profile
 from coa.trajectory.grammar import Grammar, Move, home, language, moves, to_gbnf
 from coa.trajectory.grammar.language import DEAD, DONE
-from coa.trajectory.profile import SHIPPED, Agent, Kind, with_tool
+from coa.trajectory.profile import Agent, Kind, shipped, with_tool
 from coa.trajectory.shapes import ArgumentField, FieldType, read
 from coa.trajectory.types import Step
 
@@ -76,7 +76,7 @@ def test_whatever_a_shape_lets_through_is_read_without_a_repair(name: str) -> No
         assert any(reading.arguments.values()) or name.startswith("json"), text
 
 
-@pytest.mark.parametrize("profile", SHIPPED)
+@pytest.mark.parametrize("profile", shipped())
 def test_every_agent_of_every_profile_writes_what_the_protocol_takes(profile: str) -> None:
     chosen, rng = load_profile(profile), random.Random(profile)
     for tag, agent in chosen.agents.items():

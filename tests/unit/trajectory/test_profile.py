@@ -8,7 +8,9 @@ import pytest
 
 from coa.errors import ProfileError
 from coa.trajectory import Kind, Parser, Profile, Shape, Task, check, load_profile, parse, render
-from coa.trajectory.profile import SHIPPED, describe_rules, with_tool
+from coa.trajectory import profile as profiles
+from coa.trajectory.formats.alpaca import guess_profile
+from coa.trajectory.profile import AnswerKind, describe_rules, shipped, with_tool
 
 OWN = """
 name = "lab"
@@ -46,7 +48,7 @@ def own(tmp_path: Path, text: str = OWN) -> Profile:
     return load_profile(path)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", shipped())
 def test_every_agent_of_a_shipped_profile_is_explained_in_its_prompt(name: str) -> None:
     profile = load_profile(name)
     assert profile.name == name
@@ -152,7 +154,7 @@ def test_a_role_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_says_which_there_are() -> None:
-    with pytest.raises(ProfileError, match="shipped are web, mhqa"):
+    with pytest.raises(ProfileError, match="shipped are all, atlas, code, math, mhqa, nano, web"):
         load_profile("wbe")
 
 
@@ -161,7 +163,7 @@ def test_a_missing_file_is_named() -> None:
         load_profile("nowhere.toml")
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", shipped())
 def test_the_rules_in_words_name_every_successor(name: str) -> None:
     profile = load_profile(name)
     words = describe_rules(profile)
@@ -171,7 +173,7 @@ def test_the_rules_in_words_name_every_successor(name: str) -> None:
 
 
 def test_prompt_and_parser_agree_on_the_tags() -> None:
-    for name in SHIPPED:
+    for name in shipped():
         profile = load_profile(name)
         for tag in profile.agents:
             parser = Parser(profile)
@@ -196,3 +198,21 @@ def test_a_tool_that_joins_follows_the_verdicts_that_lead_to_tools() -> None:
     web = with_tool(load_profile("web"), "lookup", title="Lookup", does="looks up.", shape=Shape())
     verdict = web.agents["double_check"].verdict
     assert verdict is not None and verdict.failed == ("plan",)
+
+
+def test_a_shipped_profile_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lab.toml").write_text(OWN + "[distill]\nmin_tool_calls = 7\n")
+    (tmp_path / "quiet.toml").write_text('extends = "lab"\nname = "quiet"\nprompt = "Find it."\n')
+    monkeypatch.setattr(profiles, "_FOLDER", tmp_path)
+    assert profiles.shipped() == ("lab", "quiet")
+    assert load_profile("quiet").system_prompt == "Find it." and load_profile("quiet").distill.min_tool_calls == 7
+    assert guess_profile("<assay>x</assay>").name in ("lab", "quiet")
+
+
+def test_what_a_profile_extends_says_of_distillation_and_answers_holds_for_it_too(tmp_path: Path) -> None:
+    (tmp_path / "sums.toml").write_text('extends = "math"\n')
+    sums = load_profile(tmp_path / "sums.toml")
+    assert sums.answers is AnswerKind.MATH
+    assert (sums.distill.min_tool_calls, sums.distill.keep_without_reflection) == (1, 0.0)
+    assert own(tmp_path).answers is AnswerKind.TEXT
+    assert (own(tmp_path).distill.min_tool_calls, own(tmp_path).distill.keep_without_reflection) == (2, 0.3)

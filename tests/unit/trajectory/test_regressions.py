@@ -144,9 +144,9 @@ def test_parquet_takes_large_integers_and_may_be_closed_twice(tmp_path: Path) ->
 def test_a_newer_parquet_record_is_refused_by_its_version(tmp_path: Path) -> None:
     write(tmp_path / "t.parquet", [web_run()])
     table = pq.read_table(tmp_path / "t.parquet")
-    newer = table.drop_columns(["failure"]).set_column(0, "schema_version", [[2]])
+    newer = table.drop_columns(["failure"]).set_column(0, "schema_version", [[3]])
     pq.write_table(newer, tmp_path / "t.parquet")
-    with pytest.raises(SchemaVersionError, match="version 2"):
+    with pytest.raises(SchemaVersionError, match="version 3"):
         list(read(tmp_path / "t.parquet"))
 
 

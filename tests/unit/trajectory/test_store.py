@@ -88,7 +88,7 @@ def test_a_bad_line_in_the_middle_is_named(tmp_path: Path) -> None:
 
 def test_a_newer_record_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    path.write_text(web_run().to_json().replace('"schema_version":1', '"schema_version":7') + "\n")
+    path.write_text(web_run().to_json().replace('"schema_version":2', '"schema_version":7') + "\n")
     with pytest.raises(SchemaVersionError, match=r"line 1.*version 7"):
         list(read(path))
 

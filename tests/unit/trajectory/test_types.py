@@ -35,7 +35,7 @@ def test_pickle_round_trip_is_exact(trajectory: Trajectory) -> None:
     assert pickle.loads(pickle.dumps(trajectory)) == trajectory
 
 
-@pytest.mark.parametrize("version", [0, 2, 99, "1", None, 1.5])
+@pytest.mark.parametrize("version", [0, 3, 99, "1", None, 1.5])
 def test_unknown_schema_versions_are_refused(version: object) -> None:
     data = web_run().model_dump(mode="json") | {"schema_version": version}
     with pytest.raises(SchemaVersionError, match="schema version"):
@@ -43,7 +43,7 @@ def test_unknown_schema_versions_are_refused(version: object) -> None:
 
 
 def test_a_newer_version_names_the_fix() -> None:
-    line = web_run().to_json().replace('"schema_version":1', '"schema_version":2')
+    line = web_run().to_json().replace('"schema_version":2', '"schema_version":3')
     with pytest.raises(SchemaVersionError, match="pip install --upgrade"):
         Trajectory.from_json(line)
 

@@ -15,7 +15,7 @@ TOO_MANY_CALLS: Final = Reason("too_many_calls")
 @filter_of(COMPLEXITY, TOO_FEW_CALLS, TOO_MANY_CALLS)
 def complexity(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
     profile, config = given.profile, given.config
-    count, least = len(calls_of(trajectory, profile)), config.complexity.least(profile.name)
+    count, least = len(calls_of(trajectory, profile)), config.complexity.least(profile)
     if count < least:
         return Dropped(TOO_FEW_CALLS, f"{count} tool calls; at least {least} are asked for")
     if count > config.complexity.most_calls:

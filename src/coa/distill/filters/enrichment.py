@@ -22,7 +22,7 @@ def reflection(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
     profile, config = given.profile, given.config
     if REFLECTION not in profile.agents or any(step.agent == REFLECTION for step in trajectory.steps):
         return None
-    share = config.reflection.share(profile.name)
+    share = config.reflection.share(profile)
     if lot(trajectory, config.seed) < share:
         return None
     return Dropped(NO_REFLECTION, f"no reflection; {share:g} of such runs are kept")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any, Final
 
 from coa.trajectory.codec import parse, render
 from coa.trajectory.formats.rows import Row
 from coa.trajectory.formats.tasks import content_id
-from coa.trajectory.profile import Kind, Profile, load_profile
+from coa.trajectory.profile import Kind, Profile, load_profile, shipped
+from coa.trajectory.shapes import Form
 from coa.trajectory.types import Message, Stop, Task, Trajectory
 
 FIELDS: Final = frozenset({"instruction", "input", "output"})
@@ -39,6 +41,7 @@ def from_alpaca(row: Row, profile: Profile | None = None) -> Trajectory:
     return Trajectory(
         task=Task(id=content_id(instruction, question), question=question or instruction),
         profile=profile.name,
+        profile_hash=profile.hash,
         steps=steps,
         stop=Stop.ANSWERED if answered else Stop.UNANSWERED,
         prompt=_prompt(instruction, question),
@@ -56,17 +59,23 @@ def to_alpaca(trajectory: Trajectory, profile: Profile) -> dict[str, Any]:
 
 
 def guess_profile(text: str) -> Profile:
-    """The shipped profile whose tools a transcript uses."""
-    tags = set(_OPENING.findall(text))
-    if "wiki_search" in tags:
-        return load_profile("mhqa")
-    web, computing = tags & {"web_search", "crawl_page"}, tags & {"code", "visual_inspector"}
-    if web or "suggested_answer" in tags:
-        return load_profile("all" if computing else "web")
-    if "visual_inspector" in tags:
-        return load_profile("all")
-    answer = text[text.rfind("<answer>") :]
-    return load_profile("code" if "```" in answer else "math")
+    """The shipped profile that fits a transcript best.
+
+    It lacks the fewest of the tags in the text; a tag that few profiles know says more than one that many know, since
+    `<code>` also stands in pages. Among equals the form of the answer decides, then the smaller profile.
+    """
+    profiles = [profile for name in shipped() if (profile := load_profile(name)).recognised]
+    knowing = Counter(tag for profile in profiles for tag in profile.agents)
+    found = {tag: count / knowing[tag] for tag, count in Counter(_OPENING.findall(text)).items() if tag in knowing}
+    fenced = "```" in text[text.rfind("<answer>") :]
+    likely, unlikely = (Form.CODE, Form.BOXED) if fenced else (Form.BOXED, Form.CODE)
+
+    def misfit(profile: Profile) -> tuple[float, int, int]:
+        lacking = sum(weight for tag, weight in found.items() if tag not in profile.agents)
+        form = profile.shape("answer").form
+        return lacking, (form is unlikely) - (form is likely), len(profile.agents)
+
+    return min(profiles, key=misfit)
 
 
 def _prompt(instruction: str, question: str) -> tuple[Message, ...]:

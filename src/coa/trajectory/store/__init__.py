@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from coa.errors import StoreError
-from coa.trajectory.store.jsonl import JsonlWriter, parsed, read_jsonl, rewrite, set_aside
+from coa.trajectory.store.jsonl import JsonlWriter, Lines, parsed, read_jsonl, rewrite, set_aside
 from coa.trajectory.store.parquet import ParquetWriter, from_row, is_trajectory_parquet, read_parquet
 from coa.trajectory.types import Trajectory
 
@@ -63,6 +63,7 @@ __all__ = [
     "NAMES",
     "OWN_FILES",
     "JsonlWriter",
+    "Lines",
     "ParquetWriter",
     "find",
     "from_row",

@@ -3,6 +3,11 @@
 A record is one `write` under an exclusive lock, so two processes never interleave. A kill can only tear the last line:
 opening the file to append puts the fragment into `<file>.torn` and goes on after the last whole record. Records to be
 made again are moved to `<file>.aside` first, so that a file never holds two of one task and sample.
+
+Every line is a trajectory. The first line of each profile also brings the profile's definition, as JSON in a string
+(`profile_definition`); the lines after it have its hash only. A writer does not look for definitions that are in the
+file already: it writes each once itself, and a file may well hold one several times. So files can be appended to by
+many writers and joined with `cat`.
 """
 
 from __future__ import annotations
@@ -14,16 +19,38 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import orjson
 from pydantic import ValidationError
 
 from coa.errors import SchemaVersionError, StoreError
+from coa.trajectory.definitions import definition, remember
 from coa.trajectory.types import Stop, Trajectory
 
 log = logging.getLogger(__name__)
 _BLOCK: Final = 1 << 16
+
+
+class Lines:
+    """Lines of one file, of which the first of each profile brings the profile's definition."""
+
+    def __init__(self) -> None:
+        self._defined: set[str] = set()
+
+    def line(self, record: Trajectory) -> bytes:
+        """Without the line break."""
+        return self.complete(record.to_json().encode(), record.profile_hash)
+
+    def complete(self, line: bytes, profile_hash: str | None, *, is_complete: bool = False) -> bytes:
+        """A record that is JSON already, with the definition where no line before had it."""
+        text = definition(profile_hash)
+        if profile_hash is None or text is None or profile_hash in self._defined:
+            return line
+        self._defined.add(profile_hash)
+        if is_complete:
+            return line
+        return line.rstrip()[:-1] + b',"profile_definition":' + orjson.dumps(text) + b"}"
 
 
 class JsonlWriter:
@@ -35,28 +62,35 @@ class JsonlWriter:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
+        self._lines = Lines()
         self._fd = _opened(self.path)
         with self._locked():
             _repair(self._fd, self.path)
 
     def write(self, record: Trajectory) -> None:
-        self.write_line(record.to_json().encode())
+        line = record.to_json().encode()
+        with self._locked():  # it may turn out here that the file is another one, which has no definition yet
+            self._append(self._lines.complete(line, record.profile_hash))
 
     def write_line(self, line: bytes) -> None:
         """One record, already JSON."""
-        data = memoryview(line + b"\n")
         with self._locked():
-            _repair(self._fd, self.path)  # another writer may have been killed since we opened the file
-            start = os.fstat(self._fd).st_size
-            try:
-                while data:
-                    data = data[os.write(self._fd, data) :]
-            except BaseException as error:
-                # A full disk or an interrupt takes part of a record; what was whole before stays whole.
-                os.ftruncate(self._fd, start)
-                if isinstance(error, OSError):
-                    raise StoreError(f"cannot append to {self.path}: {error.strerror}") from error
-                raise
+            self._append(line)
+
+    def _append(self, line: bytes) -> None:
+        data = memoryview(line + b"\n")
+        _repair(self._fd, self.path)  # another writer may have been killed since we opened the file
+        start = os.fstat(self._fd).st_size
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except BaseException as error:
+            # A full disk or an interrupt takes part of a record; what was whole before stays whole.
+            os.ftruncate(self._fd, start)
+            self._lines = Lines()
+            if isinstance(error, OSError):
+                raise StoreError(f"cannot append to {self.path}: {error.strerror}") from error
+            raise
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -67,7 +101,7 @@ class JsonlWriter:
                     yield
                     return
             os.close(self._fd)
-            self._fd = _opened(self.path)
+            self._fd, self._lines = _opened(self.path), Lines()
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -86,8 +120,14 @@ class JsonlWriter:
 def read_jsonl(path: str | Path) -> Iterator[Trajectory]:
     """Records in order. A torn last line is left out with a warning; a bad line before it is an error."""
     path = Path(path)
+    searched = False
     for number, line in read_lines(path):
-        yield parsed(line, f"{path}, line {number}")
+        record = parsed(line, f"{path}, line {number}")
+        if record.profile_hash is not None and definition(record.profile_hash) is None and not searched:
+            searched = True  # somebody sorted or shuffled the file: the definition comes later
+            for _, other in read_lines(path):
+                _row(other)
+        yield record
 
 
 def set_aside(path: str | Path, stops: Container[Stop], keys: Container[tuple[str, int]] | None = None) -> int:
@@ -95,23 +135,29 @@ def set_aside(path: str | Path, stops: Container[Stop], keys: Container[tuple[st
 
     With `keys`, only those of these tasks and samples: nobody would make the others again.
 
-    Whenever it is killed, each record stands in the file, or aside, or in both; and the file is whole.
+    Whenever it is killed, each record stands in the file, or aside, or in both; and the file is whole. Both files then
+    hold the definitions of their profiles, whichever record had them.
     """
     path = Path(path)
     if not path.is_file():
         return 0
     with _replacing(path) as part:
 
-        def wanted(line: bytes) -> bool:
-            return _stop(line) in stops and (keys is None or _key(line) in keys)
+        def lines(*, moved: bool) -> Iterator[bytes]:
+            complete = Lines().complete
+            for _, line in read_lines(path):
+                row = _row(line)
+                if moved is (_stop(row) in stops and (keys is None or _key(row) in keys)):
+                    whole = "profile_definition" in row
+                    yield complete(line, row.get("profile_hash"), is_complete=whole).rstrip() + b"\n"
 
-        moved = [line for _, line in read_lines(path) if wanted(line)]
+        moved = list(lines(moved=True))
         if not moved:
             return 0
         with path.with_name(path.name + ".aside").open("ab") as aside:
             aside.writelines(moved)
             os.fsync(aside.fileno())
-        _put(path, part, (line for _, line in read_lines(path) if not wanted(line)))
+        _put(path, part, lines(moved=False))
         return len(moved)
 
 
@@ -119,8 +165,8 @@ def rewrite(path: str | Path, change: Callable[[Trajectory], Trajectory]) -> Non
     """Put a changed copy in the place of each record. Whenever it is killed, the file is the old one or the new one."""
     path = Path(path)
     with _replacing(path) as part:
-        records = (change(parsed(line, f"{path}, line {number}")) for number, line in read_lines(path))
-        _put(path, part, (record.to_json().encode() + b"\n" for record in records))
+        lines = Lines()
+        _put(path, part, (lines.line(change(record)) + b"\n" for record in read_jsonl(path)))
 
 
 @contextmanager
@@ -175,18 +221,30 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def _stop(line: bytes) -> Stop | None:
-    try:
-        return Stop(orjson.loads(line).get("stop", Stop.ANSWERED))
-    except (ValueError, AttributeError):
-        return None  # not a record; whoever reads the file will say so
-
-
-def _key(line: bytes) -> tuple[str, int] | None:
+def _row(line: bytes) -> dict[str, Any]:
+    """A line as it stands, its definition remembered; empty where it is no record, which whoever reads it will say."""
     try:
         row = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(row, dict):
+        return {}
+    if isinstance(text := row.get("profile_definition"), str):
+        remember(text)
+    return row
+
+
+def _stop(row: dict[str, Any]) -> Stop | None:
+    try:
+        return Stop(row.get("stop", Stop.ANSWERED)) if row else None
+    except ValueError:
+        return None
+
+
+def _key(row: dict[str, Any]) -> tuple[str, int] | None:
+    try:
         return str(row["task"]["id"]), int(row.get("sample", 0))
-    except (ValueError, AttributeError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 

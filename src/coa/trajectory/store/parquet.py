@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from coa.errors import StoreError
-from coa.trajectory.types import SCHEMA_VERSION, Step, Trajectory
+from coa.trajectory.definitions import definition
+from coa.trajectory.types import READABLE_VERSIONS, Step, Trajectory
 
 _GROUP_BYTES: Final = 32 << 20
 _GROUP_ROWS: Final = 1_000
@@ -54,6 +55,8 @@ SCHEMA: Final = pa.schema(
         ("task_id", pa.string()),
         ("sample", pa.int32()),
         ("profile", pa.string()),
+        ("profile_hash", pa.string()),
+        ("profile_definition", pa.string()),
         ("question", pa.string()),
         ("answer", pa.string()),
         ("stop", pa.string()),
@@ -67,7 +70,11 @@ SCHEMA: Final = pa.schema(
         ("meta", pa.string()),
     ]
 )
-"""`question` and `answer` repeat what `task` and `steps` hold, for queries; they are not read back."""
+"""`question` and `answer` repeat what `task` and `steps` hold, for queries; they are not read back.
+
+Every row has the definition of its profile, so that any selection or union of rows keeps it. Parquet stores equal texts
+of a row group once.
+"""
 
 
 class ParquetWriter:
@@ -155,6 +162,7 @@ def _to_row(trajectory: Trajectory) -> dict[str, Any]:
         step["meta"] = _json(step["meta"])
     return {
         **data,
+        "profile_definition": definition(trajectory.profile_hash),
         "task_id": task["id"],
         "question": task["question"],
         "answer": trajectory.answer,
@@ -167,7 +175,7 @@ def _to_row(trajectory: Trajectory) -> dict[str, Any]:
 
 def from_row(row: dict[str, Any]) -> Trajectory:
     """A row of the file as `SCHEMA` has it. It is used up."""
-    if row["schema_version"] != SCHEMA_VERSION:
+    if row["schema_version"] not in READABLE_VERSIONS:
         return Trajectory.model_validate({"schema_version": row["schema_version"]})  # refuses, with a hint
     for step in row["steps"]:
         ids, logprobs = step.pop("ids"), step.pop("logprobs")
