@@ -38,7 +38,7 @@ def compare(
     from coa.cli.terminal import show_warnings
     from coa.evaluate.compare import compare as compare_runs
     from coa.evaluate.comparison_page import comparison_page
-    from coa.evaluate.folder import write_whole
+    from coa.folder import write_atomic
 
     show_warnings()
     if len(runs) != len({str(run) for run in runs}):
@@ -46,8 +46,8 @@ def compare(
     reader = RunReader(tokenizer, tasks, scorer, (judge, judge_name, judge_key_env), profile)
     found = compare_runs(asyncio.run(reader.read_all(runs)), shared=not every, seed=seed)
     data = orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    write_whole(out / "report.json", data)
-    write_whole(out / "report.html", comparison_page(found).encode())
+    write_atomic(out / "report.json", data)
+    write_atomic(out / "report.html", comparison_page(found))
     if as_json:
         typer.echo(data, nl=False)
         return

@@ -112,6 +112,7 @@ class _Asked(NamedTuple):
 
 
 async def _distill(asked: _Asked, config: DistillConfig) -> Funnel:
+    from coa import __version__
     from coa.cli.models import open_model
     from coa.cli.traces import read_anything
     from coa.distill.cache import TextCache
@@ -120,6 +121,7 @@ async def _distill(asked: _Asked, config: DistillConfig) -> Funnel:
     from coa.distill.pipeline import Distillery
     from coa.distill.report import write_report
     from coa.distill.roles import load_roles
+    from coa.folder import claim, lock
     from coa.models.tokenizer import load_tokenizer
     from coa.scoring import VerdictCache, scorer_for
     from coa.trajectory import load_profile
@@ -131,8 +133,9 @@ async def _distill(asked: _Asked, config: DistillConfig) -> Funnel:
     tokenizer = load_tokenizer(asked.student) if asked.student else None
     known = KnownTasks(read_tasks(asked.tasks) if asked.tasks else ())
     benchmarks = _benchmarks(asked.decontaminate, config)
-    out.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
+        stack.enter_context(lock(out))
+        claim(out, "distill", {}, settings="config", compared=lambda _: {}, write=False)
 
         async def opened(source: str | None, name: str | None) -> Model | None:
             if source is None:
@@ -159,17 +162,19 @@ async def _distill(asked: _Asked, config: DistillConfig) -> Funnel:
             on_progress=_progress(),
         )
         found = await distillery.run(read_anything(asked.traces), out)
-    settings: dict[str, Any] = {
-        "profile": grammar.name,
-        "scorer": f"rules, then {judging.name}" if judging else "rules",
-        "fill": writing.name if writing else None,
-        "student": asked.student,
-        "benchmarks": sorted(Path(name).name for name in asked.decontaminate),
-        "benchmark_questions": benchmarks.questions if benchmarks else 0,
-        "config": config.model_dump(mode="json"),
-    }
-    _save_config(out, settings)
-    write_report(out, found, settings, _notes(asked.student, asked.decontaminate))
+        settings: dict[str, Any] = {
+            "profile": grammar.name,
+            "scorer": f"rules, then {judging.name}" if judging else "rules",
+            "fill": writing.name if writing else None,
+            "student": asked.student,
+            "benchmarks": sorted(Path(name).name for name in asked.decontaminate),
+            "benchmark_questions": benchmarks.questions if benchmarks else 0,
+            "config": config.model_dump(mode="json"),
+        }
+        # It is made anew each time, so no setting is refused; only another kind of run's folder was, above.
+        record = {"coa": __version__, **settings}
+        claim(out, "distill", record, settings="config", compared=lambda _: {}, renew=True)
+        write_report(out, found, settings, _notes(asked.student, asked.decontaminate))
     return found
 
 
@@ -193,15 +198,6 @@ def _notes(student: str | None, decontaminate: list[str]) -> list[str]:
     if not decontaminate:
         notes.append("Overlap with benchmarks was not checked: no --decontaminate file was given.")
     return notes
-
-
-def _save_config(out: Path, settings: dict[str, Any]) -> None:
-    import json
-
-    from coa import __version__
-
-    saved = json.dumps({"coa": __version__, **settings}, indent=2, ensure_ascii=False)
-    (out / "config.json").write_text(f"{saved}\n", encoding="utf-8")
 
 
 def _progress() -> Callable[[Funnel], None]:

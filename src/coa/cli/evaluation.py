@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,14 +76,16 @@ async def evaluate_all(
     for item in loaded:  # all, before the first one costs anything
         _check(item, wishes)
     reports: list[dict[str, Any]] = []
-    for item, folder in zip(loaded, folders, strict=True):
-        with folder.held():
+    with ExitStack() as held:
+        for folder in folders:  # all of them likewise
+            held.enter_context(folder.held())
+        for item, folder in zip(loaded, folders, strict=True):
             report, ended = await _evaluate(item, folder, asked, wishes)
-        reports.append(report)
-        if show is not None:
-            show(report, folder, ended)
-        if not ended:
-            return reports, False
+            reports.append(report)
+            if show is not None:
+                show(report, folder, ended)
+            if not ended:
+                return reports, False
     return reports, True
 
 

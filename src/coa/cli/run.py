@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,6 +73,7 @@ def run(
     from coa.cli.setting import Asked, limits_of, prompting
     from coa.cli.terminal import show_warnings
     from coa.cli.world import HOME, profile_of, some_question
+    from coa.folder import lock_file
     from coa.models.base import Sampling
     from coa.models.connect import Mode
     from coa.models.tokenizer import NANO
@@ -115,7 +116,9 @@ def run(
     sampling = Sampling(temperature, top_p, top_k, seed=seed)
     kept = _file(out) if out is not None else None
     if kept is not None:
-        JsonlWriter(kept).close()  # that it cannot be written is better known before anything is spent
+        # That it cannot be written, or that another process fills it, is better known before anything is spent.
+        with lock_file(kept) if tasks is not None else nullcontext():
+            JsonlWriter(kept).close()
 
     async def go() -> int:
         at_once = concurrency if tasks is not None else best_of

@@ -85,6 +85,7 @@ def sample(
     from coa.cli.terminal import show_warnings
     from coa.cli.world import profile_of
     from coa.errors import CoaError, StoreError
+    from coa.folder import lock
     from coa.models.base import Sampling
     from coa.models.connect import Mode
     from coa.rl.attempts import Attempts
@@ -193,12 +194,15 @@ def sample(
             ended = await came_to_its_end(work())
             return ended, before.usage + after.usage
 
-    ended, usage = asyncio.run(go())
-    if not ended:
-        typer.echo(f"interrupted; finished attempts are in {folder}, and the same command goes on from there", err=True)
-        raise typer.Exit(1)
-    kept = write_tasks(out, found, model=settings["model"], no_tools_model=settings["no_tools_model"])
-    data = write_report(folder, found, rules, settings)
+    with lock(folder):
+        ended, usage = asyncio.run(go())
+        if not ended:
+            typer.echo(
+                f"interrupted; finished attempts are in {folder}, and the same command goes on from there", err=True
+            )
+            raise typer.Exit(1)
+        kept = write_tasks(out, found, model=settings["model"], no_tools_model=settings["no_tools_model"])
+        data = write_report(folder, found, rules, settings)
     if as_json:
         typer.echo((folder / "report.json").read_text(encoding="utf-8"), nl=False)
     else:

@@ -45,8 +45,14 @@ class Stage:
 
 def run_stages(stages: Sequence[Stage], out: Path, made_with: Mapping[str, Any]) -> float:
     """All of them, in order; how long they took. A folder is of one recipe and one seed."""
+    from coa.folder import lock
+
+    with lock(out):
+        return _run_stages(stages, out, made_with)
+
+
+def _run_stages(stages: Sequence[Stage], out: Path, made_with: Mapping[str, Any]) -> float:
     done = _Done.of(out / STATE, made_with)
-    out.mkdir(parents=True, exist_ok=True)
     for number, stage in enumerate(stages, start=1):
         left = time_left(stages, done.seconds)
         typer.echo(f"\n[{number}/{len(stages)}] {stage.about}" + (f"; about {span(left)} left in all" if left else ""))
@@ -81,12 +87,12 @@ class _Done:
     def of(cls, file: Path, made_with: Mapping[str, Any]) -> _Done:
         import orjson
 
+        from coa.folder import refuse_other
+
         if not file.is_file():
             return cls(file, made_with, {}, "")
         kept = orjson.loads(file.read_bytes())
-        if {name: kept.get(name) for name in made_with} != made_with:
-            was = ", ".join(f"{name} {kept.get(name)}" for name in made_with)
-            raise CoaError(f"{file.parent} holds a demo with {was}", hint="choose another folder with --out")
+        refuse_other(file.parent, kept, made_with)
         return cls(file, made_with, kept["seconds"], kept.get("begun", ""))
 
     def begin(self, stage: Stage) -> bool:
@@ -102,10 +108,10 @@ class _Done:
     def _keep(self) -> None:
         import orjson
 
-        part = self._file.with_suffix(".part")
+        from coa.folder import write_atomic
+
         told = {**self._made_with, "seconds": self.seconds, "begun": self._begun}
-        part.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
-        part.replace(self._file)
+        write_atomic(self._file, orjson.dumps(told, option=orjson.OPT_INDENT_2))
 
 
 def _run(stage: Stage, more: Sequence[str]) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from coa.distill.filters import Reason, Stage
 from coa.distill.funnel import Funnel
+from coa.folder import write_atomic
 from coa.report import details, funnel, page, paragraph, table
 
 _MEANING = {
@@ -38,9 +39,9 @@ def hints(found: Funnel) -> list[str]:
 
 def write_report(out: Path, found: Funnel, settings: dict[str, Any], notes: list[str]) -> None:
     data = {**settings, **found.to_json(), "notes": notes, "hints": hints(found)}
-    _replace(out / "report.json", json.dumps(data, indent=2, ensure_ascii=False) + "\n")
-    _replace(out / "report.html", _html(found, settings, notes))
-    _replace(out / "README.md", _card(found, settings, notes))
+    write_atomic(out / "report.json", json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(out / "report.html", _html(found, settings, notes))
+    write_atomic(out / "README.md", _card(found, settings, notes))
 
 
 def _html(found: Funnel, settings: dict[str, Any], notes: list[str]) -> str:
@@ -114,9 +115,3 @@ tags: [chain-of-agents, multi-agent-distillation]
 
 `trajectories.jsonl` and `trajectories.parquet` hold the same rows. Train on the steps whose author is `model`.
 """
-
-
-def _replace(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)

@@ -22,6 +22,7 @@ from transformers.utils import logging
 
 from coa import __version__
 from coa.errors import TrainingError
+from coa.folder import lock
 from coa.models.connect import connect
 from coa.rl import report, state
 from coa.rl.config import RlConfig
@@ -66,15 +67,16 @@ def train(
     """
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     refuse_absent(config.report_to)
-    tasks, held_out, fingerprint = load_tasks(config)
-    for name in _profiles(config, (*tasks, *held_out)):
-        config.limits(load_profile(name))  # before anything is loaded or written
-    claim(out, "rl", config, fingerprint, free=_FREE, seed=config.seed, coa=__version__)
-    checkpoint.clear_torn(out)
-    if (out / MODEL).is_dir():
-        tell(f"finished already: {out / MODEL}")
-        return Result(out / MODEL, config.steps, True, {})
-    return asyncio.run(_train(config, out, tasks, held_out, tools or {}, command, tell, status))
+    with lock(out):
+        tasks, held_out, fingerprint = load_tasks(config)
+        for name in _profiles(config, (*tasks, *held_out)):
+            config.limits(load_profile(name))  # before anything is loaded or written
+        claim(out, "rl", config, fingerprint, free=_FREE, seed=config.seed, coa=__version__)
+        checkpoint.clear_torn(out)
+        if (out / MODEL).is_dir():
+            tell(f"finished already: {out / MODEL}")
+            return Result(out / MODEL, config.steps, True, {})
+        return asyncio.run(_train(config, out, tasks, held_out, tools or {}, command, tell, status))
 
 
 async def _train(

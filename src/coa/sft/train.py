@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from transformers.utils import logging
 
 from coa import __version__
 from coa.errors import TrainingError
+from coa.folder import lock
 from coa.models.tokenizer import TextTokenizer
 from coa.sft import data as examples_of
 from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked, has_stopped
@@ -52,6 +54,19 @@ def train(
     # On a machine without accelerator several processes only find each other when told that it is one.
     everyone = PartialState(cpu=not torch.accelerator.is_available())
     say = tell if everyone.is_main_process else _silent
+    # One process holds the folder for all of them.
+    with lock(out) if everyone.is_main_process else nullcontext():
+        return _train(config, out, tools or {}, command, say, everyone)
+
+
+def _train(
+    config: SftConfig,
+    out: Path,
+    tools: Mapping[str, Tool],
+    command: str | None,
+    say: Callable[[str], None],
+    everyone: PartialState,
+) -> Result:
     refuse_absent(config.report_to)
     loaded = examples_of.load(config)
     with everyone.main_process_first():
@@ -86,7 +101,7 @@ def train(
         weights.freeze_embeddings(model)
     plan = Plan(pools, config, processes=everyone.num_processes)
     held_out = _held_out(config, loaded, tokenizer)
-    agent_eval = _agent_eval(config, loaded, tokenizer, tools or {}, out, say, everyone)
+    agent_eval = _agent_eval(config, loaded, tokenizer, tools, out, say, everyone)
     if not len(held_out) and (config.held_out or config.patience):
         raise TrainingError(
             f"none of the {len(loaded.held_out)} held-out trajectories can be looked at: they are too long, or nothing "
@@ -258,7 +273,7 @@ def _save(
     trainer: RowTrainer, config: SftConfig, out: Path, tokenizer: TextTokenizer, card: str, *, bf16: bool
 ) -> None:
     """Every process takes part in gathering the weights; one of them writes."""
-    part, adapter = out / f"{MODEL}.part", out / "adapter.part"
+    part, adapter = out / f".{MODEL}.part", out / ".adapter.part"
     merging = config.lora is not None and config.lora.merge
     policy.give_back(weights.base_of(trainer.accelerator.unwrap_model(trainer.model)))
     trainer.save_model(str(adapter if merging else part))

@@ -20,6 +20,7 @@ import orjson
 from pydantic import ValidationError
 
 from coa.errors import SchemaVersionError, StoreError
+from coa.folder import replacing
 from coa.trajectory.types import Stop, Trajectory
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ def set_aside(path: str | Path, stops: Container[Stop], keys: Container[tuple[st
     path = Path(path)
     if not path.is_file():
         return 0
-    with _replacing(path) as part:
+    with _rewriting(path):
 
         def wanted(line: bytes) -> bool:
             return _stop(line) in stops and (keys is None or _key(line) in keys)
@@ -111,39 +112,35 @@ def set_aside(path: str | Path, stops: Container[Stop], keys: Container[tuple[st
         with path.with_name(path.name + ".aside").open("ab") as aside:
             aside.writelines(moved)
             os.fsync(aside.fileno())
-        _put(path, part, (line for _, line in read_lines(path) if not wanted(line)))
+        _put(path, (line for _, line in read_lines(path) if not wanted(line)))
         return len(moved)
 
 
 def rewrite(path: str | Path, change: Callable[[Trajectory], Trajectory]) -> None:
     """Put a changed copy in the place of each record. Whenever it is killed, the file is the old one or the new one."""
     path = Path(path)
-    with _replacing(path) as part:
+    with _rewriting(path):
         records = (change(parsed(line, f"{path}, line {number}")) for number, line in read_lines(path))
-        _put(path, part, (record.to_json().encode() + b"\n" for record in records))
+        _put(path, (record.to_json().encode() + b"\n" for record in records))
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """The lock on a whole file, and where to write what shall take its place."""
-    fd, part = _opened(path), path.with_name(f".{path.name}.{os.getpid()}.part")
+def _rewriting(path: Path) -> Iterator[None]:
+    """The lock on a whole file that another is going to replace."""
+    fd = _opened(path)
     try:
         with _locked(fd):
             _repair(fd, path)
-            yield part
+            yield
     except OSError as error:
         raise StoreError(f"cannot rewrite {path}: {error.strerror}") from error
     finally:
         os.close(fd)
-        part.unlink(missing_ok=True)
 
 
-def _put(path: Path, part: Path, lines: Iterable[bytes]) -> None:
-    with part.open("wb") as kept:
+def _put(path: Path, lines: Iterable[bytes]) -> None:
+    with replacing(path) as part, part.open("wb") as kept:
         kept.writelines(lines)
-        kept.flush()
-        os.fsync(kept.fileno())
-    os.replace(part, path)
 
 
 def parsed(line: bytes, where: str) -> Trajectory:
