@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coa.errors import TrainingError
+from coa.errors import FolderError, TrainingError
 from coa.rl.config import RlConfig
 from coa.sft.config import SMALL, SftConfig, load_config
 from coa.training.run_folder import claim
@@ -36,7 +36,7 @@ def test_a_run_goes_on_though_it_is_older_than_a_setting(tmp_path: Path) -> None
     del kept["config"]["families"]
     (tmp_path / "config.json").write_text(json.dumps(kept))
     _claim(tmp_path, RlConfig(steps=3))
-    with pytest.raises(TrainingError, match="families was"):
+    with pytest.raises(FolderError, match="families was"):
         _claim(tmp_path, RlConfig(steps=3, families=("a",)))
 
 
