@@ -329,6 +329,7 @@ def claim(
     defaults: Mapping[str, Any] | None = None,
     compared: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
     foreign: str | None = None,
+    correctable: bool = False,
     hints: Mapping[str, str] | None = None,
     write: bool = True,
     renew: bool = False,
@@ -340,8 +341,9 @@ def claim(
     is newer than the run, which then did what `defaults` says. `compared` prepares both sides, to give old keys their
     new names, say.
 
-    A folder without `config.json` that holds something matching the glob `foreign` is refused. A run that left nothing
-    but its settings may be corrected. A run that goes on keeps its `config.json`, unless `renew`.
+    A folder without `config.json` that holds something matching the glob `foreign` is refused. One with nothing but
+    `config.json` is of a run that was refused before it did anything; if `correctable`, any settings replace its own. A
+    run that goes on keeps its `config.json`, unless `renew`.
     """
     folder = Path(folder)
     now = _plain({"stage": stage, **record})
@@ -361,7 +363,7 @@ def claim(
         kind = before.get("stage", before.get("command"))
         if kind != stage and not (kind is None and isinstance(before.get(settings or ""), dict)):
             raise FolderError(f"{folder} is the folder of another kind of run", hint="choose another folder with --out")
-        if there == {CONFIG}:
+        if correctable and there == {CONFIG}:
             before = None
         else:
             old, new = (compared(side if settings is None else side[settings]) for side in (before, now))

@@ -278,13 +278,15 @@ def test_a_setting_newer_than_the_run_has_its_default_and_an_old_name_its_new_on
         claim(tmp_path, "rl", {"config": {"lr": 1}}, settings="config")
 
 
-def test_settings_without_a_run_may_be_corrected(tmp_path: Path) -> None:
+def test_settings_without_a_run_may_be_corrected_where_the_stage_allows_it(tmp_path: Path) -> None:
     with lock(tmp_path):
         claim(tmp_path, "eval", {"model": "a"})
-        claim(tmp_path, "eval", {"model": "b"})
+        with pytest.raises(FolderError, match="model was 'a' and is now 'b'"):
+            claim(tmp_path, "eval", {"model": "b"})
+        claim(tmp_path, "eval", {"model": "b"}, correctable=True)
         assert json.loads((tmp_path / "config.json").read_text())["model"] == "b"
         with pytest.raises(FolderError, match="another kind of run"):
-            claim(tmp_path, "sft", {})
+            claim(tmp_path, "sft", {}, correctable=True)
 
 
 def test_a_folder_of_something_else_is_refused_but_for_hidden_files(tmp_path: Path) -> None:

@@ -56,8 +56,17 @@ def claim(
             **{name: version(name) for name in ("torch", "transformers", "accelerate")},
         },
     }
-    defaults = type(config)().model_dump(mode="json")
-    before = folder.claim(out, stage, record, settings="config", free=free, defaults=defaults, foreign="*", write=write)
+    before = folder.claim(
+        out,
+        stage,
+        record,
+        settings="config",
+        free=free,
+        defaults=type(config)().model_dump(mode="json"),
+        foreign="*",
+        correctable=True,
+        write=write,
+    )
     if before is not None and before.get("data_fingerprint") != fingerprint:
         raise FolderError(
             f"the data has changed since the run in {out} was started", hint="choose another folder with --out"

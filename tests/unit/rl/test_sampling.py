@@ -275,7 +275,6 @@ def test_nothing_kept_leaves_no_older_selection(tmp_path: Path) -> None:
 def test_attempts_made_in_another_way_are_not_mixed(tmp_path: Path) -> None:
     hold_settings(tmp_path, {"model": "a", "seed": None, "tool": ("x",)}, RULES)
     hold_settings(tmp_path, {"model": "a", "seed": None, "tool": ["x"]}, RULES.model_copy(update={"samples": 9}))
-    (tmp_path / "with-tools").mkdir()  # attempts; settings alone may be corrected
     with pytest.raises(FolderError, match="model was 'a' and is now 'b'"):
         hold_settings(tmp_path, {"model": "b", "seed": None, "tool": ["x"]}, RULES)
 
