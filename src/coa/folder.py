@@ -137,17 +137,17 @@ class LockRecord(BaseModel):
         """Whether it is a process of another machine, of which nothing can be known here."""
         return self.host != socket.gethostname() and (self.boot is None or self.boot != _boot())
 
-    def alive(self) -> bool:
-        """Whether that process of this machine still runs."""
-        if self.boot != _boot():
-            return False  # the machine was started again since
+    def gone(self) -> bool:
+        """Whether the process has ended, as far as it can be known here."""
+        if self.elsewhere() or self.boot != _boot():
+            return not self.elsewhere()  # this machine was started again since
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
-            return False
+            return True
         except PermissionError:
             pass  # another user's
-        return self.ticks is None or self.ticks == _ticks(self.pid)
+        return self.ticks != _ticks(self.pid)
 
     def __str__(self) -> str:
         return f"pid {self.pid} on {self.host}, since {self.since}"
@@ -204,13 +204,13 @@ def _acquire(file: Path, subject: Path, wait: bool) -> int:
         fd = _open(file)
         try:
             free = _flock(fd, wait)
-            if free and not _in_place(fd, file):
+            if free and not in_place(fd, file):
                 _close(fd)  # its holder has removed it in the meantime
                 continue
-            owner = _read(fd)
             if not free:
-                raise _in_use(_patiently(file, owner), subject)
-            if owner is not None and not wait and (owner.elsewhere() or owner.alive()):
+                raise _in_use(_holder(file), subject)
+            owner = _read(file)
+            if owner is not None and not wait and not owner.gone():
                 raise _in_use(owner, subject, file if owner.elsewhere() else None)
             record = LockRecord.of_this_process().model_dump_json().encode() + b"\n"
             os.ftruncate(fd, 0)
@@ -256,28 +256,26 @@ def _flock(fd: int, wait: bool) -> bool:
     return True
 
 
-def _in_place(fd: int, file: Path) -> bool:
+def in_place(fd: int, path: Path) -> bool:
+    """Whether an open file still has its name: another may have taken its place, or it may have been removed."""
     try:
-        named, mine = os.stat(file), os.fstat(fd)
+        return os.path.samestat(os.stat(path), os.fstat(fd))
     except FileNotFoundError:
         return False
-    return (named.st_ino, named.st_dev) == (mine.st_ino, mine.st_dev)
 
 
-def _read(fd: int) -> LockRecord | None:
+def _read(file: Path) -> LockRecord | None:
     try:
-        return LockRecord.model_validate_json(os.pread(fd, 1 << 12, 0))
-    except ValidationError:
+        return LockRecord.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError):
         return None
 
 
-def _patiently(file: Path, owner: LockRecord | None) -> LockRecord | None:
+def _holder(file: Path) -> LockRecord | None:
     """Who holds a lock. One that was taken a moment ago may still say nothing, or who held it before."""
     until = time.monotonic() + _PATIENCE_S
-    while (owner is None or not (owner.elsewhere() or owner.alive())) and time.monotonic() < until:
+    while ((owner := _read(file)) is None or owner.gone()) and time.monotonic() < until:
         time.sleep(0.01)
-        with suppress(OSError, ValidationError):
-            owner = LockRecord.model_validate_json(file.read_bytes())
     return owner
 
 
@@ -346,7 +344,7 @@ def claim(
     run that goes on keeps its `config.json`, unless `renew`.
     """
     folder = Path(folder)
-    now = _plain({"stage": stage, **record})
+    now: dict[str, Any] = orjson.loads(orjson.dumps({"stage": stage, **record}))  # as it is when it is read back
     before = read_config(folder)
     there = {name for name in os.listdir(folder) if not name.startswith(".")} if folder.is_dir() else set()
     if before is None:
@@ -401,12 +399,6 @@ def read_config(folder: str | Path) -> dict[str, Any] | None:
     except (OSError, orjson.JSONDecodeError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
-    """As it is when it is read back."""
-    plain: dict[str, Any] = orjson.loads(orjson.dumps(dict(record)))
-    return plain
 
 
 def _shown(value: object) -> str:

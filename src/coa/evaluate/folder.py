@@ -8,8 +8,8 @@ report.json, .html   made anew from the trajectories whenever an evaluation ends
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -72,14 +72,10 @@ class Folder:
     def read_config(self) -> dict[str, Any]:
         return read_config(self.path) or {}
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """For this process alone, until it ends however it ends: two would make, and pay for, every run twice."""
-        if self.name != NAMES[0]:  # a file among others, in a folder that is nobody's
-            yield
-            return
-        with lock(self.path):
-            yield
+    def held(self) -> AbstractContextManager[None]:
+        """For this process alone: two would make, and pay for, every run twice."""
+        # Else it is a file among others, in a folder that is nobody's.
+        return lock(self.path) if self.name == NAMES[0] else nullcontext()
 
     def claim(self, asked: Mapping[str, Any]) -> None:
         """Make it this evaluation's, or refuse if it is another's."""

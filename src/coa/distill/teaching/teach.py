@@ -73,39 +73,26 @@ def teach(
 
     Ctrl-C ends the workers and is raised; what was finished is in its files, and the rest is run the next time.
     """
-    with lock(out):
-        return _teach(tasks, team, Path(out), jobs, time_limit_s, retry_failed, show)
-
-
-def _teach(
-    tasks: Iterable[Task],
-    team: Team,
-    folder: Path,
-    jobs: int,
-    time_limit_s: float,
-    retry_failed: bool,
-    show: Callable[[Progress], None],
-) -> Progress:
-    _claim(folder, team, write=False)
-    note = partial(_claim, folder, team, write=True)
-    waiting: deque[Task] = deque()
-    progress = Progress(total=0)
-    for task in tasks:
-        progress.total += 1
-        stop = stop_of(trace_path(folder, task.id))
-        if stop is None or (retry_failed and stop in (Stop.FAILED, Stop.TIME)):
-            waiting.append(task)
+    folder, waiting, progress = Path(out), deque[Task](), Progress(total=0)
+    with lock(folder):
+        _claim(folder, team, write=False)
+        note = partial(_claim, folder, team, write=True)
+        for task in tasks:
+            progress.total += 1
+            stop = stop_of(trace_path(folder, task.id))
+            if stop is None or (retry_failed and stop in (Stop.FAILED, Stop.TIME)):
+                waiting.append(task)
+            else:
+                progress.resumed += 1
+        if waiting:
+            pool = _Pool(team, folder, min(max(1, jobs), len(waiting)), time_limit_s, note)
+            try:
+                pool.run(waiting, progress, show)
+            finally:
+                pool.close()
+                progress.running = 0
         else:
-            progress.resumed += 1
-    if waiting:
-        pool = _Pool(team, folder, min(max(1, jobs), len(waiting)), time_limit_s, note)
-        try:
-            pool.run(waiting, progress, show)
-        finally:
-            pool.close()
-            progress.running = 0
-    else:
-        note()
+            note()
     show(progress)
     return progress
 

@@ -20,7 +20,7 @@ import orjson
 from pydantic import ValidationError
 
 from coa.errors import SchemaVersionError, StoreError
-from coa.folder import replacing
+from coa.folder import in_place, replacing
 from coa.trajectory.types import Stop, Trajectory
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class JsonlWriter:
         """The lock on the file that has the name now: `set_aside` may have put another in the place of ours."""
         while True:
             with _locked(self._fd):
-                if _in_place(self._fd, self.path):
+                if in_place(self._fd, self.path):
                     yield
                     return
             os.close(self._fd)
@@ -192,15 +192,6 @@ def _opened(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _in_place(fd: int, path: Path) -> bool:
-    try:
-        named = os.stat(path)
-    except FileNotFoundError:
-        return False
-    mine = os.fstat(fd)
-    return (mine.st_ino, mine.st_dev) == (named.st_ino, named.st_dev)
 
 
 @contextmanager
