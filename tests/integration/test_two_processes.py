@@ -268,7 +268,7 @@ def held(stage: str) -> list[object]:
 def test_an_export_an_index_and_a_world_are_made_by_one_process(place: Place) -> None:
     write(place.path / "runs.jsonl", copying(4))
     (place.path / "docs.jsonl").write_text('{"id": "a", "text": "the river Sill"}\n')
-    small = ["--cities", "2", "--people", "4", "--firms", "2", "--train", "2", "--rl", "2", "--test", "2"]
+    small = ["--cities", "20", "--people", "30", "--firms", "10", "--train", "2", "--rl", "2", "--test", "2"]
     for stage, words in {
         "export": ["export", "runs.jsonl", "--to", "alpaca", "--out", "OUT.json"],
         "index": ["index", "build", "docs.jsonl", "--out", "OUT"],
