@@ -358,13 +358,14 @@ def claim(
                 f"{folder} is not empty and holds no {CONFIG} of a run", hint="choose another folder with --out"
             )
     else:
-        kind = before.get("stage", before.get("command"))
-        if kind != stage and not (kind is None and isinstance(before.get(settings or ""), dict)):
+        kind = before.get("stage", before.get("command"))  # older runs of some stages name none
+        known = kind == stage if settings is None else kind in (stage, None) and isinstance(before.get(settings), dict)
+        if not known:
             raise FolderError(f"{folder} is the folder of another kind of run", hint="choose another folder with --out")
         if correctable and there == {CONFIG}:
             before = None
         else:
-            old, new = (compared(side if settings is None else side[settings]) for side in (before, now))
+            old, new = (compared(side if settings is None else side.get(settings, {})) for side in (before, now))
             refuse_other(
                 folder, {**(defaults or {}), **old}, new, free=free, all_keys=settings is not None, hints=hints
             )

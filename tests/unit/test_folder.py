@@ -300,3 +300,22 @@ def test_a_folder_of_something_else_is_refused_but_for_hidden_files(tmp_path: Pa
     (tmp_path / "config.json").write_text("{torn")
     with pytest.raises(FolderError, match=r"config\.json cannot be read"):
         claim(tmp_path, "teach", {})
+
+
+def test_a_run_from_before_stages_were_named_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"settings": {"model": "a"}}')
+    claim(tmp_path, "sample", {"settings": {"model": "a"}}, settings="settings")
+    with pytest.raises(FolderError, match="model was 'a' and is now 'b'"):
+        claim(tmp_path, "sample", {"settings": {"model": "b"}}, settings="settings")
+    with pytest.raises(FolderError, match="another kind of run"):
+        claim(tmp_path, "sft", {"config": {}}, settings="config")
+    (tmp_path / "config.json").write_text('{"command": "teach", "team": "a:b"}')
+    claim(tmp_path, "teach", {"team": "a:b", "seed": 7}, defaults={"team": "a:b", "seed": 7})
+
+
+def test_what_is_made_anew_each_time_is_refused_only_other_kinds_of_folders(tmp_path: Path) -> None:
+    for words in ({}, {"config": {"seed": 1}}, {}, {"config": {"seed": 2}}):
+        claim(tmp_path, "distill", words, settings="config", compared=lambda _: {}, write=bool(words), renew=True)
+    assert json.loads((tmp_path / "config.json").read_text()) == {"stage": "distill", "config": {"seed": 2}}
+    with pytest.raises(FolderError, match="another kind of run"):
+        claim(tmp_path, "sft", {"config": {}}, settings="config")
