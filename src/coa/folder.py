@@ -366,9 +366,8 @@ def claim(
             before = None
         else:
             old, new = (compared(side if settings is None else side.get(settings, {})) for side in (before, now))
-            refuse_other(
-                folder, {**(defaults or {}), **old}, new, free=free, all_keys=settings is not None, hints=hints
-            )
+            was = {**(defaults or {}), **old}
+            refuse_other(folder, was, new, free=(*free, "stage"), all_keys=settings is not None, hints=hints)
     if write and (before is None or renew):
         write_atomic(folder / CONFIG, orjson.dumps(now, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     return before

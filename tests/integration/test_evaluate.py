@@ -108,7 +108,7 @@ def test_it_grows_to_more_tasks_and_more_attempts(server: ExamServer, url: str) 
 
 def test_another_evaluation_is_refused_its_folder(url: str) -> None:
     evaluated(url, "--limit", 2, code=0)
-    with pytest.raises(CoaError, match="other settings: sampling was .* and is now"):
+    with pytest.raises(CoaError, match=r"other settings: sampling was .* and is now"):
         evaluated(url, "--temperature", 0)
     with pytest.raises(CoaError, match="coa score e --scorer exact"):
         evaluated(url, "--scorer", "exact")
