@@ -97,6 +97,7 @@ def half_right(trajectory: Any, score: float | None) -> float:
 
 def _ours(name: str, group: int, tokens: int) -> tuple[float, float, float, float]:
     from coa.models.tokenizer import load_tokenizer
+    from coa.progress import PrintProgress
     from coa.rl.config import RlConfig
     from coa.rl.loop import train
     from coa.trajectory import Task, load_profile

@@ -36,6 +36,10 @@ class StoreError(CoaError):
     """A file of trajectories or tasks that cannot be read or written."""
 
 
+class FolderError(CoaError):
+    """An output folder or file that is another run's, or that another process is writing."""
+
+
 class SchemaVersionError(StoreError):
     """A record written by a version of coa that this one does not know."""
 

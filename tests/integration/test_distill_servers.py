@@ -7,32 +7,10 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-from coa.distill.atif_writer import to_atif
-from coa.trajectory import Task, read
+from coa.trajectory import read
 from support.servers import FakeServer
-from support.told_teams import asks, result, team, thinks
-
-CONFIG = "[complexity]\nfewest_calls = 1\n[reflection]\nkept_without = 1.0\n"
-
-
-def call_only(number: int) -> dict[str, Any]:
-    """A trace with calls and results and not a single thought; its answer needs a judge."""
-    run = team(
-        thinks("", asks("a", "web_search", query=f"tower {number}")),
-        result("a", f"tower {number} is 330 metres tall"),
-        answer="three hundred and thirty metres",
-    )
-    task = Task(id=f"tower-{number}", question=f"How tall is tower {number * 7919}?", answer=f"{330 + number} m")
-    return to_atif(run.model_copy(update={"task": task}))
-
-
-def speaks(body: dict[str, Any]) -> str:
-    asked = body["messages"][-1]["content"]
-    if "Compare an answer with a reference" in asked:
-        return json.dumps({"reason": "r", "verdict": "correct" if '["331 m"]' in asked else "incorrect"})
-    return "The page says so.\nscore: 4" if "`double_check`" in asked else "I look at the next thing."
+from support.told_teams import FEW_CALLS, call_only, speaks
 
 
 async def coa(*arguments: object) -> tuple[int, str]:
@@ -52,7 +30,7 @@ async def coa(*arguments: object) -> tuple[int, str]:
 def test_gaps_are_filled_and_answers_judged_and_both_are_paid_for_once(tmp_path: Path) -> None:
     traces, out, config = tmp_path / "traces", tmp_path / "data", tmp_path / "distill.toml"
     traces.mkdir()
-    config.write_text(CONFIG)
+    config.write_text(FEW_CALLS)
     for number in range(3):
         (traces / f"{number}.json").write_text(json.dumps(call_only(number)))
 
@@ -83,7 +61,7 @@ def test_without_a_writer_the_gap_is_the_reason_and_without_a_kept_run_the_comma
     traces = tmp_path / "trace.json"
     traces.write_text(json.dumps(call_only(1)))
     config = tmp_path / "distill.toml"
-    config.write_text(CONFIG)
+    config.write_text(FEW_CALLS)
     code, said = asyncio.run(coa("distill", traces, "--out", tmp_path / "data", "--config", config))
     assert code == 1 and "nothing was kept" in said and "--fill" in said
     examples = json.loads((tmp_path / "data" / "report.json").read_text())["stages"][1]["reasons"]["violation"][

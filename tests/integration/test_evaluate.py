@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from coa.cli import app
 from coa.compare.page import look
 from coa.distill.atif_writer import to_atif
 from coa.distill.cost import count_team_tokens
-from coa.errors import CoaError
+from coa.errors import CoaError, FolderError
 from coa.evaluate.folder import Folder
 from coa.models.tokenizer import load_tokenizer
 from coa.scoring import scorer_for
@@ -107,12 +108,12 @@ def test_it_grows_to_more_tasks_and_more_attempts(server: ExamServer, url: str) 
 
 def test_another_evaluation_is_refused_its_folder(url: str) -> None:
     evaluated(url, "--limit", 2, code=0)
-    with pytest.raises(CoaError, match="evaluated with sampling"):
+    with pytest.raises(CoaError, match=r"other settings: sampling was .* and is now"):
         evaluated(url, "--temperature", 0)
     with pytest.raises(CoaError, match="coa score e --scorer exact"):
         evaluated(url, "--scorer", "exact")
     Path("exam.jsonl").write_text('{"question": "Else?", "answer": "x"}\n')
-    with pytest.raises(CoaError, match="evaluated with benchmark"):
+    with pytest.raises(CoaError, match="other settings: benchmark was"):
         evaluated(url)
 
 
@@ -120,9 +121,9 @@ def test_two_processes_do_not_share_a_folder(server: ExamServer, url: str) -> No
     evaluated(url, "--limit", 2, code=0)
     asked = len(server.asked)
     with Folder(Path("e")).held():  # as a process that evaluates does
-        with pytest.raises(CoaError, match="another process"):
+        with pytest.raises(FolderError, match=f"in use by this process already .pid {os.getpid()} on"):
             evaluated(url, "--limit", 4)
-        with pytest.raises(CoaError, match="another process"):
+        with pytest.raises(FolderError, match="in use"):
             coa("score", "e", "--scorer", "exact")
     assert len(server.asked) == asked
     assert evaluated(url, "--limit", 4, code=0)["results"]["attempts"] == 4

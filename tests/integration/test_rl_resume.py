@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from coa.errors import TrainingError
+from coa.errors import FolderError, TrainingError
 from coa.models.local.model import load_weights
 from coa.progress import PrintProgress
 from coa.rl.config import RlConfig
@@ -84,7 +84,7 @@ def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dic
     assert said == [f"finished already: {tmp_path / 'run' / 'model'}"]
     with pytest.raises(TrainingError, match=r"reward\.judge=URL"):
         train(RlConfig.model_validate({**base, "reward": {"scorer": "judge"}}), tmp_path / "judged", tools=tools)
-    with pytest.raises(TrainingError, match=r"lr was 0\.\d+ and is now 0\.5"):
+    with pytest.raises(FolderError, match=r"lr was 0\.\d+ and is now 0\.5"):
         train(config.model_copy(update={"lr": 0.5}), tmp_path / "run", tools=tools)
 
 

@@ -202,7 +202,7 @@ def test_fine_tuning_data_of_every_shape_is_excluded(server: FakeServer, folder:
 
 
 EARLY = {
-    "other settings": (["tasks.jsonl", "--out", "rl.jsonl", "--top-k", "5"], 1, "top_k was 20 and is 5"),
+    "other settings": (["tasks.jsonl", "--out", "rl.jsonl", "--top-k", "5"], 1, "top_k was 20 and is now 5"),
     "ending": (["tasks.jsonl", "--out", "rl.csv"], 2, "--out ends with .jsonl"),
     "no tasks": (["nothing.jsonl", "--out", "rl.jsonl"], 1, "there is no file or folder nothing.jsonl"),
     "empty": (["empty.jsonl", "--out", "rl.jsonl"], 1, "empty.jsonl holds no task"),

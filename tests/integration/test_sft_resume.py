@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from coa.errors import TrainingError
+from coa.errors import FolderError, TrainingError
 from coa.models.local.model import load_weights
 from coa.progress import PrintProgress
 from coa.sft.config import SftConfig
@@ -96,15 +96,15 @@ def test_a_finished_run_is_not_run_again_and_another_config_is_refused(base: dic
     said: list[str] = []
     train(config, tmp_path / "run", progress=PrintProgress(said.append))
     assert "finished already" in said[-1] and (result.folder / "model.safetensors").stat().st_mtime_ns == stamp
-    with pytest.raises(TrainingError, match=r"lr was 0\.001 and is now 0\.5"):
+    with pytest.raises(FolderError, match=r"lr was 0\.001 and is now 0\.5"):
         train(config.model_copy(update={"lr": 0.5}), tmp_path / "run")
-    with pytest.raises(TrainingError, match="another kind of run"):
+    with pytest.raises(FolderError, match="another kind of run"):
         train(config, Path(base["model"]))
-    with pytest.raises(TrainingError, match="is not empty"):
+    with pytest.raises(FolderError, match="is not empty"):
         train(config, Path(base["model"]).parent)
     write(tmp_path / "more.jsonl", copying(3))
     other = config.model_copy(update={"data": (str(tmp_path / "more.jsonl"),)})
-    with pytest.raises(TrainingError, match="other settings: data"):
+    with pytest.raises(FolderError, match="other settings: data"):
         train(other, tmp_path / "run")
 
 
@@ -116,7 +116,7 @@ def test_a_run_that_was_refused_at_its_start_may_be_corrected(base: dict[str, An
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     (damaged / "config.json").write_text("{torn")
-    with pytest.raises(TrainingError, match="another kind of run"):
+    with pytest.raises(FolderError, match="another kind of run"):
         train(config, damaged)
 
 

@@ -21,7 +21,7 @@ from coa.distill.teaching.files import trace_path
 from coa.distill.teaching.pool import run_team
 from coa.distill.teaching.team import Team, build
 from coa.distill.team_run import TeamRun
-from coa.errors import RecordingError, StoreError
+from coa.errors import FolderError, RecordingError
 from coa.trajectory.types import Stop, Task
 from support.atif_rules import assert_atif
 
@@ -217,7 +217,7 @@ def test_a_factory_that_is_not_there_is_told_at_once(place: Path) -> None:
 
 def test_runs_of_two_teams_are_not_mixed_in_one_folder(tmp_path: Path) -> None:
     run_team([], Team("first:build"), tmp_path / "out")
-    with pytest.raises(StoreError, match="first:build"):
+    with pytest.raises(FolderError, match="first:build"):
         run_team([], Team("second:build"), tmp_path / "out")
 
 

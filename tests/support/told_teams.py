@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+from coa.distill.atif import to_atif
+
 from coa.distill.team_run import (
     AgentRun,
     CodeCall,
@@ -98,3 +103,25 @@ def tower() -> TeamRun:
         result("m2", "correct", report_of=("checker",)),
         thinks("Done.", purpose=Purpose.ANSWER),
     )
+
+
+FEW_CALLS = "[complexity]\nfewest_calls = 1\n[reflection]\nkept_without = 1.0\n"
+"""Settings under which short runs are kept."""
+
+
+def call_only(number: int) -> dict[str, Any]:
+    """A trace with calls and results and not a single thought; its answer needs a judge."""
+    run = team(
+        thinks("", asks("a", "web_search", query=f"tower {number}")),
+        result("a", f"tower {number} is 330 metres tall"),
+        answer="three hundred and thirty metres",
+    )
+    task = Task(id=f"tower-{number}", question=f"How tall is tower {number * 7919}?", answer=f"{330 + number} m")
+    return to_atif(run.model_copy(update={"task": task}))
+
+
+def speaks(body: dict[str, Any]) -> str:
+    asked = body["messages"][-1]["content"]
+    if "Compare an answer with a reference" in asked:
+        return json.dumps({"reason": "r", "verdict": "correct" if '["331 m"]' in asked else "incorrect"})
+    return "The page says so.\nscore: 4" if "`double_check`" in asked else "I look at the next thing."

@@ -17,6 +17,7 @@ import orjson
 
 from coa.benchmarks.registry import Benchmark, Hub, benchmark_named, benchmarks, find_benchmark, names_of, plain_name
 from coa.errors import EvaluationError, StoreError
+from coa.folder import replacing
 from coa.trajectory import Task
 from coa.trajectory.formats.hub import Choice, cached_files, hub_files
 from coa.trajectory.formats.rows import Row, read_rows
@@ -172,15 +173,15 @@ def _fetched(benchmark: Benchmark) -> list[Path]:
     if benchmark.url is None:
         raise missing(benchmark)
     place = cache_folder() / f"{benchmark.name}{Path(benchmark.url).suffix}"
-    part = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with urllib.request.urlopen(benchmark.url, timeout=_DOWNLOAD_S) as answer, part.open("wb") as file:
+        with (
+            replacing(place) as part,
+            urllib.request.urlopen(benchmark.url, timeout=_DOWNLOAD_S) as answer,
+            part.open("wb") as file,
+        ):
             while block := answer.read(1 << 20):
                 file.write(block)
-        part.replace(place)
     except (OSError, ValueError) as error:
-        part.unlink(missing_ok=True)
         raise missing(benchmark, f"{type(error).__name__}: {error}") from error
     return [place]
 

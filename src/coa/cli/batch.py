@@ -11,9 +11,10 @@ import typer
 
 from coa.cli.display import spent
 from coa.cli.progress import terminal_progress
+from coa.folder import lock_file
 from coa.runtime import BatchProgress, RunConfig, open_setting, run_many
 from coa.runtime.many import reported
-from coa.trajectory import Task
+from coa.trajectory import JsonlWriter, Task
 from coa.trajectory.store import Lines
 
 
@@ -30,6 +31,10 @@ class Batch:
 
 def run_batch(batch: Batch, config: RunConfig) -> int:
     """The exit code. Ctrl-C ends the batch; what was finished is in the file."""
+    if batch.out is not None:
+        # That it cannot be written, or that another process fills it, is better known before anything is spent.
+        with lock_file(batch.out):
+            JsonlWriter(batch.out).close()
     progress, ended = BatchProgress(total=len(batch.tasks) * batch.samples), True
 
     async def work() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -112,11 +111,11 @@ def _converter(to: Target) -> Callable[[Trajectory, Profile], Any]:
 
 def _write(rows: Iterable[Any], out: Path, to: Target) -> int:
     """Write beside the target and put it in place at the end, so that an interrupted export leaves nothing half."""
+    from coa.folder import lock_file, replacing
     from coa.trajectory import Trajectory, writer
     from coa.trajectory.formats.rows import write_rows
 
-    part = out.with_name(f".{out.stem}.{os.getpid()}{out.suffix}")
-    try:
+    with lock_file(out), replacing(out) as part:
         if to is Target.TRAJECTORIES and out.suffix != ".json":
             count = 0
             with writer(part) as file:
@@ -126,9 +125,6 @@ def _write(rows: Iterable[Any], out: Path, to: Target) -> int:
                     count += 1
         else:
             count = write_rows(part, _lines(rows))
-        os.replace(part, out)
-    finally:
-        part.unlink(missing_ok=True)
     return count
 
 
@@ -137,13 +133,15 @@ def _write_folder(rows: Iterable[dict[str, Any]], out: Path) -> int:
 
     import orjson
 
-    out.mkdir(parents=True, exist_ok=True)
-    for stale in out.glob("[0-9]" * 6 + "-*.json"):
-        stale.unlink()
+    from coa.folder import lock, write_atomic
+
     count = 0
-    for count, row in enumerate(rows, start=1):
-        name = re.sub(r"[^A-Za-z0-9_.-]+", "_", row["session_id"])[:80]
-        (out / f"{count:06d}-{name}.json").write_bytes(orjson.dumps(row))
+    with lock(out):
+        for stale in out.glob("[0-9]" * 6 + "-*.json"):
+            stale.unlink()
+        for count, row in enumerate(rows, start=1):
+            name = re.sub(r"[^A-Za-z0-9_.-]+", "_", row["session_id"])[:80]
+            write_atomic(out / f"{count:06d}-{name}.json", orjson.dumps(row))
     return count
 
 

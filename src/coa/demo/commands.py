@@ -16,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from coa.errors import CoaError
+from coa.folder import lock, refuse_other, write_atomic
 
 STATE: Final = "demo.json"
 _ENVIRONMENT: Final = {
@@ -47,8 +48,14 @@ def run_stages(
     stages: Sequence[DemoStage], out: Path, made_with: Mapping[str, Any], *, say: Callable[[str], None]
 ) -> float | None:
     """All of them, in order; how long they took, or None after Ctrl-C. A folder is of one recipe and one seed."""
+    with lock(out):
+        return _run_stages(stages, out, made_with, say)
+
+
+def _run_stages(
+    stages: Sequence[DemoStage], out: Path, made_with: Mapping[str, Any], say: Callable[[str], None]
+) -> float | None:
     done = _Done.of(out / STATE, made_with)
-    out.mkdir(parents=True, exist_ok=True)
     for number, stage in enumerate(stages, start=1):
         left = time_left(stages, done.seconds)
         say(f"\n[{number}/{len(stages)}] {stage.about}" + (f"; about {span(left)} left in all" if left else ""))
@@ -87,9 +94,7 @@ class _Done:
         if not file.is_file():
             return cls(file, made_with, {}, "")
         kept = orjson.loads(file.read_bytes())
-        if {name: kept.get(name) for name in made_with} != made_with:
-            was = ", ".join(f"{name} {kept.get(name)}" for name in made_with)
-            raise CoaError(f"{file.parent} holds a demo with {was}", hint="choose another folder with --out")
+        refuse_other(file.parent, kept, made_with)
         return cls(file, made_with, kept["seconds"], kept.get("begun", ""))
 
     def begin(self, stage: DemoStage) -> bool:
@@ -103,10 +108,8 @@ class _Done:
         self._keep()
 
     def _keep(self) -> None:
-        part = self._file.with_suffix(".part")
         told = {**self._made_with, "seconds": self.seconds, "begun": self._begun}
-        part.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
-        part.replace(self._file)
+        write_atomic(self._file, orjson.dumps(told, option=orjson.OPT_INDENT_2))
 
 
 def _run(stage: DemoStage, more: Sequence[str]) -> float | None:

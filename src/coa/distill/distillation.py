@@ -6,7 +6,6 @@ tokenizer, benchmarks), sends everything that the traces hold through the `Disti
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -24,6 +23,7 @@ from coa.distill.pipeline import Distillery
 from coa.distill.report import DistillReport, report_of, write_report
 from coa.distill.roles import load_roles
 from coa.errors import StoreError
+from coa.folder import claim, lock
 from coa.models.base import Model
 from coa.models.opening import open_model
 from coa.models.tokenizer import load_tokenizer
@@ -51,8 +51,9 @@ async def _distill(config: DistillConfig, traces: list[Path], out: Path, progres
     tokenizer = load_tokenizer(config.student) if config.student else None
     tasks = KnownTasks(read_tasks(config.tasks) if config.tasks else ())
     benchmarks = _benchmarks(config)
-    out.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
+        stack.enter_context(lock(out))
+        claim(out, "distill", {}, settings="config", compared=lambda _: {}, write=False)
 
         async def opened(source: str | None, name: str | None) -> Model | None:
             if source is None:
@@ -81,19 +82,19 @@ async def _distill(config: DistillConfig, traces: list[Path], out: Path, progres
         stack.callback(progress.finish)
         # Sorted: the order in which paths were given must not show in the report.
         found = await distillery.run(read_traces(sorted(set(traces))), out)
-    settings = {
-        "profile": profile.name,
-        "scorer": f"rules, then {judge.name}" if judge else "rules",
-        "fill": writer.name if writer else None,
-        "student": config.student,
-        "benchmarks": sorted(Path(name).name for name in config.decontaminate),
-        "benchmark_questions": benchmarks.questions if benchmarks else 0,
-        "config": config.filter_settings(),
-    }
-    saved = json.dumps({"coa": __version__, **settings}, indent=2, ensure_ascii=False)
-    (out / "config.json").write_text(f"{saved}\n", encoding="utf-8")
-    notes = _notes(config)
-    write_report(out, found, settings, notes)
+        settings = {
+            "profile": profile.name,
+            "scorer": f"rules, then {judge.name}" if judge else "rules",
+            "fill": writer.name if writer else None,
+            "student": config.student,
+            "benchmarks": sorted(Path(name).name for name in config.decontaminate),
+            "benchmark_questions": benchmarks.questions if benchmarks else 0,
+            "config": config.filter_settings(),
+        }
+        # The data are made anew each time, so no setting is refused; only another kind of run's folder was, above.
+        claim(out, "distill", {"coa": __version__, **settings}, settings="config", compared=lambda _: {}, renew=True)
+        notes = _notes(config)
+        write_report(out, found, settings, notes)
     return report_of(found, out, notes)
 
 

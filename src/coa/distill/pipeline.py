@@ -7,7 +7,6 @@ texts) is cached in the output folder, so a run that was stopped is paid for onc
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,6 @@ from coa.distill.filters import (
     DUPLICATES,
     FILTERS,
     SCORE,
-    SHORTENED,
     BenchmarkQuestions,
     Dropped,
     FilterInput,
@@ -31,6 +29,7 @@ from coa.distill.known_tasks import KnownTasks
 from coa.distill.roles import RoleMap
 from coa.distill.spool import Spool
 from coa.distill.team_run import Skipped, TeamRun
+from coa.folder import beside, replacing
 from coa.progress import Progress, Silent
 from coa.scoring import Scorer, score_trajectory
 from coa.trajectory import JsonlWriter, ParquetWriter, Profile, Tokenizer, Trajectory
@@ -62,7 +61,7 @@ class Distillery:
     async def run(self, items: Iterable[Item], out: Path) -> Funnel:
         found = Funnel()
         out.mkdir(parents=True, exist_ok=True)
-        with Spool(out / f".spool.{os.getpid()}.sqlite") as spool:
+        with Spool(beside(out / "spool.sqlite")) as spool:
             await self._sift(items, found, spool)
             for trajectory, dropped in spool.choose(self.config.duplicates):
                 found.drop(DUPLICATES, dropped, trajectory)
@@ -116,25 +115,20 @@ class Distillery:
 
     def _write(self, spool: Spool, out: Path, found: Funnel) -> None:
         """Both files are written beside their places and put there at the end."""
-        part = out / f".trajectories.{os.getpid()}.jsonl"
-        part.unlink(missing_ok=True)
-        try:
-            with (
-                ParquetWriter(out / "trajectories.parquet", group_rows=_GROUP_ROWS) as parquet,
-                JsonlWriter(part) as jsonl,
-            ):
-                for trajectory, times in spool.chosen():
-                    found.kept += 1
-                    found.corrected += times > 1
-                    found.shortened += bool(trajectory.meta.get(SHORTENED))
-                    found.filled += sum(FILLED in step.meta for step in trajectory.steps)
-                    for copy in range(times):
-                        row = trajectory
-                        if copy:
-                            row = trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "copy": copy})})
-                        parquet.write(row)
-                        jsonl.write(row)
-                        found.rows += 1
-            part.replace(out / "trajectories.jsonl")
-        finally:
-            part.unlink(missing_ok=True)
+        with (
+            replacing(out / "trajectories.jsonl") as part,
+            ParquetWriter(out / "trajectories.parquet", group_rows=_GROUP_ROWS) as parquet,
+            JsonlWriter(part) as jsonl,
+        ):
+            for trajectory, times in spool.chosen():
+                found.kept += 1
+                found.corrected += times > 1
+                found.shortened += bool(trajectory.meta.get("shortened"))
+                found.filled += sum(FILLED in step.meta for step in trajectory.steps)
+                for copy in range(times):
+                    row = trajectory
+                    if copy:
+                        row = trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "copy": copy})})
+                    parquet.write(row)
+                    jsonl.write(row)
+                    found.rows += 1

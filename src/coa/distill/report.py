@@ -12,6 +12,7 @@ from coa.distill.filters import STAGES, FilterStage, Reason
 from coa.distill.funnel import Funnel
 from coa.distill.importers.detect import FORMATS
 from coa.distill.team_run import Skipped
+from coa.folder import write_atomic
 from coa.report import details, funnel, page, paragraph, table
 
 
@@ -112,9 +113,9 @@ def hints(found: Funnel) -> list[str]:
 
 def write_report(out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> None:
     data = {**settings, **found.to_json(), "notes": list(notes), "hints": hints(found)}
-    _replace(out / "report.json", json.dumps(data, indent=2, ensure_ascii=False) + "\n")
-    _replace(out / "report.html", _html(found, settings, notes))
-    _replace(out / "README.md", _card(found, settings, notes))
+    write_atomic(out / "report.json", json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(out / "report.html", _html(found, settings, notes))
+    write_atomic(out / "README.md", _card(found, settings, notes))
 
 
 def _html(found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> str:
@@ -188,9 +189,3 @@ tags: [chain-of-agents, multi-agent-distillation]
 
 `trajectories.jsonl` and `trajectories.parquet` hold the same rows. Train on the steps whose author is `model`.
 """
-
-
-def _replace(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)

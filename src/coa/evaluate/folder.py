@@ -8,18 +8,17 @@ report.json, .html   made anew from the trajectories whenever an evaluation ends
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-from coa.errors import EvaluationError, StoreError
+from coa.errors import StoreError
 from coa.evaluate.attempts import SELECTED_AMONG
+from coa.folder import CONFIG, claim, lock, read_config
 from coa.runtime.best_of import SELECTED
 from coa.trajectory import JsonlWriter, Score, Trajectory
 from coa.trajectory.store import NAMES, rewrite
@@ -44,7 +43,7 @@ class Folder:
 
     @property
     def config(self) -> Path:
-        return self.path / "config.json"
+        return self.path / CONFIG
 
     @property
     def trajectories(self) -> Path:
@@ -72,56 +71,28 @@ class Folder:
         return self.name == NAMES[0] and self.read_config().get("stage") == "eval"
 
     def read_config(self) -> dict[str, Any]:
-        try:
-            found = orjson.loads(self.config.read_bytes())
-        except (OSError, orjson.JSONDecodeError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return read_config(self.path) or {}
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """For this process alone, until it ends however it ends: two would make, and pay for, every run twice."""
-        if self.name != NAMES[0]:  # a file among others, in a folder that is nobody's
-            yield
-            return
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise StoreError(f"cannot open the folder {self.path}: {error.strerror}") from error
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise EvaluationError(
-                    f"another process evaluates or scores in {self.path}", hint="wait for it, or give another --out"
-                ) from error
-            yield
-        finally:
-            os.close(lock)
+    def held(self) -> AbstractContextManager[None]:
+        """For this process alone: two would make, and pay for, every run twice."""
+        # Else it is a file among others, in a folder that is nobody's.
+        return lock(self.path) if self.name == NAMES[0] else nullcontext()
 
     def claim(self, asked: Mapping[str, Any]) -> None:
         """Make it this evaluation's, or refuse if it is another's."""
-        before = self.read_config()
-        if before:
-            self._refuse_another(before, asked)
-        elif self.trajectories.is_file() or self.config.is_file():
-            raise EvaluationError(f"{self.path} holds runs of something else", hint="give another --out")
-        write_whole(self.config, _json(dict(asked)))
-
-    def _refuse_another(self, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-        if before.get("stage") != "eval":
-            raise EvaluationError(f"{self.path} holds no evaluation", hint="give another --out")
-        told = orjson.loads(_json(dict(asked)))
-        for name in [key for key in told if key not in _FREE]:
-            there, here = _identity(before.get(name)), _identity(told[name])
-            if there != here:
-                hint = "give another --out"
-                if name == "scorer":
-                    hint += f", or score what is there again: coa score {self.path} --scorer {told[name]}"
-                raise EvaluationError(
-                    f"{self.path} was evaluated with {name} {_short(there)}, not {_short(here)}", hint=hint
-                )
+        again = (
+            f"give another --out, or score what is there again: coa score {self.path} --scorer {asked.get('scorer')}"
+        )
+        claim(
+            self.path,
+            "eval",
+            asked,
+            free=_FREE,
+            compared=lambda side: {name: _identity(value) for name, value in side.items()},
+            foreign=self.name,
+            hints={"scorer": again},
+            renew=True,
+        )
 
 
 @dataclass
@@ -197,27 +168,8 @@ def folders_in(path: Path) -> Iterable[Path]:
     return inside or [path]
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _json(value: object) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-
-
 def _identity(value: Any) -> Any:
     """Of a benchmark its name and content; its size follows from the limit."""
     if isinstance(value, dict) and "sha256" in value and "name" in value:
         return {"name": value["name"], "sha256": value["sha256"]}
     return value
-
-
-def _short(value: object) -> str:
-    text = orjson.dumps(value).decode()
-    return text if len(text) <= 160 else f"{text[:160]}…"

@@ -13,9 +13,10 @@ import orjson
 from coa.choices import Select
 from coa.errors import EvaluationError
 from coa.evaluate.attempts import GROUPS, Attempt, by_task
-from coa.evaluate.folder import Folder, write_whole
+from coa.evaluate.folder import Folder
 from coa.evaluate.metrics import Estimate
 from coa.evaluate.summary import Figures, figures, times
+from coa.folder import write_atomic
 from coa.report import Bar, bars, page, paragraph, table
 from coa.scoring import agreement
 from coa.version import __version__
@@ -168,8 +169,8 @@ def agreements(tasks: Mapping[str, Sequence[Attempt]], scorer: str) -> Figures:
 
 def write_report(folder: Folder, report: Figures) -> None:
     data = orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
-    write_whole(folder.report, data)
-    write_whole(folder.page, _html(report).encode())
+    write_atomic(folder.report, data)
+    write_atomic(folder.page, _html(report))
 
 
 def code_version() -> dict[str, str | None]:

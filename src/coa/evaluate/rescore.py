@@ -11,9 +11,10 @@ import orjson
 from coa.blocking import run_blocking
 from coa.errors import StoreError
 from coa.evaluate.attempts import Attempt, attempt_of, by_task
-from coa.evaluate.folder import Folder, Journal, folders_in, settle, write_whole
+from coa.evaluate.folder import Folder, Journal, folders_in, settle
 from coa.evaluate.report import agreements, make_report, write_report
 from coa.evaluate.run import scoring
+from coa.folder import lock_file, write_atomic
 from coa.models.base import Model
 from coa.scoring import PROMPT_HASH, Scorer, score_trajectory
 from coa.scoring.opening import JudgeConfig, open_judge, open_scorer
@@ -89,6 +90,11 @@ async def rescore(
     folder: Folder, scorer: Scorer, *, replace: bool = False, unscored: bool = False, at_once: int = 32
 ) -> tuple[int, int]:
     """How many were scored now, and how many scores of that name were kept."""
+    with lock_file(folder.trajectories):
+        return await _rescore(folder, scorer, replace, unscored, at_once)
+
+
+async def _rescore(folder: Folder, scorer: Scorer, replace: bool, unscored: bool, at_once: int) -> tuple[int, int]:
     settle(folder)
     journal = Journal(folder)
     now = kept = 0
@@ -134,7 +140,7 @@ def _report(folder: Folder, attempts: list[Attempt], scorer: str, judging: Model
     judge = None if judging is None else {"model": judging.name, "prompt_hash": PROMPT_HASH}
     # Beside what was asked for when it ran: the evaluation itself may still go on with its own scorer.
     config = folder.read_config() | {"scored_again": {"by": scorer, "judge": judge}}
-    write_whole(folder.config, orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    write_atomic(folder.config, orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     inside = [attempt for attempt in attempts if attempt.sample < int(config["samples"])]
     write_report(folder, make_report(inside, config, retried=folder.retried()))
     return str(folder.page)

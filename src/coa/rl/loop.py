@@ -22,6 +22,7 @@ from transformers.utils import logging
 
 from coa.blocking import run_blocking
 from coa.errors import TrainingError
+from coa.folder import lock
 from coa.models.base import Sampling
 from coa.progress import Progress, Silent
 from coa.rl import report, state
@@ -66,15 +67,16 @@ def train(
     progress = progress or Silent()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     refuse_absent(config.report_to)
-    tasks, held_out, fingerprint = load_tasks(config)
-    for name in _profiles(config, (*tasks, *held_out)):
-        config.limits(load_profile(name))  # before anything is loaded or written
-    claim(out, "rl", config, fingerprint, free=_FREE, seed=config.seed, coa=__version__)
-    checkpoint.clear_torn(out)
-    if (out / MODEL).is_dir():
-        progress.say(f"finished already: {out / MODEL}")
-        return TrainingResult(out / MODEL, config.max_steps, True, {})
-    return run_blocking(_train(config, out, tasks, held_out, tools or {}, command, progress))
+    with lock(out):
+        tasks, held_out, fingerprint = load_tasks(config)
+        for name in _profiles(config, (*tasks, *held_out)):
+            config.limits(load_profile(name))  # before anything is loaded or written
+        claim(out, "rl", config, fingerprint, free=_FREE, seed=config.seed, coa=__version__)
+        checkpoint.clear_torn(out)
+        if (out / MODEL).is_dir():
+            progress.say(f"finished already: {out / MODEL}")
+            return TrainingResult(out / MODEL, config.max_steps, True, {})
+        return run_blocking(_train(config, out, tasks, held_out, tools or {}, command, progress))
 
 
 async def _train(

@@ -158,7 +158,7 @@ def open_policy(config: RlConfig, device: str) -> Policy:
 
 def save_model(opened: Policy, config: RlConfig, out: Path, card: str) -> None:
     """As a folder that `coa run` and transformers load; complete, or not there. The last thing done with a policy."""
-    part, adapter = out.with_name(f"{out.name}.part"), out.with_name("adapter.part")
+    part, adapter = out.with_name(f".{out.name}.part"), out.with_name(".adapter.part")
     merging = config.lora is not None and config.lora.merge
     opened.sampler.forget()
     lay_out_by_rows(opened.inner)

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from coa.folder import lock_file
 from coa.models.base import Sampling
 from coa.progress import Progress
 from coa.runtime.budget import refuse_unpriced
@@ -183,7 +184,8 @@ async def run_many(
 ) -> AsyncGenerator[Trajectory, None]:
     """Trajectories as they finish, `samples` for each task, or those of these numbers.
 
-    With `out`, each is appended to that file, and what the file holds already is not run again. `retry_failed` first
+    With `out`, each is appended to that file, and what the file holds already is not run again. The file is locked
+    until the generator ends or is closed, because a second process would pay for every run again. `retry_failed` first
     moves the failed and interrupted runs of the file to `<out>.aside`, so that they are. `score` is asked before a run
     is kept; one that is stopped while it is asked is kept as it was.
     """
@@ -192,11 +194,10 @@ async def run_many(
     constrained(setting.model, setting.constrain)  # a model that cannot be is refused once, not in every run
     concurrency = setting.concurrency
     numbers = range(samples) if isinstance(samples, int) else samples
-    if out is not None and retry_failed:
-        asked = {(task.id, number) for task in tasks for number in numbers} if isinstance(tasks, Sequence) else None
-        set_aside(out, (Stop.FAILED, Stop.INTERRUPTED), asked)
-    writer = JsonlWriter(out) if out is not None else None
-    done = {trajectory.key: Outcome.of(trajectory) for trajectory in read(out)} if out is not None else {}
+    listed = retry_failed and isinstance(tasks, Sequence)
+    asked = {(task.id, number) for task in tasks for number in numbers} if listed else None
+    held = ExitStack()
+    writer, done = held.enter_context(_file(out, retry_failed, asked)) if out is not None else (None, {})
     jobs = _jobs(tasks, numbers, done, progress)
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=2 * concurrency)
 
@@ -258,12 +259,24 @@ async def run_many(
         workers.cancel()
         await asyncio.gather(workers, watchdog, return_exceptions=True)
         if writer is not None:
-            with writer:
+            with held:
                 while not results.empty():  # finished, but nobody waited for it any more
                     if isinstance(result := results.get_nowait(), Trajectory):
                         writer.write(result)
                 for result in unscored:
                     writer.write(result)
+
+
+@contextmanager
+def _file(
+    out: str | Path, retry_failed: bool, asked: set[tuple[str, int]] | None
+) -> Iterator[tuple[JsonlWriter, dict[tuple[str, int], Outcome]]]:
+    """The file to append to, for this process alone, and what it holds already."""
+    with lock_file(out):
+        if retry_failed:
+            set_aside(out, (Stop.FAILED, Stop.INTERRUPTED), asked)
+        with JsonlWriter(out) as writer:
+            yield writer, {trajectory.key: Outcome.of(trajectory) for trajectory in read(out)}
 
 
 def _jobs(

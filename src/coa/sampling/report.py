@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from coa.errors import StoreError
+from coa.folder import claim, replacing, write_atomic
 from coa.report import Bar, bars, details, funnel, page, paragraph, table
 from coa.sampling.difficulty import Fate, Rules, histogram
 from coa.sampling.outcomes import Sampled
@@ -50,22 +50,8 @@ def folder_beside(out: Path) -> Path:
 
 def hold_settings(folder: Path, settings: Mapping[str, Any], rules: Rules) -> None:
     """Write config.json; refuse a folder whose attempts were made in another way, for their rates would not compare."""
-    path = folder / "config.json"
-    wanted = json.loads(json.dumps(settings))
-    if path.is_file():
-        try:
-            held = json.loads(path.read_text(encoding="utf-8"))["settings"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{path} cannot be read", hint="delete it, or use another --out") from error
-        if other := sorted(key for key in wanted if held.get(key) != wanted[key]):
-            told = "; ".join(f"{key} was {held.get(key)!r} and is {wanted[key]!r}" for key in other)
-            raise StoreError(
-                f"the attempts in {folder} were made with other settings: {told}",
-                hint="use another --out, or delete the folder to begin anew",
-            )
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {"coa": __version__, "settings": wanted, "rules": rules.model_dump(mode="json")}
-    _replace(path, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    record = {"coa": __version__, "settings": settings, "rules": rules.model_dump(mode="json")}
+    claim(folder, "sample", record, settings="settings", renew=True)
 
 
 def write_tasks(out: Path, found: Sequence[Sampled], **models: str) -> int:
@@ -84,9 +70,8 @@ def write_tasks(out: Path, found: Sequence[Sampled], **models: str) -> int:
         if item.fate is not Fate.KEPT
     ]
     if kept:
-        part = out.with_stem(f".{out.stem}.part")
-        write_rows(part, (orjson.dumps(from_task(item.measured(**models))) for item in kept))
-        part.replace(out)
+        with replacing(out) as part:
+            write_rows(part, (orjson.dumps(from_task(item.measured(**models))) for item in kept))
     else:
         out.unlink(missing_ok=True)  # an older selection must not be taken for this one
     write_rows(folder_beside(out) / "dropped.jsonl", map(orjson.dumps, dropped))
@@ -113,8 +98,8 @@ def report(found: Sequence[Sampled], rules: Rules, settings: Mapping[str, Any]) 
 
 def write_report(folder: Path, found: Sequence[Sampled], rules: Rules, settings: Mapping[str, Any]) -> dict[str, Any]:
     data = report(found, rules, settings)
-    _replace(folder / "report.json", json.dumps(data, indent=2, ensure_ascii=False) + "\n")
-    _replace(folder / "report.html", _html(found, data, rules))
+    write_atomic(folder / "report.json", json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(folder / "report.html", _html(found, data, rules))
     return data
 
 
@@ -153,9 +138,3 @@ def _html(found: Sequence[Sampled], data: Mapping[str, Any], rules: Rules) -> st
 
 def _bars(counts: Sequence[int], samples: int, title: str) -> str:
     return bars([Bar(f"{solved} of {samples}", count) for solved, count in enumerate(counts)], title=title)
-
-
-def _replace(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)

@@ -12,6 +12,7 @@ from typing import Any
 from coa.blocking import run_blocking
 from coa.choices import Constrain
 from coa.errors import ConfigError, StoreError
+from coa.folder import lock
 from coa.models.base import Model
 from coa.models.opening import open_model
 from coa.models.price import price_of
@@ -67,7 +68,8 @@ def sample(
         raise StoreError(f"{config.tasks} holds no task")
     # As RL samples, or the rates would be those of another policy.
     run = config.run.filled(temperature=1.0, top_p=1.0, top_k=0, constrain=Constrain.NEVER).resolved()
-    return run_blocking(_sample(config, run, given, out, progress or Silent(), model, tools))
+    with lock(folder_beside(out)):
+        return run_blocking(_sample(config, run, given, out, progress or Silent(), model, tools))
 
 
 async def _sample(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from accelerate import PartialState
 from transformers.utils import logging
 
 from coa.errors import TrainingError
+from coa.folder import lock
 from coa.models.tokenizer import TextTokenizer
 from coa.progress import Progress, Silent
 from coa.sft import data as examples_of
@@ -53,6 +55,19 @@ def train(
     # On a machine without an accelerator several processes only find each other if they are told that there is none.
     everyone = PartialState(cpu=not torch.accelerator.is_available())
     say = (progress or Silent()).say if everyone.is_main_process else _silent
+    # One process holds the folder for all of them.
+    with lock(out) if everyone.is_main_process else nullcontext():
+        return _train(config, out, tools or {}, command, say, everyone)
+
+
+def _train(
+    config: SftConfig,
+    out: Path,
+    tools: Mapping[str, Tool],
+    command: str | None,
+    say: Callable[[str], None],
+    everyone: PartialState,
+) -> TrainingResult:
     refuse_absent(config.report_to)
     loaded = examples_of.load(config)
     with everyone.main_process_first():
@@ -89,7 +104,7 @@ def train(
         weights.freeze_embeddings(model)
     plan = UpdatePlan(pools, config, processes=everyone.num_processes)
     held_out = _held_out(config, loaded, tokenizer)
-    agent_eval = _agent_eval(config, loaded, tokenizer, tools or {}, out, say, everyone)
+    agent_eval = _agent_eval(config, loaded, tokenizer, tools, out, say, everyone)
     if not len(held_out) and (config.held_out or config.early_stopping_patience):
         raise TrainingError(
             f"none of the {len(loaded.held_out)} held-out trajectories can be evaluated: they are too long, or nothing "
@@ -254,7 +269,7 @@ def _save(
     trainer: RowTrainer, config: SftConfig, out: Path, tokenizer: TextTokenizer, card: str, *, bf16: bool
 ) -> None:
     """Every process takes part in gathering the weights; one of them writes."""
-    part, adapter = out / f"{MODEL}.part", out / "adapter.part"
+    part, adapter = out / f".{MODEL}.part", out / ".adapter.part"
     merging = config.lora is not None and config.lora.merge
     packed_model.give_back(weights.base_of(trainer.accelerator.unwrap_model(trainer.model)))
     trainer.save_model(str(adapter if merging else part))

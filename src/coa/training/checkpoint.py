@@ -6,10 +6,11 @@ are on the disk and then a file that marks it as complete. What a killed run lef
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Final
+
+from coa.folder import sync, write_atomic
 
 PREFIX: Final = "checkpoint-"
 SEAL: Final = "complete"
@@ -17,13 +18,9 @@ SEAL: Final = "complete"
 
 def seal(checkpoint: Path) -> None:
     """Mark a checkpoint as complete, after everything else."""
-    for path in sorted(checkpoint.rglob("*")):
-        _sync(path)
-    part = checkpoint / f"{SEAL}.part"
-    part.touch()
-    part.rename(checkpoint / SEAL)
-    _sync(checkpoint)
-    _sync(checkpoint.parent)
+    sync(checkpoint)
+    write_atomic(checkpoint / SEAL, b"")
+    sync(checkpoint.parent, inside=False)
 
 
 def sealed(folder: Path) -> list[Path]:
@@ -63,11 +60,3 @@ def rotate(folder: Path, *, keep: int, also: Path | None = None) -> None:
 def _step(path: Path) -> int | None:
     number = path.name.removeprefix(PREFIX)
     return int(number) if number.isdecimal() else None
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import orjson
+
+from coa.folder import write_atomic
 
 
 def append(path: Path, step: int, found: Mapping[str, object]) -> None:
@@ -28,9 +29,7 @@ def keep_until(path: Path, step: int) -> None:
             continue
         if row["step"] <= step and (step or row["step"]):
             kept.append(line + b"\n")
-    part = path.with_suffix(".part")
-    part.write_bytes(b"".join(kept))
-    os.replace(part, path)
+    write_atomic(path, b"".join(kept))
 
 
 def clock(seconds: float) -> str:

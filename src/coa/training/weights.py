@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from coa.errors import ModelError, TrainingError
+from coa.folder import put
 from coa.models.local.model import base_of_adapter, is_adapter, load_weights, with_adapter
 from coa.models.tokenizer import TextTokenizer, load_tokenizer, result_folder
 from coa.training.memory import give_back_large_blocks
@@ -100,8 +101,7 @@ def publish(part: Path, out: Path, tokenizer: TextTokenizer, card: str) -> None:
     tokenizer.save(part)
     (part / "README.md").write_text(card, encoding="utf-8")
     (part / "training_args.bin").unlink(missing_ok=True)  # a pickle of this process, of no use to others
-    shutil.rmtree(out, ignore_errors=True)
-    part.rename(out)
+    put(part, out)
 
 
 def remove(folder: Path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +12,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from coa.errors import WorldError
+from coa.folder import lock_file, replacing
 from coa.models.tokenizer import cache_folder
 from coa.tools.index import build as build_index
 from coa.tools.index.documents import Document
@@ -57,7 +55,11 @@ def sample_question(name: str, seed: int | None = None) -> str:
 
 def build(atlas: Atlas, out: str | Path, *, force: bool = False) -> Built:
     """Write a world, whole or not at all."""
-    out = Path(out)
+    with lock_file(out):
+        return _build(atlas, Path(out), force)
+
+
+def _build(atlas: Atlas, out: Path, force: bool) -> Built:
     if out.exists():
         if not (out / NAME).is_file() and any(out.iterdir()):
             raise WorldError(f"{out} exists and is not a world", hint="choose another --out")
@@ -66,21 +68,10 @@ def build(atlas: Atlas, out: str | Path, *, force: bool = False) -> Built:
                 return read(out)
             raise WorldError(f"{out} holds another world", hint="add --force to replace it, or choose another --out")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        growing = Path(tempfile.mkdtemp(prefix=f".{out.name}.growing-", dir=out.parent))
+        with replacing(out) as part:
+            _write(atlas, part)
     except OSError as error:
-        raise WorldError(f"cannot write beside {out}: {error.strerror}") from error
-    try:
-        _write(atlas, growing)
-        growing.chmod(0o755)
-        if out.exists():
-            shutil.rmtree(out)
-        os.replace(growing, out)
-    except OSError as error:
-        if not (out / NAME).is_file():  # otherwise another process was quicker, with the same world
-            raise WorldError(f"cannot write {out}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(growing, ignore_errors=True)
+        raise WorldError(f"cannot write {out}: {error.strerror or error}") from error
     return read(out)
 
 
@@ -144,5 +135,6 @@ def locate(name_or_folder: str | Path) -> Path:
     atlas = Atlas(int(seed)) if colon else Atlas()
     folder = cache_folder() / "worlds" / f"{name}-{atlas.seed}-{atlas.hash[:12]}"
     if not (folder / NAME).is_file():
-        build(atlas, folder)
+        with lock_file(folder, wait=True):  # several processes may want it for the first time; one of them builds it
+            _build(atlas, folder, force=False)
     return folder

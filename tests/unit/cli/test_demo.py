@@ -19,7 +19,7 @@ from coa.demo.commands import DemoStage, run_stages, time_left
 from coa.demo.page import demo_page
 from coa.demo.recipes import RECIPES, stages_of
 from coa.demo.result import goals, new_question, short_table
-from coa.errors import CoaError
+from coa.errors import CoaError, FolderError
 from coa.trajectory import Step, Task, Trajectory, observation, write
 
 run = CliRunner().invoke
@@ -134,9 +134,12 @@ def test_a_goal_is_reached_when_the_whole_interval_is_beyond_it() -> None:
 
 def test_a_folder_is_of_one_recipe_and_one_seed(tmp_path: Path) -> None:
     (tmp_path / "demo.json").write_text('{"recipe": "full", "seed": 7, "seconds": {}}')
-    for other in (["--quick"], ["--seed", "8"]):
+    for other, said in (
+        (["--quick"], "recipe was 'full' and is now 'quick'"),
+        (["--seed", "8"], "seed was 7 and is now 8"),
+    ):
         refused = run(app, ["demo", "--out", str(tmp_path), *other])
-        assert isinstance(refused.exception, CoaError) and "recipe full, seed 7" in str(refused.exception)
+        assert isinstance(refused.exception, FolderError) and said in str(refused.exception)
 
 
 def _attempt(name: str, answer: str) -> Trajectory:

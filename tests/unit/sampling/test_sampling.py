@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coa.errors import StoreError
+from coa.errors import FolderError, StoreError
 from coa.models.base import Sampling
 from coa.models.scripted import ScriptedModel
 from coa.progress import Silent
@@ -269,7 +269,7 @@ def test_nothing_kept_leaves_no_older_selection(tmp_path: Path) -> None:
 def test_attempts_made_in_another_way_are_not_mixed(tmp_path: Path) -> None:
     hold_settings(tmp_path, {"model": "a", "seed": None, "tool": ("x",)}, RULES)
     hold_settings(tmp_path, {"model": "a", "seed": None, "tool": ["x"]}, RULES.model_copy(update={"samples": 9}))
-    with pytest.raises(StoreError, match="model was 'a' and is 'b'"):
+    with pytest.raises(FolderError, match="model was 'a' and is now 'b'"):
         hold_settings(tmp_path, {"model": "b", "seed": None, "tool": ["x"]}, RULES)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coa.errors import TrainingError
+from coa.errors import FolderError, TrainingError
 from coa.rl.config import Guards, Reward, RlConfig
 from coa.rl.config import load_config as load_rl
 from coa.sft.config import SMALL, Phase, SftConfig, load_config
@@ -77,7 +77,7 @@ def test_a_run_goes_on_though_it_is_older_than_a_setting(tmp_path: Path) -> None
     del kept["config"]["families"]
     (tmp_path / "config.json").write_text(json.dumps(kept))
     _claim(tmp_path, RlConfig(max_steps=3))
-    with pytest.raises(TrainingError, match="families was"):
+    with pytest.raises(FolderError, match="families was"):
         _claim(tmp_path, RlConfig(max_steps=3, families=("a",)))
 
 
@@ -92,7 +92,7 @@ def test_a_run_that_was_started_under_old_names_goes_on(tmp_path: Path) -> None:
     assert kept["config"]["lora"]["targets"] == "all-linear" and kept["config"]["guards"]["moved"] == 0.1
     (tmp_path / "config.json").write_text(json.dumps(kept))
     _claim(tmp_path, config)
-    with pytest.raises(TrainingError, match="num_generations was 4 and is now 6"):
+    with pytest.raises(FolderError, match="num_generations was 4 and is now 6"):
         _claim(tmp_path, config.model_copy(update={"num_generations": 6}))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,7 @@ import orjson
 
 from coa.distill.atif_writer import EXTRA, to_atif
 from coa.distill.team_run import TeamRun
-from coa.errors import StoreError
+from coa.folder import write_atomic
 
 ENDING: Final = ".atif.json"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
@@ -28,19 +27,6 @@ def trace_path(folder: Path, task_id: str) -> Path:
 
 def write_trace(path: Path, run: TeamRun) -> None:
     write_atomic(path, orjson.dumps(to_atif(run), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-
-
-def write_atomic(path: Path, data: bytes) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def stop_of(path: Path) -> str | None:

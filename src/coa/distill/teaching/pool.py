@@ -7,24 +7,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
-from coa.distill.teaching.files import ENDING, stop_of, trace_path, write_atomic, write_trace
+from coa.distill.teaching.files import stop_of, trace_path, write_trace
 from coa.distill.teaching.messages import Broken, Done, Ready, nothing
 from coa.distill.teaching.team import Team
 from coa.distill.team_run import LeftOut
-from coa.errors import RecordingError, StoreError
+from coa.errors import RecordingError
+from coa.folder import claim, lock
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
 from coa.version import __version__
 
 GRACE_S: Final = 10.0
 """After the time limit, for the worker to write down what there is."""
 _TICK_S: Final = 0.2
-CONFIG: Final = "config.json"
 
 
 @dataclass
@@ -75,26 +74,26 @@ def run_team(
 
     Ctrl-C ends the workers and is raised; what was finished is in its files, and the rest is run the next time.
     """
-    folder = Path(out)
-    note = _prepare(folder, team)
-    waiting: deque[Task] = deque()
-    progress = TeachCounts(total=0)
-    for task in tasks:
-        progress.total += 1
-        stop = stop_of(trace_path(folder, task.id))
-        if stop is None or (retry_failed and stop in (Stop.FAILED, Stop.TIME)):
-            waiting.append(task)
+    folder, waiting, progress = Path(out), deque[Task](), TeachCounts(total=0)
+    with lock(folder):
+        _claim(folder, team, write=False)
+        note = partial(_claim, folder, team, write=True)
+        for task in tasks:
+            progress.total += 1
+            stop = stop_of(trace_path(folder, task.id))
+            if stop is None or (retry_failed and stop in (Stop.FAILED, Stop.TIME)):
+                waiting.append(task)
+            else:
+                progress.resumed += 1
+        if waiting:
+            pool = _Pool(team, folder, min(max(1, jobs), len(waiting)), time_limit_s, note)
+            try:
+                pool.run(waiting, progress, show)
+            finally:
+                pool.close()
+                progress.running = 0
         else:
-            progress.resumed += 1
-    if waiting:
-        pool = _Pool(team, folder, min(max(1, jobs), len(waiting)), time_limit_s, note)
-        try:
-            pool.run(waiting, progress, show)
-        finally:
-            pool.close()
-            progress.running = 0
-    else:
-        note()
+            note()
     show(progress)
     return progress
 
@@ -228,35 +227,14 @@ def _serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Pat
     serve(connection, team, out, time_limit_s, log)
 
 
-def _prepare(folder: Path, team: Team) -> Callable[[], None]:
-    """The folder, checked. What it gives notes whose runs are in it, to be called once the team is known to exist.
-
-    Two teams' runs in one folder could not be distinguished.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for part in folder.glob(f".*{ENDING}.*.part"):
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write to {folder}: {error.strerror or error}") from error
-    config = {
-        "command": "teach",
+def _claim(folder: Path, team: Team, *, write: bool) -> None:
+    """Two teams' runs in one folder could not be distinguished. It is written once the team is known to exist."""
+    record = {
         "version": __version__,
         "team": team.factory,
         "model": team.model_name,
         "url": team.url,
         **dict(team.arguments),
     }
-    path = folder / CONFIG
-    if path.is_file():
-        try:
-            before = orjson.loads(path.read_bytes())
-        except orjson.JSONDecodeError:
-            before = {}
-        for name in ("team", "model", *dict(team.arguments)):
-            if isinstance(before, dict) and before.get(name, config[name]) != config[name]:
-                raise StoreError(
-                    f"{folder} holds runs of the {name} {before[name]!r}, not {config[name]!r}",
-                    hint="give another --out",
-                )
-    return lambda: write_atomic(path, orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    # What an older run did not note counts as the same.
+    claim(folder, "teach", record, free=("version", "url"), defaults=record, write=write, renew=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
 
 from coa.errors import ModelError
+from coa.folder import lock_file, replacing
 from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.local.engines import Engines
 from coa.models.local.request import Request, Result
@@ -257,14 +257,15 @@ def _smollm2_folder() -> Path:
     """The embedded 4-bit weights as a plain model folder, made once: reading the GGUF takes half a minute."""
     file = smollm2_file()
     folder = cache_folder() / f"{file.stem}-{file.stat().st_size}"
-    if (folder / "config.json").is_file():
-        return folder
-    part = folder.with_name(folder.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    weights = AutoModelForCausalLM.from_pretrained(
-        str(file.parent), gguf_file=file.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
-    )
-    weights.save_pretrained(part)
-    shutil.rmtree(folder, ignore_errors=True)
-    part.rename(folder)
+    if not (folder / "config.json").is_file():
+        with lock_file(folder, wait=True):
+            if not (folder / "config.json").is_file():  # another process may just have made it
+                weights = AutoModelForCausalLM.from_pretrained(
+                    str(file.parent),
+                    gguf_file=file.name,
+                    quantization_config=GgufConfig(dequantize=True),
+                    dtype=torch.float32,
+                )
+                with replacing(folder) as part:
+                    weights.save_pretrained(part)
     return folder

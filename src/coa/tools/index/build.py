@@ -6,13 +6,10 @@ removed by the next one.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import astuple
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -23,13 +20,13 @@ from typing import Any, Final
 import orjson
 
 from coa.errors import StoreError
+from coa.folder import lock_file, replacing
 from coa.tools.index.documents import PASSAGE_WORDS, Document, split
 from coa.tools.index.manifest import FIELD, LANGUAGES, NAME, RECORD, Manifest, analyzer, engine
 from coa.tools.index.sources import Sources
 
 MEMORY_BYTES: Final = 256 << 20
 """For the postings of one round; more makes fewer and larger segments."""
-_LOCK: Final = "lock"
 
 
 def build(
@@ -46,30 +43,15 @@ def build(
     out = Path(out)
     if language != "none" and language not in LANGUAGES:
         raise StoreError(f"no stemmer for {language!r}", hint=f"use none, or one of {', '.join(LANGUAGES)}")
-    _refuse(out, replace)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(out.parent):
-            _sweep(out)
-            growing = Path(tempfile.mkdtemp(prefix=_prefix(out), dir=out.parent))
-            lock = (growing / _LOCK).open("w")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-    except OSError as error:
-        raise StoreError(f"cannot write beside {out}: {error.strerror}") from error
-    try:
-        with lock:
-            manifest = _fill(growing, sources, language, passage_words, memory_bytes, tell)
-            (growing / NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-            _sync(growing)
-            with _alone(out.parent):
-                _refuse(out, replace)
-                _put(growing, out)
-        (out / _LOCK).unlink()
-    except BaseException as error:
-        shutil.rmtree(growing, ignore_errors=True)
-        if isinstance(error, OSError):
+    with lock_file(out):
+        _refuse(out, replace)
+        try:
+            with replacing(out) as part:
+                part.mkdir()
+                manifest = _fill(part, sources, language, passage_words, memory_bytes, tell)
+                (part / NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
             raise StoreError(f"cannot write {out}: {error.strerror}", hint="check the room on the disk") from error
-        raise
     return manifest
 
 
@@ -141,46 +123,3 @@ def _refuse(out: Path, replace: bool) -> None:
         raise StoreError(f"{out} exists and is not a search index", hint="choose another --out")
     if not replace:
         raise StoreError(f"{out} exists already", hint="add --force to replace it, or choose another --out")
-
-
-def _prefix(out: Path) -> str:
-    return f".{out.name}.growing-"
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """No other build looks after the folder's contents meanwhile."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _sweep(out: Path) -> None:
-    """Remove what killed builds left; one that is still running holds its lock."""
-    for folder in out.parent.glob(_prefix(out) + "*"):
-        with suppress(OSError), (folder / _LOCK).open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _put(growing: Path, out: Path) -> None:
-    if out.exists():
-        old = Path(tempfile.mkdtemp(prefix=_prefix(out), dir=out.parent))
-        os.rename(out, old / "old")
-        os.rename(growing, out)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        os.rename(growing, out)
-
-
-def _sync(folder: Path) -> None:
-    """To the disk before the rename that makes it an index."""
-    for path in (*folder.iterdir(), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

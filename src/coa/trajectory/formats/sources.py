@@ -32,7 +32,8 @@ def files(source: str) -> list[Path]:
 
 def is_data(file: Path) -> bool:
     """Whether a file may hold data: not our own reports, and no second copy."""
-    return file.suffix in ENDINGS and file.is_file() and file.name not in OWN_FILES and not is_twin(file)
+    known = file.suffix in ENDINGS and file.name not in OWN_FILES and not file.name.startswith(".")
+    return known and file.is_file() and not is_twin(file)
 
 
 def _from_hub(name: str, part: str) -> list[Path]:

@@ -25,6 +25,7 @@ import orjson
 from pydantic import ValidationError
 
 from coa.errors import SchemaVersionError, StoreError
+from coa.folder import in_place, replacing
 from coa.trajectory.definitions import definition, remember
 from coa.trajectory.types import Stop, Trajectory
 
@@ -97,7 +98,7 @@ class JsonlWriter:
         """The lock on the file that has the name now: `set_aside` may have put another in the place of ours."""
         while True:
             with _locked(self._fd):
-                if _in_place(self._fd, self.path):
+                if in_place(self._fd, self.path):
                     yield
                     return
             os.close(self._fd)
@@ -141,7 +142,7 @@ def set_aside(path: str | Path, stops: Container[Stop], keys: Container[tuple[st
     path = Path(path)
     if not path.is_file():
         return 0
-    with _replacing(path) as part:
+    with _rewriting(path):
 
         def lines(*, moved: bool) -> Iterator[bytes]:
             complete = Lines().complete
@@ -157,39 +158,35 @@ def set_aside(path: str | Path, stops: Container[Stop], keys: Container[tuple[st
         with path.with_name(path.name + ".aside").open("ab") as aside:
             aside.writelines(moved)
             os.fsync(aside.fileno())
-        _put(path, part, lines(moved=False))
+        _put(path, lines(moved=False))
         return len(moved)
 
 
 def rewrite(path: str | Path, change: Callable[[Trajectory], Trajectory]) -> None:
     """Put a changed copy in the place of each record. Whenever it is killed, the file is the old one or the new one."""
     path = Path(path)
-    with _replacing(path) as part:
+    with _rewriting(path):
         lines = Lines()
-        _put(path, part, (lines.line(change(record)) + b"\n" for record in read_jsonl(path)))
+        _put(path, (lines.line(change(record)) + b"\n" for record in read_jsonl(path)))
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """The lock on a whole file, and where to write what shall take its place."""
-    fd, part = _opened(path), path.with_name(f".{path.name}.{os.getpid()}.part")
+def _rewriting(path: Path) -> Iterator[None]:
+    """The lock on a whole file that another is going to replace."""
+    fd = _opened(path)
     try:
         with _locked(fd):
             _repair(fd, path)
-            yield part
+            yield
     except OSError as error:
         raise StoreError(f"cannot rewrite {path}: {error.strerror}") from error
     finally:
         os.close(fd)
-        part.unlink(missing_ok=True)
 
 
-def _put(path: Path, part: Path, lines: Iterable[bytes]) -> None:
-    with part.open("wb") as kept:
+def _put(path: Path, lines: Iterable[bytes]) -> None:
+    with replacing(path) as part, part.open("wb") as kept:
         kept.writelines(lines)
-        kept.flush()
-        os.fsync(kept.fileno())
-    os.replace(part, path)
 
 
 def parsed(line: bytes, where: str) -> Trajectory:
@@ -253,15 +250,6 @@ def _opened(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _in_place(fd: int, path: Path) -> bool:
-    try:
-        named = os.stat(path)
-    except FileNotFoundError:
-        return False
-    mine = os.fstat(fd)
-    return (mine.st_ino, mine.st_dev) == (named.st_ino, named.st_dev)
 
 
 @contextmanager

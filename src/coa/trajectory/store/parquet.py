@@ -6,7 +6,6 @@ Written in row groups of bounded size to a file beside the target, which replace
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from coa.errors import StoreError
+from coa.folder import beside, put
 from coa.trajectory.definitions import definition
 from coa.trajectory.types import READABLE_VERSIONS, Step, Trajectory
 
@@ -81,7 +81,7 @@ class ParquetWriter:
     def __init__(self, path: str | Path, *, group_rows: int = _GROUP_ROWS) -> None:
         self.path = Path(path)
         self._group_rows = group_rows
-        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        self._temporary = beside(self.path)
         self._rows: list[dict[str, Any]] = []
         self._bytes = 0
         self._closed = False
@@ -103,7 +103,7 @@ class ParquetWriter:
             self._closed = True
             self._flush()
             self._writer.close()
-            os.replace(self._temporary, self.path)
+            put(self._temporary, self.path)
 
     def _flush(self) -> None:
         if self._rows:
