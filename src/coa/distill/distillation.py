@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
-from coa import __version__
+from coa.version import __version__
 from coa.benchmarks import load as load_benchmark
 from coa.blocking import run_blocking
 from coa.distill.cache import TextCache
