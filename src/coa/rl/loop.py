@@ -18,7 +18,6 @@ from typing import Final, TypeVar
 
 import orjson
 import torch
-from transformers.utils import logging
 
 from coa import __version__
 from coa.errors import TrainingError
@@ -64,7 +63,6 @@ def train(
 
     `tell` gets lines to keep, `status` what may be overwritten by the next.
     """
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     refuse_absent(config.report_to)
     tasks, held_out, fingerprint = load_tasks(config)
     for name in _profiles(config, (*tasks, *held_out)):

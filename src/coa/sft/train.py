@@ -11,7 +11,6 @@ from typing import Any, Final
 import orjson
 import torch
 from accelerate import PartialState
-from transformers.utils import logging
 
 from coa import __version__
 from coa.errors import TrainingError
@@ -48,7 +47,6 @@ def train(
 
     `tools` are objects for `init_eval`, beside those that the settings name.
     """
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     # On a machine without accelerator several processes only find each other when told that it is one.
     everyone = PartialState(cpu=not torch.accelerator.is_available())
     say = tell if everyone.is_main_process else _silent

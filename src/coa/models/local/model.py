@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import torch
-from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
+import transformers
+from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Sampling
@@ -206,6 +208,7 @@ def load_weights(
 
     fp32 on a CPU unless told otherwise (bf16 is forty times slower on one without the units for it).
     """
+    _hide_weight_bars()
     source = result_folder(source)
     adapter = Path(source) if is_adapter(source) else None
     base = base_of_adapter(adapter) if adapter else str(source)
@@ -222,6 +225,17 @@ def load_weights(
     model.to(device or ("cuda" if gpu else "cpu"))  # type: ignore[arg-type]
     whole = model if adapter is None else with_adapter(model, adapter).merge_and_unload()
     return whole, load_tokenizer(SMOLLM2 if str(source) == SMOLLM2 else str(adapter or folder))
+
+
+def _hide_weight_bars() -> None:
+    """Switch off the progress bars that transformers draws over every reading and writing of weights, in this process.
+
+    Downloads keep theirs: they take minutes, and the hub's bars show only on a terminal.
+    """
+    downloads_hidden = are_progress_bars_disabled()
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if not downloads_hidden:
+        enable_progress_bars()
 
 
 def is_adapter(source: str | Path) -> bool:
@@ -261,9 +275,10 @@ def _smollm2_folder() -> Path:
         return folder
     part = folder.with_name(folder.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
-    weights = AutoModelForCausalLM.from_pretrained(
-        str(file.parent), gguf_file=file.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
-    )
+    # From version 5.17 on transformers may keep the 4-bit blocks; earlier versions always gave plain weights.
+    packable = hasattr(transformers, "GgufConfig")
+    plain = {"quantization_config": transformers.GgufConfig(dequantize=True)} if packable else {}
+    weights = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32, **plain)
     weights.save_pretrained(part)
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
