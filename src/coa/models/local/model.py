@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 import transformers
-from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from coa.errors import ModelError
@@ -223,8 +223,12 @@ def load_weights(
             hint="give a model folder, a hub id, nano, smollm2, or the URL of a model server",
         ) from error
     model.to(device or ("cuda" if gpu else "cpu"))  # type: ignore[arg-type]
-    whole = model if adapter is None else with_adapter(model, adapter).merge_and_unload()
-    return whole, load_tokenizer(SMOLLM2 if str(source) == SMOLLM2 else str(adapter or folder))
+    if adapter is not None:
+        model = with_adapter(model, adapter).merge_and_unload()
+        model.requires_grad_(
+            True
+        )  # peft has frozen the base below the adapter; merged, it can be trained like any other
+    return model, load_tokenizer(SMOLLM2 if str(source) == SMOLLM2 else str(adapter or folder))
 
 
 def _hide_weight_bars() -> None:
