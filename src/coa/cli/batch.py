@@ -11,6 +11,7 @@ import typer
 from coa.cli.asking import came_to_its_end
 from coa.cli.display import spent
 from coa.cli.progress import shown
+from coa.report import plural
 from coa.runtime import Progress, Setting
 from coa.trajectory import Task
 
@@ -56,7 +57,7 @@ def summary(progress: Progress, batch: Batch, *, ended: bool) -> str:
     before = f" ({progress.resumed} were there before)" if progress.resumed else ""
     right = f"; {progress.right} of {progress.graded} right" if progress.graded else ""
     lines = [
-        f"{progress.done} of {progress.total} runs{before}: "
+        f"{progress.done} of {plural(progress.total or progress.done, 'run')}{before}: "
         f"{progress.answered} answered, {progress.failed} failed{right}",
         f"spent now: {spent(progress.usage)}, all runs added up",
     ]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from coa.report import plural
+
 if TYPE_CHECKING:
     from coa.distill.config import DistillConfig
     from coa.distill.filters import Benchmarks
@@ -217,7 +219,9 @@ def _progress() -> Callable[[Funnel], None]:
             return
         last = now
         dropped = sum(counter.total() for counter in found.dropped.values())
-        line = f"{found.entered:,} runs read, {dropped:,} dropped, {found.unreadable:,} places unreadable"
+        line = (
+            f"{plural(found.entered, 'run')} read, {dropped:,} dropped, {plural(found.unreadable, 'place')} unreadable"
+        )
         typer.echo(f"\r{line}\x1b[K" if person else line, nl=not person, err=True)
 
     return show
@@ -243,8 +247,9 @@ def _show(found: Funnel, out: Path) -> None:
         typer.echo(printable(f"unreadable: {file} {place}: {reason}"), err=True)
     if found.unreadable > 5:
         typer.echo(f"... {found.unreadable:,} unreadable places in all; report.json names them", err=True)
-    copies = f" in {found.rows:,} rows" if found.rows != found.kept else ""
-    typer.echo(f"{found.kept:,} trajectories{copies} in {out}; the funnel with examples: {out / 'report.html'}")
+    copies = f" in {plural(found.rows, 'row')}" if found.rows != found.kept else ""
+    result = plural(found.kept, "trajectory", "trajectories")
+    typer.echo(f"{result}{copies} in {out}; the funnel with examples: {out / 'report.html'}")
 
 
 def _hint(found: Funnel, out: Path) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coa.cli import options
+from coa.report import plural
 
 if TYPE_CHECKING:
     from coa.evaluate.folder import Folder
@@ -120,7 +121,7 @@ def _show(report: dict[str, Any], folder: Folder, ended: bool) -> None:
         typer.echo(f"  {name:<28} {figure}")
     published, tasks = report["benchmark"]["published_size"], report["benchmark"]["tasks"]
     if published and published != tasks and not report["provenance"]["limit"]:
-        typer.echo(f"  note: the published set has {published:,} tasks, this one {tasks:,}", err=True)
+        typer.echo(f"  note: the published set has {plural(published, 'task')}, this one {tasks:,}", err=True)
     typer.echo(f"  {folder.page}; coa inspect {folder.path}")
     if not ended:
         typer.echo("interrupted; the same command goes on from there", err=True)

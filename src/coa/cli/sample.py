@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coa.cli import options
+from coa.report import plural
 
 if TYPE_CHECKING:
     from coa.rl.sampling import Sampled
@@ -204,7 +205,7 @@ def sample(
     else:
         _show(data, found)
         typer.echo(f"spent on all attempts: {spent(usage)}")
-        where = f"{kept:,} tasks in {out}; " if kept else ""
+        where = f"{plural(kept, 'task')} in {out}; " if kept else ""
         typer.echo(f"{where}attempts, reasons and report: {folder / 'report.html'}")
     if not kept:
         raise CoaError("no task was kept", hint=_hint(data))
@@ -225,13 +226,13 @@ def _show(data: Mapping[str, Any], found: Sequence[Sampled]) -> None:
         if samples:
             typer.echo(f"tasks by attempts solved {name.replace('_', ' ')}")
             _bars(data[f"solved_{name}"], samples)
-    typer.echo(f"kept {data['kept']:,} of {data['tasks']:,} tasks")
+    typer.echo(f"kept {data['kept']:,} of {plural(data['tasks'], 'task')}")
     for fate, count in data["dropped"].items():
         example = next(item for item in found if item.fate == fate)
         typer.echo(f"dropped {count:,} {fate}, such as {example.task.id}: {example.reason}")
     if data["unscored_attempts"]:
         typer.echo(
-            f"{data['unscored_attempts']:,} of {data['attempts']:,} attempts could not be scored; "
+            f"{data['unscored_attempts']:,} of {plural(data['attempts'], 'attempt')} could not be scored; "
             "they count neither as solved nor as failed"
         )
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from coa.errors import ModelError, RecordingError
+from coa.report import plural
 
 if TYPE_CHECKING:
     from coa.distill.teaching.teach import Progress
@@ -148,7 +149,7 @@ def standing(progress: Progress, cost: float | None) -> str:
     parts += [f"{count} {name}" for name, count in (*named, ("timed out", progress.cut)) if count]
     if progress.running:
         parts.append(f"{progress.running} running")
-    parts.append(f"{progress.usage.total_tokens:,} tokens in {progress.usage.model_calls:,} calls")
+    parts.append(f"{progress.usage.total_tokens:,} tokens in {plural(progress.usage.model_calls, 'call')}")
     if cost is not None:
         parts.append(f"cost {cost:.4g}")
     now, left = progress.done - progress.resumed, progress.total - progress.done
@@ -185,7 +186,7 @@ def _close(progress: Progress, out: Path, cost: Callable[[Progress], float | Non
     used = progress.usage
     typer.echo(
         f"spent now: {used.prompt_tokens:,} tokens read, {used.completion_tokens:,} written, "
-        f"{used.tool_calls:,} tool calls"
+        f"{plural(used.tool_calls, 'tool call')}"
     )
     typer.echo(f"kept in {out}")
     for problem, count in sorted(progress.problems.items(), key=lambda item: -item[1])[:5]:

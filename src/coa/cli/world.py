@@ -9,6 +9,8 @@ from typing import Annotated, Final
 
 import typer
 
+from coa.report import plural
+
 world = typer.Typer(help="Offline worlds: build one, look at it, serve it.", no_args_is_help=True)
 HOME: Final = "atlas"
 """Where `nano` was trained."""
@@ -144,7 +146,7 @@ def tasks(
     rows = [orjson.dumps(from_task(task)) + b"\n" for task in gym_tasks(count, seed, dataset or DATASETS)]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(b"".join(rows))
-    typer.echo(f"{out}: {len(rows)} tasks")
+    typer.echo(f"{out}: {plural(len(rows), 'task')}")
 
 
 @world.command()

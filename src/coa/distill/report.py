@@ -8,7 +8,7 @@ from typing import Any
 
 from coa.distill.filters import Reason, Stage
 from coa.distill.funnel import Funnel
-from coa.report import details, funnel, page, paragraph, table
+from coa.report import details, funnel, page, paragraph, plural, table
 
 _MEANING = {
     Stage.COMPLEXITY: "enough tool calls, and not too many",
@@ -77,10 +77,10 @@ def _html(found: Funnel, settings: dict[str, Any], notes: list[str]) -> str:
 
 
 def _summary(found: Funnel, settings: dict[str, Any]) -> str:
-    again = f" ({found.rows:,} rows with the copies of self-corrections)" if found.rows != found.kept else ""
+    again = f" ({plural(found.rows, 'row')} with the copies of self-corrections)" if found.rows != found.kept else ""
     return (
-        f"{found.entered:,} runs read under the profile {settings['profile']}, {found.kept:,} kept{again}; "
-        f"{found.unreadable:,} places could not be read."
+        f"{plural(found.entered, 'run')} read under the profile {settings['profile']}, {found.kept:,} kept{again}; "
+        f"{plural(found.unreadable, 'place')} could not be read."
     )
 
 

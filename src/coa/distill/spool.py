@@ -15,6 +15,7 @@ from typing import Final, Self
 from coa.distill.config import Duplicates
 from coa.distill.filters.base import Dropped, Reason, digest
 from coa.distill.filters.questions import bands, pieces, plain, similarity
+from coa.report import plural
 from coa.scoring import normalise
 from coa.trajectory import Trajectory
 
@@ -92,7 +93,9 @@ class Spool:
         ).fetchone()
         if row is not None:
             if row[1] >= settings.per_question:
-                return Dropped(Reason.SAME_QUESTION, f"the question has {row[1]} trajectories already")
+                return Dropped(
+                    Reason.SAME_QUESTION, f"the question has {plural(row[1], 'trajectory', 'trajectories')} already"
+                )
             self._connection.execute("UPDATE questions SET taken = taken + 1 WHERE id = ?", (row[0],))
             return None
         marks = list(bands(text, beside=gold))

@@ -14,7 +14,7 @@ from coa import __version__
 from coa.evaluate.attempts import GROUPS, Attempt, by_task
 from coa.evaluate.folder import Folder, write_whole
 from coa.evaluate.summary import Figures, figures, times
-from coa.report import Bar, bars, page, paragraph, table
+from coa.report import Bar, bars, page, paragraph, plural, table
 from coa.runtime import Select
 from coa.scoring import agreement
 
@@ -87,7 +87,7 @@ def headline(report: Figures) -> str:
     name = report["benchmark"].get("metric") or "pass@1"
     name = name if name in found["metrics"] else next(iter(found["metrics"]))
     parts = [f"{report['benchmark']['name']}: {name} {percent(found['metrics'][name])}"]
-    parts.append(f"{found['tasks']:,} tasks x {found['attempts_per_task']}, {found['right']:,} right")
+    parts.append(f"{plural(found['tasks'], 'task')} x {found['attempts_per_task']}, {found['right']:,} right")
     for kind in ("unanswered", "failed", "unscored", "missing"):
         if found[kind]:
             parts.append(f"{found[kind]:,} {kind}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coa.errors import TrainingError
+from coa.report import plural
 from coa.rl.config import Guards
 
 
@@ -66,11 +67,12 @@ class Watch:
             return
         self.idle += 1
         told = ", ".join(f"{count} {name}" for name, count in equal.items() if count)
-        said = f"nothing to learn: none of {drawn} groups has a spread of rewards ({told or 'none could be scored'})"
+        told = told or "none could be scored"
+        said = f"nothing to learn: none of {plural(drawn, 'group')} has a spread of rewards ({told})"
         self.warnings.append(said)
         if self.idle >= self.guards.idle_steps:
             raise TrainingError(
-                f"{said}, and so it was for {self.idle} steps" + (f"; {left_out}" if left_out else ""),
+                f"{said}, and so it was for {plural(self.idle, 'step')}" + (f"; {left_out}" if left_out else ""),
                 hint="take tasks that the model solves sometimes, larger groups, or more fine-tuning first",
             )
 
@@ -94,7 +96,7 @@ class Watch:
             self.warnings.append("the gradient is not a number; the update is left out")
         if self.bad >= self.guards.bad_updates:
             raise TrainingError(
-                f"{self.bad} updates in a row had a gradient that is not a number",
+                f"{plural(self.bad, 'update')} in a row had a gradient that is not a number",
                 hint="lower lr, or look at the last groups with `coa inspect`",
             )
 

@@ -22,6 +22,7 @@ import torch
 from coa import __version__
 from coa.errors import TrainingError
 from coa.models.connect import connect
+from coa.report import plural
 from coa.rl import report, state
 from coa.rl.config import RlConfig
 from coa.rl.groups import Collected, Group, collect, keep
@@ -284,8 +285,8 @@ def _tell_start(config: RlConfig, policy: Policy, tasks: Sequence[Task], start: 
     trained = sum(weight.numel() for weight in policy.trained.values())
     whole = sum(weight.numel() for weight in policy.whole.parameters())
     tell(
-        f"{len(tasks)} tasks; {config.steps} steps of {config.prompts} groups of {config.group}, "
-        f"{trained / 1e6:.3g} M of {whole / 1e6:.3g} M weights trained"
+        f"{plural(len(tasks), 'task')}; {plural(config.steps, 'step')} of {plural(config.prompts, 'group')} "
+        f"of {config.group}, {trained / 1e6:.3g} M of {whole / 1e6:.3g} M weights trained"
         + (f"; going on after step {start}" if start else "")
     )
     longest = max(config.limits(load_profile(name)).context_tokens for name in _profiles(config, tasks))
@@ -305,7 +306,7 @@ def _card(config: RlConfig, out: Path, tasks: Sequence[Task], figures: Mapping[s
         stage="rl",
         about=f"{config.model}, trained by reinforcement learning with real tools (profile: {config.profile}) "
         f"with coa {__version__}. Only what the model wrote was trained.",
-        data=[f"{len(tasks)} tasks of {config.tasks}"],
+        data=[f"{plural(len(tasks), 'task')} of {config.tasks}"],
         recipe={"lr": config.lr, "steps": config.steps, "seed": config.seed, **recipe},
         figures=figures,
         command=command

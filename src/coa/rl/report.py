@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from coa.report import plural
 from coa.rl.config import RlConfig
 from coa.rl.groups import Attempt, Collected, Group
 from coa.rl.guards import Gap
@@ -118,10 +119,10 @@ class Standing:
     def made(self) -> None:
         """Another attempt came to its end."""
         self._made += 1
-        self._say(f"{self._made} attempts made")
+        self._say(f"{plural(self._made, 'attempt')} made")
 
     def learn(self, groups: int) -> None:
-        self._say(f"{self._made} attempts made, learning from {groups} groups")
+        self._say(f"{plural(self._made, 'attempt')} made, learning from {plural(groups, 'group')}")
 
     def _say(self, what: str) -> None:
         self._status(f"step {self._step}/{self._steps}  {what}{self._left}")

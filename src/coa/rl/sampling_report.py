@@ -12,7 +12,7 @@ import orjson
 
 from coa import __version__
 from coa.errors import StoreError
-from coa.report import Bar, bars, details, funnel, page, paragraph, table
+from coa.report import Bar, bars, details, funnel, page, paragraph, plural, table
 from coa.rl.difficulty import Fate, Rules, histogram
 from coa.rl.sampling import Sampled
 from coa.trajectory.formats.rows import write_rows
@@ -112,8 +112,8 @@ def _html(found: Sequence[Sampled], data: Mapping[str, Any], rules: Rules) -> st
         left -= lost
     parts = [
         paragraph(
-            f"{data['kept']:,} of {len(found):,} tasks kept, after {data['attempts']:,} attempts, of which "
-            f"{data['unscored_attempts']:,} could not be scored and count neither as solved nor as failed."
+            f"{data['kept']:,} of {plural(len(found), 'task')} kept, after {plural(data['attempts'], 'attempt')}, "
+            f"of which {data['unscored_attempts']:,} could not be scored and count neither as solved nor as failed."
         ),
         funnel(("tasks", len(found)), stages, title="tasks left after each rule"),
         paragraph("", heading="Solved with tools"),

@@ -13,6 +13,7 @@ import torch
 
 from coa.errors import ProfileError, TrainingError
 from coa.models.tokenizer import TextTokenizer
+from coa.report import plural
 from coa.sft.config import SftConfig
 from coa.training.packing import Example
 from coa.training.weights import refuse_endless
@@ -40,7 +41,7 @@ class Loaded:
     @property
     def defects(self) -> str:
         """What was wrong with the data, for the line that a run starts with; nothing where all was well."""
-        told = [f"{self.left_out.total()} rows left out: {by_kind(self.left_out)}"] if self.left_out else []
+        told = [f"{plural(self.left_out.total(), 'row')} left out: {by_kind(self.left_out)}"] if self.left_out else []
         told += [f"{self.repaired} repaired when read: {by_kind(self.repairs)}"] if self.repaired else []
         return "; ".join(told)
 
@@ -74,7 +75,7 @@ def _refuse_other_profiles(trajectories: Iterable[Trajectory], config: SftConfig
     if others:
         name, count = others.most_common(1)[0]
         raise TrainingError(
-            f"{count} trajectories were made for the profile {name!r}, not for {wanted!r}",
+            f"{plural(count, 'trajectory was', 'trajectories were')} made for the profile {name!r}, not for {wanted!r}",
             hint=f"--set profile={name}, or leave the profile out to train each as it was made",
         )
 
@@ -106,7 +107,8 @@ def held_out_questions(trajectories: Sequence[Trajectory], count: int, seed: int
     questions = sorted({asked(t.task) for t in trajectories})
     if count and count >= len(questions):
         raise TrainingError(
-            f"{count} tasks should be held out, but the data has only {len(questions)} different questions",
+            f"{plural(count, 'task')} should be held out, but the data has only "
+            f"{plural(len(questions), 'different question')}",
             hint="lower held_out or init_eval, or give tasks of their own with --set tasks=FILE",
         )
     return frozenset(random.Random(f"held out {seed}").sample(questions, count))

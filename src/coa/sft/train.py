@@ -15,6 +15,7 @@ from accelerate import PartialState
 from coa import __version__
 from coa.errors import TrainingError
 from coa.models.tokenizer import TextTokenizer
+from coa.report import plural
 from coa.sft import data as examples_of
 from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked, has_stopped
 from coa.sft.card import model_card
@@ -115,7 +116,8 @@ def train(
     )
     count = sum(p.numel() for p in trained.parameters() if p.requires_grad)
     say(
-        f"{len(plan.updates)} updates of {len(plan.updates[0].samples)} samples in {plan.rows_per_update} rows, "
+        f"{plural(len(plan.updates), 'update')} of {plural(len(plan.updates[0].samples), 'sample')} in "
+        f"{plural(plan.rows_per_update, 'row')}, "
         f"{count / 1e6:.3g} M of {sum(p.numel() for p in trained.parameters()) / 1e6:.3g} M weights trained"
         + (f"; going on after update {checkpoint.step_of(last)}" if last else "")
     )

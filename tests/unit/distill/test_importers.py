@@ -382,7 +382,7 @@ def test_oagents_rows_give_the_question_without_augmentation_and_never_trust_the
     # The second sub-task's list begins with the first one's call, which is cut off and named.
     assert isinstance(stray, SubRun)
     assert [event.call.name for event in stray.run.events if isinstance(event, CodeCall)] == ["visit"]
-    assert [item.what for item in run.left_out][1:] == ["1 calls of sub-task 2", "the place of a sub-task"]
+    assert [item.what for item in run.left_out][1:] == ["1 call of sub-task 2", "the place of a sub-task"]
 
 
 def test_afm_rows_pass_as_trajectories(tmp_path: Path) -> None:
