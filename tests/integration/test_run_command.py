@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from coa.cli import app
 from coa.errors import CoaError
@@ -195,7 +194,7 @@ def test_what_cannot_work_is_told_before_anything_is_spent(
     async def go() -> Result:
         async with server.running() as url:
             given = ["run", *(argument.replace("URL", url) for argument in arguments), "--model", url]
-            return await asyncio.to_thread(CliRunner().invoke, app, given)
+            return await asyncio.to_thread(lambda: CliRunner().invoke(app, given))
 
     done = asyncio.run(go())
     assert (done.exit_code, len(server.asked)) == (code, 0), done.output

@@ -222,7 +222,7 @@ def test_ends_of_turns_are_trained_as_they_were_sampled(folder: str) -> None:
     assert end is not None
     try:
         with torch.no_grad():  # an end comes often
-            policy.inner.get_input_embeddings().weight[end] *= 4
+            policy.inner.get_input_embeddings().weight[end] *= 4  # type: ignore[index, operator]
         policy.renew()
         rewards = Rewards(setting.reward, scorer_for("exact"))
         rollouts = Rollouts(policy.sampler, policy.tokenizer, {}, rewards, setting, True)
@@ -313,7 +313,7 @@ def test_no_token_of_the_environment_has_a_gradient(folder: str, monkeypatch: py
         expected = gradients(policy, setting, [one])
         monkeypatch.setattr(rows, "_hidden", as_before)
         found = gradients(policy, setting, [other])
-        assert update.logprobs_of is rows.logprobs_of
+        assert update.logprobs_of is rows.logprobs_of  # type: ignore[attr-defined]
         assert expected and all(torch.equal(expected[name], found[name]) for name in expected)
         assert any(gradient.abs().max() > 0 for gradient in expected.values())
     finally:
