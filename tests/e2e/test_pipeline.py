@@ -215,7 +215,7 @@ def test_rows_are_trained_on_and_the_result_is_asked(tmp_path: Path) -> None:
     asked = ["--model", run, "--profile", "nano", "--tool", "web_search=mytools:Lookup", "--seed", 1]
     shown = coa("run", "Which river?", *asked, cwd=tmp_path)
     assert "answer: " in shown
-    assert coa("inspect", run / "agent" / "step-4", "--no-pager").count("violations") == 2
+    assert coa("inspect", run / "agent" / "step-4", "--no-pager").count(" violation") == 2
     assert json.loads(coa(*train, cwd=tmp_path))["finished"]
 
     # Both are evaluated on the same tasks, scored again by another scorer, and compared.
