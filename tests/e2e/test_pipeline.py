@@ -215,7 +215,7 @@ def test_rows_are_trained_on_and_the_result_is_asked(tmp_path: Path) -> None:
     asked = ["--model", run, "--profile", "nano", "--tool", "web_search=mytools:Lookup", "--seed", 1]
     shown = coa("run", "Which river?", *asked, cwd=tmp_path)
     assert "answer: " in shown
-    assert coa("inspect", run / "agent" / "step-4", "--no-pager").count("violations") == 2
+    assert coa("inspect", run / "agent" / "step-4", "--no-pager").count(" violation") == 2
     assert json.loads(coa(*train, cwd=tmp_path))["finished"]
 
     # Both are evaluated on the same tasks, scored again by another scorer, and compared.
@@ -252,7 +252,8 @@ def test_tasks_are_sampled_for_rl(tmp_path: Path) -> None:
         for n in range(4)
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rl.parquet")
-    command = ["sample", "rl.parquet", "--model", "model", "--profile", "nano", "--tool", "web_search=mytools:Lookup"]
+    command: list[object] = ["sample", "rl.parquet", "--model", "model", "--profile", "nano"]
+    command += ["--tool", "web_search=mytools:Lookup"]
     command += ["--budget", "steps=6", "--budget", "model_tokens=80", "-n", 3, "--no-tools-samples", 2, "--seed", 1]
     command += ["--scorer", "scoring:score", "--max-without-tools", 1, "--keep-unsolved"]
     shown = coa(*command, "--out", "kept.jsonl", cwd=tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -207,7 +207,7 @@ def _rules(body: dict[str, Any], owner: str) -> str:
 
 @pytest.mark.parametrize("owner", ["vllm", "sglang", "llamacpp"])
 def test_servers_get_a_grammar_only_when_asked_and_a_cut_step_is_closed(owner: str) -> None:
-    steps = iter([("<think>so it", "length"), "</think>", "\n<answer>Ada</answer>"])
+    steps: Iterator[str | tuple[str, str]] = iter([("<think>so it", "length"), "</think>", "\n<answer>Ada</answer>"])
     server = FakeServer(lambda body: next(steps), owner=owner, tokenizer=tokenizer("smollm2"))
 
     async def held(model: Model) -> Trajectory:

@@ -27,6 +27,9 @@ def test_the_adapter_is_small_and_goes_over_the_embedded_weights() -> None:
         if not one.equal(other)
     ]
     assert changed and all("proj" in name for name in changed)
+    assert all(weight.requires_grad for weight in trained.parameters()), (
+        "merged weights can be trained on like any others"
+    )
 
 
 def test_what_was_trained_as_agents_is_not_held_to_the_grammar_by_default() -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from coa.cli import app
 from coa.errors import CoaError
@@ -150,7 +149,7 @@ def test_the_prompts_of_the_rows_are_used_on_request(server: FakeServer, folder:
     assert [json.loads(line)["task"]["id"] for line in done.out.splitlines()] == ["1"]
     assert server.asked[0]["messages"] == row["prompt"]
     refused = coa(server, folder, "--tasks", "tasks.jsonl", "--prompt", "row", "--json")
-    assert refused.code == 1 and "6 of 6 tasks have no prompt; the first is 't0'" in refused.err
+    assert refused.code == 1 and "6 of 6 tasks without a prompt; the first is 't0'" in refused.err
 
 
 def test_a_prompt_from_a_file_takes_the_profiles_place(server: FakeServer, folder: Path) -> None:
@@ -172,7 +171,7 @@ EARLY = {
     "both": (["q", "--tasks", "tasks.jsonl", "--json"], 2, "give a question, or --tasks"),
     "nowhere to go": (["--tasks", "tasks.jsonl"], 2, "--tasks needs --out"),
     "best of tasks": (["--tasks", "tasks.jsonl", "--json", "--best-of", "2"], 2, "--best-of is for one question"),
-    "row of a question": (["q", "--prompt", "row"], 1, "1 of 1 tasks have no prompt"),
+    "row of a question": (["q", "--prompt", "row"], 1, "1 of 1 task without a prompt"),
     "budget": (["q", "--budget", "minutes=3"], 2, "there is no limit 'minutes'"),
     "parquet": (["q", "--out", "x.parquet"], 2, "coa export makes Parquet"),
     "constrain": (["q", "--constrain", "maybe"], 2, "constrain: Input should be 'auto', 'always' or 'never'"),
@@ -195,7 +194,7 @@ def test_what_cannot_work_is_told_before_anything_is_spent(
     async def go() -> Result:
         async with server.running() as url:
             given = ["run", *(argument.replace("URL", url) for argument in arguments), "--model", url]
-            return await asyncio.to_thread(CliRunner().invoke, app, given)
+            return await asyncio.to_thread(lambda: CliRunner().invoke(app, given))
 
     done = asyncio.run(go())
     assert (done.exit_code, len(server.asked)) == (code, 0), done.output

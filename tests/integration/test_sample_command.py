@@ -141,7 +141,7 @@ def test_a_server_is_asked_for_its_whole_distribution(server: FakeServer, folder
 def test_a_stopped_sampling_goes_on_and_ends_the_same(
     server: FakeServer, folder: Path, how: signal.Signals, when: int
 ) -> None:
-    server.trouble = [lambda request: None] * when + [servers.hang] * 9  # type: ignore[list-item]
+    server.trouble = [lambda request: None] * when + [servers.hang] * 9
     stopped = sample(server, folder, "tasks.jsonl", "--out", "rl.jsonl", "--concurrency", 2, stop=(how, when))
     assert stopped.code == (1 if how is signal.SIGINT else -signal.SIGKILL), stopped.err
     assert not (folder / "rl.jsonl").exists(), "half a selection would look like a whole one"
@@ -162,7 +162,8 @@ def test_another_model_is_asked_without_tools(server: FakeServer, folder: Path) 
     assert done.code == 0, done.err
     # Of one attempt without tools, t1 and t4 solve it: 1 of 1 is more than 0.3.
     assert [task.id for task in read_tasks(folder / "rl.jsonl")] == ["t0", "t5"]
-    assert (next(iter(read_tasks(folder / "rl.jsonl")))).meta["sampling"]["without_tools"]["scored"] == 1
+    meta: Any = next(iter(read_tasks(folder / "rl.jsonl"))).meta
+    assert meta["sampling"]["without_tools"]["scored"] == 1
 
 
 def test_a_judge_that_is_down_leaves_tasks_unscored_and_is_asked_again(server: FakeServer, folder: Path) -> None:

@@ -163,7 +163,7 @@ def test_nothing_above_the_operators_caps_is_run() -> None:
         ("request", "/run", {"code": "", "stdin": base64.b64encode(bytes(3 << 20)).decode()}),
     ]
     above: list[tuple[str, str, dict[str, object]]] = [
-        *((name, "/run", {"code": "", "limits": {name: value}}) for name, value in limits.items()),
+        *[(name, "/run", dict[str, object](code="", limits={name: value})) for name, value in limits.items()],
         ("open_files", "/run", {"code": "", "limits": {"open_files": 5000}}),
         ("1234567890", "/run", {"code": "", "limits": {"output_bytes": 1234567890}}),
         ("wall_s", "/run", {"code": "", "limits": {"wall_s": "inf"}}),

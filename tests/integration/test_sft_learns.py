@@ -92,6 +92,6 @@ def test_the_first_line_and_the_card_tell_what_was_wrong_with_the_data(tmp_path:
         report_to=(),
     )
     result = train(config, tmp_path / "run", progress=PrintProgress(said.append))
-    told = "1 rows left out: no output 1; 1 repaired when read: missing close 1, nested call 1"
+    told = "1 row left out: no output 1; 1 repaired when read: missing close 1, nested call 1"
     assert said[0].endswith(f"; {told}") and said[0].count("left out") == 1
     assert told in (result.folder / "README.md").read_text()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from coa.trajectory import OBSERVATION, Author, Profile, Step, Task, Trajectory, load_profile, observation
@@ -28,9 +30,7 @@ def steps(profile: Profile) -> st.SearchStrategy[tuple[Step, ...]]:
     return st.lists(st.one_of(model, ANY_TEXT.map(observation)), max_size=8).map(tuple)
 
 
-def make_trajectory(
-    *parts: tuple[str, str], profile: str = "web", question: str = "Who?", **rest: object
-) -> Trajectory:
+def make_trajectory(*parts: tuple[str, str], profile: str = "web", question: str = "Who?", **rest: Any) -> Trajectory:
     """`make_trajectory(("think", "hm"), ("observation", "..."), ("answer", "Ada"))`."""
     made = tuple(
         Step(agent=agent, text=text, author=Author.ENVIRONMENT if agent == OBSERVATION else Author.MODEL)
@@ -39,7 +39,7 @@ def make_trajectory(
     return Trajectory(task=Task(id="t1", question=question, answer="Ada"), profile=profile, steps=made, **rest)
 
 
-def web_run(**rest: object) -> Trajectory:
+def web_run(**rest: Any) -> Trajectory:
     """A well-formed run of the web profile."""
     return make_trajectory(
         ("think", "I need a plan."),

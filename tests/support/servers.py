@@ -94,7 +94,7 @@ class FakeServer:
         usage = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}
         if body.get("stream"):
             deltas = [{"role": "assistant", "content": ""}, *({"content": letter} for letter in text), {}]
-            events = [{"choices": [{"delta": delta, "finish_reason": None}]} for delta in deltas]
+            events: list[Any] = [{"choices": [{"delta": delta, "finish_reason": None}]} for delta in deltas]
             events[-1]["choices"][0]["finish_reason"] = finish
             return await self._stream(request, [{"choices": []}, *events, {"choices": [], "usage": usage}])
         return web.json_response({"choices": [{"message": {"content": text}, "finish_reason": finish}], "usage": usage})

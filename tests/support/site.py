@@ -30,17 +30,19 @@ ARTICLE = (
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def answer(body: bytes | str, content_type: str = "text/html", status: int = 200, **headers: str) -> Handler:
+def answer(
+    body: bytes | str, content_type: str = "text/html", status: int = 200, headers: dict[str, str] | None = None
+) -> Handler:
     data = body.encode() if isinstance(body, str) else body
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        return web.Response(body=data, status=status, headers={"Content-Type": content_type, **headers})
+        return web.Response(body=data, status=status, headers={"Content-Type": content_type, **(headers or {})})
 
     return handler
 
 
 def moved(where: str, status: int = 302) -> Handler:
-    return answer("moved", status=status, Location=where)
+    return answer("moved", status=status, headers={"Location": where})
 
 
 async def endless(request: web.Request) -> web.StreamResponse:
@@ -69,11 +71,11 @@ def bombs() -> dict[str, Handler]:
     zeros = b"\x00" * (24 << 20)
     packed = zlib.compressobj(9, wbits=-15)
     return {
-        "/gzip-bomb": answer(gzip.compress(zeros), **{"Content-Encoding": "gzip"}),
-        "/deflate-bomb": answer(zlib.compress(zeros, 9), **{"Content-Encoding": "deflate"}),
-        "/raw-deflate-bomb": answer(packed.compress(zeros) + packed.flush(), **{"Content-Encoding": "deflate"}),
-        "/brotli-bomb": answer(b"\xcf\xff\xff\x7f\xf8", **{"Content-Encoding": "br"}),
-        "/twice-packed": answer(gzip.compress(gzip.compress(zeros)), **{"Content-Encoding": "gzip, gzip"}),
+        "/gzip-bomb": answer(gzip.compress(zeros), headers={"Content-Encoding": "gzip"}),
+        "/deflate-bomb": answer(zlib.compress(zeros, 9), headers={"Content-Encoding": "deflate"}),
+        "/raw-deflate-bomb": answer(packed.compress(zeros) + packed.flush(), headers={"Content-Encoding": "deflate"}),
+        "/brotli-bomb": answer(b"\xcf\xff\xff\x7f\xf8", headers={"Content-Encoding": "br"}),
+        "/twice-packed": answer(gzip.compress(gzip.compress(zeros)), headers={"Content-Encoding": "gzip, gzip"}),
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedModel
 
@@ -12,7 +14,7 @@ from support.tokenizers import tokenizer
 def tiny_model(seed: int = 0, *, sliding_window: int | None = None) -> tuple[PreTrainedModel, TextTokenizer]:
     torch.manual_seed(seed)
     tok = tokenizer("byte_bpe")
-    sizes = {
+    sizes: dict[str, Any] = {
         "vocab_size": tok.vocabulary_size,
         "hidden_size": 32,
         "intermediate_size": 64,

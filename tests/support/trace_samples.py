@@ -62,7 +62,7 @@ _OPENINFERENCE = (
         "input.value": "{\"args\": [\"x\"], \"kwargs\": {}}", "tool.parameters": "{\"q\": {}}",
     }),
 )  # fmt: skip
-_STEPS = [
+_STEPS: list[dict[str, Any]] = [
     {"task": "How tall?", "task_images": None},
     {"plan": "```\nlook\n```", "model_output_message": {"content": "look"}, "token_usage": {"input_tokens": 3, "output_tokens": 1}},
     {

@@ -12,6 +12,7 @@ import typer
 from coa.cli.display import spent
 from coa.cli.progress import terminal_progress
 from coa.folder import lock_file
+from coa.report import plural
 from coa.runtime import BatchProgress, RunConfig, open_setting, run_many
 from coa.runtime.many import reported
 from coa.trajectory import JsonlWriter, Task
@@ -69,7 +70,7 @@ def _summary(progress: BatchProgress, batch: Batch, *, ended: bool) -> str:
     before = f" ({progress.resumed} were there before)" if progress.resumed else ""
     right = f"; {progress.right} of {progress.graded} right" if progress.graded else ""
     lines = [
-        f"{progress.done} of {progress.total} runs{before}: "
+        f"{progress.done} of {plural(progress.total or progress.done, 'run')}{before}: "
         f"{progress.answered} answered, {progress.failed} failed{right}",
         f"spent now: {spent(progress.usage)}, all runs added up",
     ]

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from coa.cli import options
+from coa.report import plural
 
 
 def compare(
@@ -74,7 +75,8 @@ def _show(found: Mapping[str, Any], out: Path) -> None:
             typer.echo(f"they disagree on {tasks[0]}: {look(paths[pair['first']], tasks[0])}")
     for run, left in zip(runs, found["tasks_left_out"], strict=True):
         if left:
-            typer.echo(f"{run['name']}: {left:,} tasks that another run lacks are left out (--all)", err=True)
+            lacking = plural(left, "task that another run lacks is", "tasks that another run lacks are")
+            typer.echo(f"{run['name']}: {lacking} left out (--all)", err=True)
         for note in run["notes"]:
             typer.echo(f"{run['name']}: {note}", err=True)
     typer.echo(f"{out / 'report.html'}")

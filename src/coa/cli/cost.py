@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from coa.report import plural
+
 if TYPE_CHECKING:
     from coa.distill.cost import Spending
 
@@ -65,10 +67,8 @@ def _table(rows: Sequence[Spending]) -> None:
     Console(highlight=False).print(table)
     for row in rows:
         if row.unmetered_calls:
-            typer.echo(
-                f"{row.name}: {row.unmetered_calls:,} model calls were not metered; its tokens are a lower bound",
-                err=True,
-            )
+            calls = plural(row.unmetered_calls, "model call was", "model calls were")
+            typer.echo(f"{row.name}: {calls} not metered; its tokens are a lower bound", err=True)
 
 
 def _number(row: dict[str, object], group: str, name: str) -> str:

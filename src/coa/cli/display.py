@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from coa.cli.terminal import printable
+from coa.report import plural
 from coa.runtime import ChainEvent, Observed
 from coa.trajectory import Delta, Opened, Profile, Step, Trajectory, Usage
 
@@ -45,7 +46,7 @@ def close(picked: Trajectory, candidates: Sequence[Trajectory]) -> None:
     answer = printable(picked.answer.strip()) if picked.answer else "(none)"
     several = len(candidates) > 1
     chosen = f" (sample {picked.sample} of {len(candidates)})" if several else ""
-    typer.echo(f"\nanswer: {answer}{chosen}\n{picked.stop}, {len(picked.steps)} steps, {spent(picked.usage)}")
+    typer.echo(f"\nanswer: {answer}{chosen}\n{picked.stop}, {plural(len(picked.steps), 'step')}, {spent(picked.usage)}")
     if several:
         typer.echo(f"all {len(candidates)}: {spent(Usage.sum(candidate.usage for candidate in candidates))}")
     if picked.failure:
@@ -56,10 +57,10 @@ def spent(usage: Usage) -> str:
     cost = "" if usage.cost is None else f", cost {usage.cost:.4g}"
     return (
         f"{usage.total_tokens} tokens ({usage.completion_tokens} written, {usage.cached_tokens} from cache), "
-        f"{usage.tool_calls} tool calls, {usage.seconds:.1f} s{cost}"
+        f"{plural(usage.tool_calls, 'tool call')}, {usage.seconds:.1f} s{cost}"
     )
 
 
 def _folded(step: Step, most: int = 6) -> str:
     lines = printable(step.text).strip().split("\n")
-    return "\n".join(lines if len(lines) <= most else [*lines[:most], f"... {len(lines) - most} more lines"])
+    return "\n".join(lines if len(lines) <= most else [*lines[:most], f"... {plural(len(lines) - most, 'more line')}"])

@@ -89,5 +89,6 @@ def _show(report: DistillReport) -> None:
         typer.echo(printable(f"unreadable: {place.file} {place.place}: {place.reason}"), err=True)
     if report.unreadable > 5:
         typer.echo(f"... {report.unreadable:,} unreadable places in all; report.json names them", err=True)
-    copies = f" in {report.rows:,} rows" if report.rows != report.kept else ""
-    typer.echo(f"{report.kept:,} trajectories{copies} in {report.out}; the funnel with examples: {report.html}")
+    copies = f" in {plural(report.rows, 'row')}" if report.rows != report.kept else ""
+    kept = plural(report.kept, "trajectory", "trajectories")
+    typer.echo(f"{kept}{copies} in {report.out}; the funnel with examples: {report.html}")

@@ -9,6 +9,7 @@ import typer
 
 from coa.cli import options
 from coa.cli.configuring import accepting, misused
+from coa.report import plural
 
 if TYPE_CHECKING:
     from coa.evaluate import BenchmarkReport
@@ -124,7 +125,7 @@ def _show(report: BenchmarkReport) -> None:
         typer.echo(f"  {name:<28} {figure}")
     published = report.data["benchmark"]["published_size"]
     if published and published != report.tasks and not report.data["provenance"]["limit"]:
-        typer.echo(f"  note: the published set has {published:,} tasks, this one {report.tasks:,}", err=True)
+        typer.echo(f"  note: the published set has {plural(published, 'task')}, this one {report.tasks:,}", err=True)
     typer.echo(f"  {report.page}; coa inspect {report.folder}")
 
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from coa.report import plural
+
 index = typer.Typer(help="Build a local search index, or search one.", no_args_is_help=True)
 
 
@@ -46,7 +48,8 @@ def build(
     if as_json:
         typer.echo(manifest.model_dump_json(indent=2))
         return
-    typer.echo(f"{out}: {manifest.passages:,} passages of {manifest.documents:,} documents in {manifest.seconds:.1f} s")
+    size = f"{plural(manifest.passages, 'passage')} of {plural(manifest.documents, 'document')}"
+    typer.echo(f"{out}: {size} in {manifest.seconds:.1f} s")
     for reason, count in manifest.left_out.items():
         typer.echo(f"left out {count:,}: {reason}", err=True)
     typer.echo(f'try it: coa index search {out} "a question"')

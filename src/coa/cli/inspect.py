@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coa.report import plural
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -155,9 +157,9 @@ def _show(console: Console, trajectory: Trajectory, profile: Profile, *, fold: i
     scores = "".join(f"  {name} {score.value}" for name, score in trajectory.scores.items())
     console.print(
         Text(
-            f"{trajectory.profile}  {trajectory.stop}  {len(trajectory.steps)} steps  {calls} tool calls  "
-            f"{trajectory.usage.total_tokens} tokens  {trajectory.usage.seconds:.1f} s  "
-            f"{len(trajectory.repairs)} repairs  {len(violations)} violations{scores}",
+            f"{trajectory.profile}  {trajectory.stop}  {plural(len(trajectory.steps), 'step')}  "
+            f"{plural(calls, 'tool call')}  {trajectory.usage.total_tokens} tokens  {trajectory.usage.seconds:.1f} s  "
+            f"{plural(len(trajectory.repairs), 'repair')}  {plural(len(violations), 'violation')}{scores}",
             style="dim",
         )
     )
@@ -178,7 +180,7 @@ def _show_step(console: Console, step: Step, profile: Profile, fold: int | None)
     color = profile.color(step.agent)
     lines = printable(step.text).strip().split("\n")
     if step.author is Author.ENVIRONMENT and fold is not None and len(lines) > fold:
-        lines = [*lines[:fold], f"... {len(lines) - fold} more lines (--full shows them)"]
+        lines = [*lines[:fold], f"... {plural(len(lines) - fold, 'more line')} (--full shows them)"]
     repairs = f"  repaired: {', '.join(repair.kind for repair in step.repairs)}" if step.repairs else ""
     console.print(Text.assemble((f"{step.agent}", f"bold {color}"), (repairs, "yellow")))
     style = color if step.author is Author.MODEL else "bright_black"

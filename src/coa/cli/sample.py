@@ -10,6 +10,7 @@ import typer
 
 from coa.cli import options
 from coa.cli.configuring import accepting, misused
+from coa.report import plural
 
 if TYPE_CHECKING:
     from coa.sampling import SampleReport
@@ -134,17 +135,17 @@ def _show(found: SampleReport) -> None:
         if samples:
             typer.echo(f"tasks by attempts solved {name.replace('_', ' ')}")
             _bars(data[f"solved_{name}"], samples)
-    typer.echo(f"kept {data['kept']:,} of {data['tasks']:,} tasks")
+    typer.echo(f"kept {data['kept']:,} of {plural(data['tasks'], 'task')}")
     for fate, count in data["dropped"].items():
         example = next(item for item in found.tasks if item.fate == fate)
         typer.echo(f"dropped {count:,} {fate}, such as {example.task.id}: {example.reason}")
     if data["unscored_attempts"]:
         typer.echo(
-            f"{data['unscored_attempts']:,} of {data['attempts']:,} attempts could not be scored; "
+            f"{data['unscored_attempts']:,} of {plural(data['attempts'], 'attempt')} could not be scored; "
             "they count neither as solved nor as failed"
         )
     typer.echo(f"spent on all attempts: {spent(found.usage)}")
-    where = f"{found.kept:,} tasks in {found.out}; " if found.kept else ""
+    where = f"{plural(found.kept, 'task')} in {found.out}; " if found.kept else ""
     typer.echo(f"{where}attempts, reasons and report: {found.folder / 'report.html'}")
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coa.report import plural
+
 if TYPE_CHECKING:
     from coa.distill.teaching.stage import TeachReport
 
@@ -92,11 +94,11 @@ def _show(report: TeachReport) -> None:
     done = f"{report.done}/{report.total} done" + (f" ({report.resumed} before)" if report.resumed else "")
     named = (("answered", report.answered), ("failed", report.failed), ("refused", report.refused))
     parts = [done, *(f"{count} {name}" for name, count in (*named, ("timed out", report.timed_out)) if count)]
-    parts.append(f"{used.total_tokens:,} tokens in {used.model_calls:,} calls")
+    parts.append(f"{used.total_tokens:,} tokens in {plural(used.model_calls, 'call')}")
     typer.echo(", ".join(parts if report.cost is None else [*parts, f"cost {report.cost:.4g}"]))
     typer.echo(
         f"spent now: {used.prompt_tokens:,} tokens read, {used.completion_tokens:,} written, "
-        f"{used.tool_calls:,} tool calls"
+        f"{plural(used.tool_calls, 'tool call')}"
     )
     typer.echo(f"kept in {report.out}")
     for problem, count in sorted(report.problems.items(), key=lambda item: -item[1])[:5]:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from coa.report import plural
+
 world = typer.Typer(help="Offline worlds: build one, look at it, serve it.", no_args_is_help=True)
 _WHICH = typer.Argument(help="atlas, atlas:SEED, or a folder of coa world build.")
 
@@ -101,7 +103,7 @@ def tasks(
     rows = [orjson.dumps(from_task(task)) + b"\n" for task in gym_tasks(count, seed, dataset or DATASETS)]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(b"".join(rows))
-    typer.echo(f"{out}: {len(rows)} tasks")
+    typer.echo(f"{out}: {plural(len(rows), 'task')}")
 
 
 @world.command()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from coa.evaluate.report import group_table, percent
 from coa.evaluate.summary import Figures
-from coa.report import Bar, bars, details, page, paragraph, table
+from coa.report import Bar, bars, details, page, paragraph, plural, table
 from coa.trajectory.store import NAMES
 
 _MOST_SHOWN: Final = 50
@@ -102,7 +102,7 @@ def table_rows(runs: Sequence[Figures]) -> list[tuple[str, list[str]]]:
 def differences(pairs: Sequence[Figures]) -> list[str]:
     """A line for each pair."""
     return [
-        f"{pair['second']} against {pair['first']}, {pair['tasks']:,} tasks: success {_points(pair['success'])}"
+        f"{pair['second']} against {pair['first']}, {plural(pair['tasks'], 'task')}: success {_points(pair['success'])}"
         + (f", tokens per success x {_ratio(pair['tokens_per_success'])}" if pair["tokens_per_success"] else "")
         + (
             f", tool calls per success x {_ratio(pair['tool_calls_per_success'])}"
@@ -161,7 +161,7 @@ def _about(found: Figures) -> str:
         if count
     ]
     out = f" Left out, because another run lacks them: {', '.join(left)}." if left else ""
-    return f"{len(found['runs'])} runs, {found['shared_tasks']:,} tasks in common.{out}"
+    return f"{plural(len(found['runs']), 'run')}, {plural(found['shared_tasks'], 'task')} in common.{out}"
 
 
 def _bar(name: str, value: Mapping[str, float], note: str) -> Bar:

@@ -20,6 +20,7 @@ from coa.evaluate.report import deciding as scorer_of
 from coa.evaluate.run import scoring
 from coa.models.base import Model
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
+from coa.report import plural
 from coa.scoring import Scorer, VerdictCache, score_trajectory, scorer_for, verdict_of
 from coa.scoring.opening import JudgeConfig, open_judge
 from coa.trajectory import Trajectory, load_profile, profile_of, with_profile
@@ -95,13 +96,16 @@ class RunReader:
         attempts = [found[place] for place in sorted(found)]  # as they were written, whichever was scored first
         if not attempts:
             raise EvaluationError(f"{path} holds no run", hint="give an evaluation, team traces, or trajectories")
-        notes = [f"{skipped:,} places could not be read"] if skipped else []
+        notes = [f"{plural(skipped, 'place')} could not be read"] if skipped else []
         if again := len(attempts) - len({attempt.key for attempt in attempts}):
-            notes.append(f"{again:,} runs of a task and sample that came before are left out")
+            doubles = "of a task and sample that came before"
+            notes.append(f"{plural(again, f'run {doubles} is', f'runs {doubles} are')} left out")
         if (planned := _planned(path)) > len(attempts):
             notes.append(f"not finished: {planned - len(attempts):,} of {planned:,} attempts are missing")
         if unmetered := sum(attempt.unmetered_calls for attempt in attempts if self._tokenizer is None):
-            notes.append(f"{unmetered:,} model calls were not metered; its tokens are a lower bound")
+            notes.append(
+                f"{plural(unmetered, 'model call was', 'model calls were')} not metered; its tokens are a lower bound"
+            )
         if self._tokenizer is not None:
             notes.append("tokens counted with the tokenizer given, not as servers counted them")
         return ComparedRun(name, str(path), attempts, "+".join(sorted(kinds)), "+".join(sorted(deciding)), tuple(notes))

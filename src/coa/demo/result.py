@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from coa.compare.page import success
+from coa.report import plural
 from coa.trajectory import Trajectory, read
 
 NAMES: Final = {"team": "team", "base": "SmolLM2", "sft": "fine-tuned", "rl": "reinforced"}
@@ -62,7 +63,7 @@ def goals(found: Mapping[str, Any]) -> list[Goal]:
 def _above(pair: Mapping[str, Any], claim: str) -> Goal:
     gain = pair["success"]
     found = f"{100 * gain['value']:+.1f} points, paired 95 % [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
-    return Goal(claim, f"{found}, {pair['tasks']:,} tasks", gain["low"] > 0)
+    return Goal(claim, f"{found}, {plural(pair['tasks'], 'task')}", gain["low"] > 0)
 
 
 def _cheaper(pair: Mapping[str, Any]) -> Goal:
@@ -72,7 +73,7 @@ def _cheaper(pair: Mapping[str, Any]) -> Goal:
         return Goal(claim, "too few successes to tell", False)
     found = f"{1 - ratio['value']:.1%} below, 95 % [{1 - ratio['high']:.1%}, {1 - ratio['low']:.1%}]"
     reached = 1 - ratio["high"] >= FEWER_TOKENS and pair["tasks"] >= ENOUGH_TASKS
-    return Goal(claim, f"{found}, {pair['tasks']:,} tasks", reached)
+    return Goal(claim, f"{found}, {plural(pair['tasks'], 'task')}", reached)
 
 
 def _share(value: Mapping[str, float]) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
-from coa.version import __version__
 from coa.benchmarks import load as load_benchmark
 from coa.blocking import run_blocking
 from coa.distill.cache import TextCache
@@ -31,6 +30,7 @@ from coa.progress import Progress, Silent
 from coa.scoring import VerdictCache, scorer_for
 from coa.trajectory import load_profile
 from coa.trajectory.formats.tasks import read_tasks
+from coa.version import __version__
 
 
 def distill(

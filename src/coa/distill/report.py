@@ -13,7 +13,7 @@ from coa.distill.funnel import Funnel
 from coa.distill.importers.detect import FORMATS
 from coa.distill.team_run import Skipped
 from coa.folder import write_atomic
-from coa.report import details, funnel, page, paragraph, table
+from coa.report import details, funnel, page, paragraph, plural, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +152,10 @@ def _html(found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> str:
 
 
 def _summary(found: Funnel, settings: dict[str, Any]) -> str:
-    again = f" ({found.rows:,} rows with the copies of self-corrections)" if found.rows != found.kept else ""
+    again = f" ({plural(found.rows, 'row')} with the copies of self-corrections)" if found.rows != found.kept else ""
     return (
-        f"{found.entered:,} runs read under the profile {settings['profile']}, {found.kept:,} kept{again}; "
-        f"{found.unreadable:,} places could not be read."
+        f"{plural(found.entered, 'run')} read under the profile {settings['profile']}, {found.kept:,} kept{again}; "
+        f"{plural(found.unreadable, 'place')} could not be read."
     )
 
 

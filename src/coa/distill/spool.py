@@ -23,6 +23,7 @@ from coa.distill.filters.questions import (
     plain,
     similarity,
 )
+from coa.report import plural
 from coa.scoring import normalise
 from coa.trajectory import Trajectory
 
@@ -100,7 +101,9 @@ class Spool:
         ).fetchone()
         if row is not None:
             if row[1] >= settings.per_question:
-                return Dropped(SAME_QUESTION, f"the question has {row[1]} trajectories already")
+                return Dropped(
+                    SAME_QUESTION, f"the question has {plural(row[1], 'trajectory', 'trajectories')} already"
+                )
             self._connection.execute("UPDATE questions SET taken = taken + 1 WHERE id = ?", (row[0],))
             return None
         marks = list(bands(text, beside=gold))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -57,13 +57,15 @@ def evaluate(
         _check(item, config)
 
     async def work() -> list[BenchmarkReport]:
-        reports = []
-        for item, folder in zip(loaded, folders, strict=True):
-            with folder.held():
-                reports.append(await _evaluate(item, folder, config, progress or Silent(), model, tools))
-        return reports
+        return [
+            await _evaluate(item, folder, config, progress or Silent(), model, tools)
+            for item, folder in zip(loaded, folders, strict=True)
+        ]
 
-    return Evaluation(run_blocking(work()))
+    with ExitStack() as stack:
+        for folder in folders:
+            stack.enter_context(folder.held())
+        return Evaluation(run_blocking(work()))
 
 
 def read_evaluation(out: str | Path) -> Evaluation:

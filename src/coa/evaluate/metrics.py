@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import Final
 
+from coa.report import plural
+
 Z: Final = NormalDist().inv_cdf(0.975)
 """Of two-sided 95 % intervals."""
 RESAMPLES: Final = 2_000
@@ -28,7 +30,7 @@ class Estimate:
 def pass_at_k(attempts: int, right: int, k: int) -> float:
     """Chance that one of k attempts, drawn from these without putting back, is right: 1 - C(n - c, k) / C(n, k)."""
     if not 1 <= k <= attempts:
-        raise ValueError(f"pass@{k} cannot be had from {attempts} attempts")
+        raise ValueError(f"pass@{k} cannot be had from {plural(attempts, 'attempt')}")
     return 1.0 - math.comb(attempts - right, k) / math.comb(attempts, k)
 
 

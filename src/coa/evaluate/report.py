@@ -17,7 +17,7 @@ from coa.evaluate.folder import Folder
 from coa.evaluate.metrics import Estimate
 from coa.evaluate.summary import Figures, figures, times
 from coa.folder import write_atomic
-from coa.report import Bar, bars, page, paragraph, table
+from coa.report import Bar, bars, page, paragraph, plural, table
 from coa.scoring import agreement
 from coa.version import __version__
 
@@ -194,7 +194,7 @@ def headline(report: Mapping[str, Any]) -> str:
     name = report["benchmark"].get("metric") or "pass@1"
     name = name if name in found["metrics"] else next(iter(found["metrics"]))
     parts = [f"{report['benchmark']['name']}: {name} {percent(found['metrics'][name])}"]
-    parts.append(f"{found['tasks']:,} tasks x {found['attempts_per_task']}, {found['right']:,} right")
+    parts.append(f"{plural(found['tasks'], 'task')} x {found['attempts_per_task']}, {found['right']:,} right")
     for kind in ("unanswered", "failed", "unscored", "missing"):
         if found[kind]:
             parts.append(f"{found[kind]:,} {kind}")

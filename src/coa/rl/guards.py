@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coa.errors import TrainingError
+from coa.report import plural
 from coa.rl.config import Guards
 
 
@@ -67,7 +68,8 @@ class Watch:
             return
         self.idle += 1
         kinds = ", ".join(f"{count} {name}" for name, count in equal.items() if count)
-        problem = f"nothing to learn: in none of {drawn} groups do rewards differ ({kinds or 'none could be scored'})"
+        kinds = kinds or "none could be scored"
+        problem = f"nothing to learn: in none of {plural(drawn, 'group')} do rewards differ ({kinds})"
         self.warnings.append(problem)
         if self.idle >= self.guards.max_idle_steps:
             raise TrainingError(

@@ -18,13 +18,13 @@ from typing import Final, TypeVar
 
 import orjson
 import torch
-from transformers.utils import logging
 
 from coa.blocking import run_blocking
 from coa.errors import TrainingError
 from coa.folder import lock
 from coa.models.base import Sampling
 from coa.progress import Progress, Silent
+from coa.report import plural
 from coa.rl import report, state
 from coa.rl.config import RlConfig
 from coa.rl.groups import Collected, Group, collect, keep
@@ -65,7 +65,6 @@ def train(
     `progress` gets the lines of the report, and where each step stands.
     """
     progress = progress or Silent()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     refuse_absent(config.report_to)
     with lock(out):
         tasks, held_out, fingerprint = load_tasks(config)
@@ -290,7 +289,8 @@ def _tell_start(config: RlConfig, policy: Policy, tasks: Sequence[Task], start: 
     trained = sum(weight.numel() for weight in policy.trained.values())
     whole = sum(weight.numel() for weight in policy.whole.parameters())
     tell(
-        f"{len(tasks)} tasks; {config.max_steps} steps of {config.train_batch_size} groups of "
+        f"{plural(len(tasks), 'task')}; {plural(config.max_steps, 'step')} of "
+        f"{plural(config.train_batch_size, 'group')} of "
         f"{config.num_generations}, {trained / 1e6:.3g} M of {whole / 1e6:.3g} M weights trained"
         + (f"; going on after step {start}" if start else "")
     )
@@ -311,7 +311,7 @@ def _card(config: RlConfig, out: Path, tasks: Sequence[Task], figures: Mapping[s
         stage="rl",
         about=f"{config.model}, trained by reinforcement learning with real tools (profile: {config.profile}) "
         f"with coa {__version__}. Only what the model wrote was trained.",
-        data=[f"{len(tasks)} tasks of {config.tasks}"],
+        data=[f"{plural(len(tasks), 'task')} of {config.tasks}"],
         recipe={"lr": config.lr, "max_steps": config.max_steps, "seed": config.seed, **recipe},
         figures=figures,
         command=command

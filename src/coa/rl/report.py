@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coa.progress import Progress
+from coa.report import plural
 from coa.rl.config import RlConfig
 from coa.rl.groups import Collected, Group, RewardedAttempt
 from coa.rl.guards import LogprobDiff
@@ -123,10 +124,10 @@ class StepProgress:
     def made(self) -> None:
         """One more attempt has ended."""
         self._made += 1
-        self._say(f"{self._made} attempts made")
+        self._say(f"{plural(self._made, 'attempt')} made")
 
     def learn(self, groups: int) -> None:
-        self._say(f"{self._made} attempts made, learning from {groups} groups")
+        self._say(f"{plural(self._made, 'attempt')} made, learning from {plural(groups, 'group')}")
 
     def _say(self, what: str) -> None:
         self._progress.update(self._step - 1, self._steps, f"step {self._step}: {what}{self._left}")

@@ -20,6 +20,7 @@ from coa.errors import CoaError, ConfigError, StoreError
 from coa.models.base import Model
 from coa.models.opening import open_model
 from coa.models.price import price_of, read_prices
+from coa.report import plural
 from coa.runtime.best_of import SELECTED, best_of
 from coa.runtime.chain import run
 from coa.runtime.config import AskConfig, RunConfig
@@ -148,7 +149,7 @@ def _prompt(config: RunConfig, tasks: Sequence[Task]) -> Prompt:
     if config.prompt is PromptSource.ROW:
         if without := [task.id for task in tasks if not task.prompt]:
             raise StoreError(
-                f"{len(without)} of {len(tasks)} tasks have no prompt; the first is {without[0]!r}",
+                f"{len(without)} of {plural(len(tasks), 'task')} without a prompt; the first is {without[0]!r}",
                 hint="use --prompt profile, or a --prompt-file",
             )
         return lambda task: task.prompt

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from coa.folder import claim, replacing, write_atomic
-from coa.report import Bar, bars, details, funnel, page, paragraph, table
+from coa.report import Bar, bars, details, funnel, page, paragraph, plural, table
 from coa.sampling.difficulty import Fate, Rules, histogram
 from coa.sampling.outcomes import Sampled
 from coa.trajectory.formats.rows import write_rows
@@ -111,8 +111,8 @@ def _html(found: Sequence[Sampled], data: Mapping[str, Any], rules: Rules) -> st
         left -= lost
     parts = [
         paragraph(
-            f"{data['kept']:,} of {len(found):,} tasks kept, after {data['attempts']:,} attempts, of which "
-            f"{data['unscored_attempts']:,} could not be scored and count neither as solved nor as failed."
+            f"{data['kept']:,} of {plural(len(found), 'task')} kept, after {plural(data['attempts'], 'attempt')}, "
+            f"of which {data['unscored_attempts']:,} could not be scored and count neither as solved nor as failed."
         ),
         funnel(("tasks", len(found)), stages, title="tasks left after each rule"),
         paragraph("", heading="Solved with tools"),

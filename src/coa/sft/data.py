@@ -13,6 +13,7 @@ import torch
 
 from coa.errors import TrainingError
 from coa.models.tokenizer import TextTokenizer
+from coa.report import plural
 from coa.sft.config import SftConfig
 from coa.training.packing import TokenSample
 from coa.training.weights import refuse_endless
@@ -52,7 +53,7 @@ class SftData:
     @property
     def defects(self) -> str:
         """What was wrong with the data, for the first line of a run; empty if nothing was."""
-        found = [f"{self.left_out.total()} rows left out: {by_kind(self.left_out)}"] if self.left_out else []
+        found = [f"{plural(self.left_out.total(), 'row')} left out: {by_kind(self.left_out)}"] if self.left_out else []
         found += [f"{self.repaired} repaired when read: {by_kind(self.repairs)}"] if self.repaired else []
         return "; ".join(found)
 
@@ -87,7 +88,7 @@ def _refuse_other_profiles(trajectories: Iterable[Trajectory], wanted: str) -> N
     if others:
         name, count = others.most_common(1)[0]
         raise TrainingError(
-            f"{count} trajectories were made for the profile {name!r}, not for {wanted!r}",
+            f"{plural(count, 'trajectory was', 'trajectories were')} made for the profile {name!r}, not for {wanted!r}",
             hint=f"--set profile={name}, or leave the profile out to train each as it was made",
         )
 

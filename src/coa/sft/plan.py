@@ -14,6 +14,7 @@ from typing import Any, Final
 from torch.utils.data import Dataset
 
 from coa.errors import TrainingError
+from coa.report import plural
 from coa.sft.config import SftConfig
 from coa.training.packing import TokenSample, balanced, rows_needed, to_row
 
@@ -38,7 +39,7 @@ class UpdatePlan(Dataset[dict[str, Any]]):
         batch = len(self.updates[0].samples)
         if batch % processes:
             raise TrainingError(
-                f"an update of {batch} samples cannot be shared by {processes} processes",
+                f"an update of {plural(batch, 'sample')} cannot be shared by {processes} processes",
                 hint=f"--set batch_size={max(batch // processes, 1) * processes}",
             )
         needed = max(self._needed(update, config) for update in self.updates) if config.packing else batch

@@ -12,12 +12,12 @@ from typing import Any, Final
 import orjson
 import torch
 from accelerate import PartialState
-from transformers.utils import logging
 
 from coa.errors import TrainingError
 from coa.folder import lock
 from coa.models.tokenizer import TextTokenizer
 from coa.progress import Progress, Silent
+from coa.report import plural
 from coa.sft import data as examples_of
 from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked, has_stopped
 from coa.sft.card import model_card
@@ -51,7 +51,6 @@ def train(
 
     `tools` are objects for `num_eval_tasks`, beside those that the settings name.
     """
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     # On a machine without an accelerator several processes only find each other if they are told that there is none.
     everyone = PartialState(cpu=not torch.accelerator.is_available())
     say = (progress or Silent()).say if everyone.is_main_process else _silent
@@ -135,7 +134,8 @@ def _train(
     )
     count = sum(p.numel() for p in trained.parameters() if p.requires_grad)
     say(
-        f"{len(plan.updates)} updates of {len(plan.updates[0].samples)} samples in {plan.rows_per_update} rows, "
+        f"{plural(len(plan.updates), 'update')} of {plural(len(plan.updates[0].samples), 'sample')} in "
+        f"{plural(plan.rows_per_update, 'row')}, "
         f"{count / 1e6:.3g} M of {sum(p.numel() for p in trained.parameters()) / 1e6:.3g} M weights trained"
         + (f"; going on after update {checkpoint.step_of(last)}" if last else "")
     )

@@ -14,6 +14,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final
 
+from coa.report import plural
 from coa.trajectory.codec import neutralise
 from coa.trajectory.ledger import Ledger, Sample, Tokenizer, ledger_of, ledgers_of
 from coa.trajectory.profile import Profile
@@ -56,7 +57,7 @@ class Tally:
         share = self.trained_tokens / self.tokens if self.tokens else 0.0
         drops = ", ".join(f"{count} {reason}" for reason, count in sorted(self.dropped.items())) or "none"
         return (
-            f"{self.samples} samples, {self.tokens} tokens, {share:.1%} trained; "
+            f"{plural(self.samples, 'sample')}, {self.tokens} tokens, {share:.1%} trained; "
             f"observations cut in {self.cut}; dropped: {drops}"
         )
 

@@ -132,7 +132,7 @@ def test_a_profile_of_ones_own_works_in_every_command(tmp_path: Path) -> None:
     )
     for given in ([], ["--profile", str(profile)]):
         shown = run(app, ["inspect", str(out), *given])
-        assert "0 violations" in shown.stdout and "1 tool calls" in shown.stdout
+        assert "0 violations" in shown.stdout and "1 tool call " in shown.stdout
 
 
 def test_an_old_file_that_only_names_a_profile_of_ones_own_is_given_it_once(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_folder_of_published_rows_is_inspected_and_exported_as_training_takes_
     folder = str(published(tmp_path / "afm"))
     shown = run(app, ["inspect", folder, "--mask", "--json"])
     assert shown.exit_code == 0 and shown.stdout.count('"task"') == 2
-    assert "1 rows left out: no output 1" in coa("inspect", folder, "--json").stderr
+    assert "1 row left out: no output 1" in coa("inspect", folder, "--json").stderr
     done = run(app, ["export", folder, "--to", "trajectories", "--out", str(tmp_path / "own.jsonl")])
     assert done.exit_code == 0 and [t.answer for t in read(tmp_path / "own.jsonl")] == ["Ada", "Ada"]
     assert run(app, ["export", folder, "--to", "tasks"]).stdout.count("\n") == 1

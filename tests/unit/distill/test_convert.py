@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from coa.config import ConfigError
@@ -240,14 +242,16 @@ def test_tools_find_their_agent_and_their_shape() -> None:
         ("crawl_page", "http://a/b%7Cc"),
         ("visual_inspector", '\n```json\n{"file_path":"a.png","question":"colour?"}\n```\n'),
     ]
-    assert converted.meta["roles"]["tool visit_webpage"] == "crawl_page by name"
+    roles: Any = converted.meta["roles"]
+    assert roles["tool visit_webpage"] == "crawl_page by name"
 
 
 def test_roles_are_decided_by_type_then_map_then_name_and_said_so() -> None:
     def decided(roles: RoleMap, **rest: object) -> object:
         helper = agent("reviewer", thinks("hm"), answer="x", **rest)
         run = team(thinks("go", member("a", "reviewer", task="t")), called("a", helper))
-        return convert(run, NANO, roles).meta["roles"]["reviewer"]
+        found: Any = convert(run, NANO, roles).meta["roles"]
+        return found["reviewer"]
 
     assert decided(RoleMap()) == "reflect by name"
     assert decided(RoleMap(agents={"reviewer": "verify"})) == "verify by map"
@@ -328,7 +332,8 @@ def test_a_member_whose_run_is_not_on_record_makes_the_story_inexpressible() -> 
     coded = team(thinks("go", code("a", "print(search_agent(task='t'))")), result("a", "330 m"))
     for run in (asked, coded):
         converted = convert(run, ALL)
-        assert "not recorded" in converted.meta["problems"][0]
+        problems: Any = converted.meta["problems"]
+        assert "not recorded" in problems[0]
         assert agents(converted) == ["think", "answer"]
 
 

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ WEB = load_profile("web")
 SETTINGS = {"profile": "web", "scorer": "rules", "fill": None, "config": DistillConfig().filter_settings()}
 
 
-def distil(items: Iterable[Item], out: Path, config: DistillConfig | None = None, **rest: object) -> Funnel:
+def distil(items: Iterable[Item], out: Path, config: DistillConfig | None = None, **rest: Any) -> Funnel:
     async def go() -> Funnel:
         scorer = scorer_for("exact")
         return await Distillery(WEB, config or DistillConfig(), scorer, **rest).run(items, out)

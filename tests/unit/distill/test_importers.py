@@ -87,7 +87,7 @@ def test_a_memory_alone_says_what_it_lacks(tmp_path: Path) -> None:
 def span(number: int, parent: int | None, name: str, **attributes: Any) -> dict[str, Any]:
     """A span as OTLP-JSON spells it. `_` in a name stands for a dot, `error` for a failed status."""
     error = attributes.pop("error", None)
-    row = {
+    row: dict[str, Any] = {
         "traceId": "t" * 32,
         "spanId": f"{number:016x}",
         "name": name,
@@ -267,7 +267,7 @@ def called(identity: str, name: str, **arguments: Any) -> dict[str, Any]:
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
-BOSS = {
+BOSS: dict[str, Any] = {
     "session_id": "s1", "agent": "boss", "task_id": "q7", "answer": "330 m",
     "messages": [
         {"role": "system", "content": "You lead."},
@@ -278,7 +278,7 @@ BOSS = {
         {"role": "assistant", "content": "It is 330 m."},
     ],
 }  # fmt: skip
-HELPER = {
+HELPER: dict[str, Any] = {
     "session_id": "s2", "agent": "helper", "parent_call_id": "k1",
     "messages": [
         {"role": "user", "content": "You are a helper. Your task: height?"},
@@ -385,14 +385,16 @@ def test_oagents_rows_give_the_question_without_augmentation_and_never_trust_the
     # The second sub-task's list begins with the first one's call, which is cut off and named.
     assert isinstance(stray, SubRun)
     assert [event.call.name for event in stray.run.events if isinstance(event, CodeCall)] == ["visit"]
-    assert [item.what for item in run.left_out][1:] == ["1 calls of sub-task 2", "the place of a sub-task"]
+    assert [item.what for item in run.left_out][1:] == ["1 call of sub-task 2", "the place of a sub-task"]
 
 
 def test_afm_rows_pass_as_trajectories(tmp_path: Path) -> None:
     row = {"instruction": "Use tags.", "input": "Who?", "output": "<think>hm</think><plan>p</plan><answer>Ada</answer>"}
     (found,) = read_traces(written(tmp_path / "sft.jsonl", row))
-    assert isinstance(found, Trajectory) and found.answer == "Ada" and found.meta["source"]["format"] == "afm"
-    assert found.meta["source"]["file"] == "sft.jsonl"  # a data set is shared; folders of this machine are not
+    assert isinstance(found, Trajectory) and found.answer == "Ada"
+    source: Any = found.meta["source"]
+    assert source["format"] == "afm"
+    assert source["file"] == "sft.jsonl"  # a data set is shared; folders of this machine are not
 
 
 # -- files --------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -30,13 +31,14 @@ def prompts(count: int, *, shared: int = 0, seed: int = 0) -> list[list[int]]:
 
 
 def reference(model: PreTrainedModel, ids: Sequence[int], tokens: int = 24) -> list[int]:
-    out = model.generate(torch.tensor([list(ids)]), max_new_tokens=tokens, do_sample=False, pad_token_id=0)
+    given = torch.tensor([list(ids)])
+    out = model.generate(given, max_new_tokens=tokens, do_sample=False, pad_token_id=0)  # type: ignore[operator]
     made: list[int] = out[0].tolist()[len(ids) :]
     return made
 
 
 def together(
-    model: PreTrainedModel, contexts: Sequence[Sequence[int]], sampling: Sampling = GREEDY, **options: int
+    model: PreTrainedModel, contexts: Sequence[Sequence[int]], sampling: Sampling = GREEDY, **options: Any
 ) -> list[Generation]:
     tok = tiny_model()[1]
 

@@ -66,11 +66,11 @@ def rows(model: PreTrainedModel, forward: Any) -> torch.Tensor:
 
 
 def own(model: PreTrainedModel) -> Any:
-    decoder: Any = model.get_decoder()  # type: ignore[no-untyped-call]
+    decoder: Any = model.get_decoder()
 
     def forward(ids: torch.Tensor, at: torch.Tensor, step: Step) -> torch.Tensor:
         out = decoder(input_ids=ids[None], position_ids=at[None], use_cache=False, coa_step=step)
-        return out.last_hidden_state[0]  # type: ignore[no-any-return]
+        return out.last_hidden_state[0]
 
     return forward
 
@@ -80,7 +80,7 @@ def agree(model: PreTrainedModel) -> bool:
     assert found is not None
     with torch.inference_mode():
         theirs = rows(model, own(model))
-        logits = model.get_output_embeddings()(theirs)  # type: ignore[no-untyped-call]
+        logits = model.get_output_embeddings()(theirs)
         return torch.allclose(rows(model, found.hidden), theirs, atol=1e-4, rtol=1e-4) and torch.allclose(
             found.logits(theirs), logits, atol=1e-4, rtol=1e-4
         )

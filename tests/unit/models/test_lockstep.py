@@ -30,7 +30,8 @@ def runs_of(pauses: random.Random, turns: int = 3, max_rows: int = 4) -> dict[in
     model = LocalModel(weights, tokenizer, name="tiny", max_rows=max_rows)
 
     async def run(seed: int, leave) -> list[tuple[int, float]]:  # type: ignore[no-untyped-def]
-        ids, found = tokenizer.encode([f"question {seed}"])[0], []
+        ids = tokenizer.encode([f"question {seed}"])[0]
+        found: list[tuple[int, float]] = []
         for turn in range(turns - seed % 2):
             sampling = Sampling(1.0, 1.0, 0, 5 + seed % 4, seed)
             made = await model.generate(Context((), "", ids), stop=(), sampling=sampling)

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from coa.models.base import Sampling
-from coa.models.local.engine import LENGTH_STEP, Engine, Request, Result
+from coa.models.local.engine import LENGTH_STEP, Engine
 from coa.models.local.masks import Masks
+from coa.models.local.request import Request, Result
 from coa.models.local.sampling import choose
 from coa.trajectory import load_profile
 from coa.trajectory.grammar import Move, language
@@ -79,9 +80,11 @@ def test_an_engine_that_idles_gives_the_memory_of_long_rows_back() -> None:
 
         async def ask(length: int) -> None:
             done: asyncio.Future[Result | Exception] = loop.create_future()
-            request = Request(
-                [5] * length, (), Sampling(max_tokens=2), lambda r: loop.call_soon_threadsafe(done.set_result, r)
-            )
+
+            def settle(result: Result | Exception) -> None:
+                loop.call_soon_threadsafe(done.set_result, result)
+
+            request = Request([5] * length, (), Sampling(max_tokens=2), settle)
             engine.submit(request)
             assert isinstance(await asyncio.wait_for(done, 60), Result)
 

@@ -170,7 +170,7 @@ def test_special_tokens_reach_the_template() -> None:
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=4))
 def test_a_prompt_encoded_in_parts_has_the_ids_of_the_whole(kind: str, contents: list[str]) -> None:
     tok = tokenizer(kind)
-    messages = [Message(role=("system", "user", "assistant")[n % 3], content=text) for n, text in enumerate(contents)]  # type: ignore[arg-type]
+    messages = [Message(role=("system", "user", "assistant")[n % 3], content=text) for n, text in enumerate(contents)]
     text = tok._template.render(messages)
     for _ in range(2):  # the second time from memory
         assert tok._encode_template(text) == tok._whole.encode(text, add_special_tokens=False).ids

@@ -330,7 +330,7 @@ def test_no_token_of_the_environment_has_a_gradient(folder: str, monkeypatch: py
         expected = gradients(policy, setting, [one])
         monkeypatch.setattr(rows, "_hidden", as_before)
         found = gradients(policy, setting, [other])
-        assert update.logprobs_of is rows.logprobs_of
+        assert update.logprobs_of is rows.logprobs_of  # type: ignore[attr-defined]
         assert expected and all(torch.equal(expected[name], found[name]) for name in expected)
         assert any(gradient.abs().max() > 0 for gradient in expected.values())
     finally:

@@ -68,7 +68,7 @@ def learnt(folder: str, **extra: object) -> Iterator[tuple[dict[str, torch.Tenso
         for name, weight in policy.trained.items():
             if "lora_B" in name:
                 weight.normal_(std=0.1, generator=torch.Generator().manual_seed(1))
-    decoder, seen = policy.inner.get_decoder(), list[int]()  # type: ignore[no-untyped-call]
+    decoder, seen = policy.inner.get_decoder(), list[int]()
     decoder.register_forward_pre_hook(lambda _, args, given: seen.append(given["input_ids"].shape[1]), with_kwargs=True)
     try:
         for worthwhile in (16, 10**6):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -38,7 +39,7 @@ SUGGEST = "<think>x</think>\n<suggested_answer>Ada</suggested_answer>\n<think>c<
 DONE = SUGGEST + "<double_check>score: 4</double_check>\n<think>d</think>\n<answer>Ada</answer>"
 
 
-def play(script: list[str | Exception], **options: object) -> Trajectory:
+def play(script: Sequence[str | Exception], **options: object) -> Trajectory:
     options.setdefault("tools", {"web_search": searching()})
     model = ScriptedModel(script, tokenizer=options.pop("tokenizer", None))  # type: ignore[arg-type]
     return asyncio.run(run("Who?", model, **options))  # type: ignore[arg-type]
@@ -75,7 +76,7 @@ def test_a_stop_string_may_end_inside_a_token() -> None:
     tok = tokenizer("smollm2")
 
     class Overshooting(ScriptedModel):
-        async def generate(self, context: Context, **options: object):  # type: ignore[no-untyped-def, override]
+        async def generate(self, context: Context, **options: object):  # type: ignore[no-untyped-def]
             made = await super().generate(context, **options)  # type: ignore[arg-type]
             if not made.text.endswith("</web_search>"):
                 return made
@@ -234,7 +235,7 @@ def test_a_model_that_fails_ends_as_data_with_what_there_was() -> None:
 
 def test_time_runs_out_even_while_the_model_hangs() -> None:
     class Hanging(ScriptedModel):
-        async def generate(self, *arguments: object, **options: object):  # type: ignore[no-untyped-def, override]
+        async def generate(self, *arguments: object, **options: object):  # type: ignore[no-untyped-def]
             await asyncio.sleep(3600)
 
     done = asyncio.run(run("Who?", Hanging([]), limits=Limits(seconds=0.1)))
@@ -251,7 +252,7 @@ def test_a_model_that_breaks_at_the_end_without_a_suggestion_has_failed() -> Non
 @pytest.mark.parametrize("what", ["model", "tool"])
 def test_whoever_hangs_there_is_time_left_for_an_answer(what: str) -> None:
     class Sometimes(ScriptedModel):
-        async def generate(self, context: Context, **options: object):  # type: ignore[no-untyped-def, override]
+        async def generate(self, context: Context, **options: object):  # type: ignore[no-untyped-def]
             if what == "model" and "<observation>" in context.text and not context.text.endswith("<answer>"):
                 await asyncio.sleep(3600)
             return await super().generate(context, **options)  # type: ignore[arg-type]
@@ -306,7 +307,7 @@ def test_sampling_is_passed_on_within_the_budget() -> None:
     seen: list[Sampling] = []
 
     class Noting(ScriptedModel):
-        async def generate(self, context: Context, *, sampling: Sampling, **options: object):  # type: ignore[no-untyped-def, override]
+        async def generate(self, context: Context, *, sampling: Sampling, **options: object):  # type: ignore[no-untyped-def]
             seen.append(sampling)
             return await super().generate(context, sampling=sampling, **options)  # type: ignore[arg-type]
 

@@ -23,7 +23,7 @@ class Streaming(ScriptedModel):
 
     writing = False
 
-    async def generate(  # type: ignore[override]
+    async def generate(
         self, context: Context, *, on_text: Callable[[str], None] | None = None, **options: object
     ) -> Generation:
         if context.text.endswith("<answer>"):

@@ -56,7 +56,7 @@ def test_closing_early_ends_even_when_a_tool_cleans_up_badly() -> None:
         runs = run_many(tasks(200), ScriptedModel(mixed), {"web_search": quick}, concurrency=4)
         async for _ in runs:
             break
-        await asyncio.wait_for(runs.aclose(), 5)  # type: ignore[attr-defined]
+        await asyncio.wait_for(runs.aclose(), 5)
 
     asyncio.run(go())
 
@@ -74,7 +74,7 @@ def test_an_answer_that_a_length_limit_cut_is_whole_in_the_end(cut: int) -> None
     whole = "<answer>forty two and some more words to make it long enough</answer>"
 
     class Cutting(ScriptedModel):
-        async def generate(self, context: Context, *, sampling: Sampling, **options: object):  # type: ignore[no-untyped-def, override]
+        async def generate(self, context: Context, *, sampling: Sampling, **options: object):  # type: ignore[no-untyped-def]
             limited = Sampling(max_tokens=cut if not context.text else 4000)
             return await super().generate(context, sampling=limited, **options)  # type: ignore[arg-type]
 
@@ -96,7 +96,7 @@ def test_a_run_with_an_extra_tool_can_be_read_later() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [lambda a: None, lambda a: Observation(None), lambda a: Observation("x", meta={"bad": {1, 2}})],  # type: ignore[arg-type]
+    [lambda a: None, lambda a: Observation(None), lambda a: Observation("x", meta={"bad": {1, 2}})],  # type: ignore[arg-type, dict-item]
 )
 def test_tools_that_return_nonsense_are_answered_for(answer: object) -> None:
     done = asyncio.run(collect(tasks(1), FakeTool(answer)))  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def test_a_page_is_cut_to_the_context() -> None:
 
 def test_a_model_that_says_nothing_is_not_asked_for_ever() -> None:
     class Silent(ScriptedModel):
-        async def generate(self, context: Context, **options: object):  # type: ignore[no-untyped-def, override]
+        async def generate(self, context: Context, **options: object):  # type: ignore[no-untyped-def]
             made = await super().generate(context, **options)  # type: ignore[arg-type]
             import dataclasses
 

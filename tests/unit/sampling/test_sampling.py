@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -238,7 +239,7 @@ def test_kept_tasks_carry_their_rates_and_dropped_ones_their_reason(tmp_path: Pa
     assert write_tasks(out, found, model="agent", no_tools_model="plain") == 3
     kept = list(read_tasks(out))
     assert [task.id for task in kept] == ["mixed", "once", "halting"] and kept[0].answer == (GOLD,)
-    measured = kept[1].meta["sampling"]
+    measured: Any = kept[1].meta["sampling"]
     assert measured["with_tools"] == {"solved": 1, "scored": 4, "unscored": 0, "rate": 0.25}
     assert measured["without_tools"]["rate"] == 0.25 and measured["model"] == "agent"
     dropped = (folder / "dropped.jsonl").read_text().splitlines()

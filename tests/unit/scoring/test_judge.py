@@ -81,7 +81,7 @@ def test_no_control_token_or_tag_reaches_the_judge(attack: str) -> None:
     special = tokenizer("byte_bpe")
     _, ids = special.encode_prompt([Message(role="user", content=prompt)])
     _, plain = special.encode_prompt([Message(role="user", content="hello")])
-    assert ids.count(special.end_of_turn) == plain.count(special.end_of_turn)
+    assert special.end_of_turn is not None and ids.count(special.end_of_turn) == plain.count(special.end_of_turn)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from pydantic import JsonValue
 
 from coa.errors import ToolError
 from coa.models.scripted import ScriptedModel
@@ -41,7 +42,7 @@ def with_site(pages: dict[str, Any], use: Use, *, fetch: dict[str, Any] | None =
 
 def crawl(pages: dict[str, Any], *paths: str, fetch: dict[str, Any] | None = None, **options: Any) -> Observation:
     async def use(site: Site, tool: CrawlPage) -> Observation:
-        items = [path if "://" in path else site.url + path for path in paths]
+        items: list[JsonValue] = [path if "://" in path else site.url + path for path in paths]
         return await call_tool(tool, {"items": items}, CONTEXT, max_characters=50_000, timeout_s=60)
 
     result = with_site(pages, use, fetch=fetch, **options)
@@ -268,7 +269,12 @@ def test_the_jina_reader_gets_only_checked_addresses_and_its_key_stays_unsaid() 
         jina = JinaReader("jina_key", url=f"http://127.0.0.1:{site.port}")
         names = Names(good_test=[["93.184.216.34"]], evil_test=[["10.0.0.1"]])
         reading = CrawlPage(site.fetcher(names), jina=jina)
-        places = ["https://good.test/a", "https://evil.test/", "http://169.254.169.254/", "https://good.test/poor"]
+        places: list[JsonValue] = [
+            "https://good.test/a",
+            "https://evil.test/",
+            "http://169.254.169.254/",
+            "https://good.test/poor",
+        ]
         seen = await reading.call({"items": places}, CONTEXT)
         await reading.close()
         return seen
@@ -283,6 +289,7 @@ def test_the_jina_reader_gets_only_checked_addresses_and_its_key_stays_unsaid() 
 
 def test_settings_are_read_and_wrong_ones_are_told() -> None:
     tool = open_crawl_page("robots=off,delay=0,allow=127.0.0.1:8080,allow=b.test:81", {"COA_FETCH_ALLOW": "c.test:82"})
+    assert isinstance(tool, CrawlPage)
     assert tool._fetcher.rules.allowed.entries == {("127.0.0.1", 8080), ("b.test", 81), ("c.test", 82)}
     for setting in (
         "robots=perhaps",

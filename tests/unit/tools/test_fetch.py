@@ -52,7 +52,7 @@ def body(result: Fetched | Exception) -> bytes:
 
 
 def test_a_page_comes_whole_and_nothing_of_ours_goes_out() -> None:
-    result, site, recorder = fetch("/a", {"/a": answer(ARTICLE, **{"Set-Cookie": "id=1"})})
+    result, site, recorder = fetch("/a", {"/a": answer(ARTICLE, headers={"Set-Cookie": "id=1"})})
     assert body(result) == ARTICLE.encode() and recorder.asked == ["127.0.0.1"]
     sent = site.requests[0].headers
     assert sent["Host"] == f"{NAME}:{site.port}" and not {"Cookie", "Authorization", "Referer"} & set(sent)
@@ -60,7 +60,7 @@ def test_a_page_comes_whole_and_nothing_of_ours_goes_out() -> None:
 
 def test_cookies_are_not_kept_between_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    site = Site({"/a": moved("/b"), "/b": answer("x", **{"Set-Cookie": "id=1; Path=/"})})
+    site = Site({"/a": moved("/b"), "/b": answer("x", headers={"Set-Cookie": "id=1; Path=/"})})
 
     async def go() -> None:
         async with site.running():
@@ -179,16 +179,16 @@ def test_bombs_are_refused(bomb: str) -> None:
 def test_a_packed_page_is_unpacked() -> None:
     raw = zlib.compressobj(wbits=-15)
     pages = {
-        "/gzip": answer(gzip.compress(ARTICLE.encode()), **{"Content-Encoding": "gzip"}),
-        "/deflate": answer(zlib.compress(ARTICLE.encode()), **{"Content-Encoding": "deflate"}),
-        "/raw": answer(raw.compress(ARTICLE.encode()) + raw.flush(), **{"Content-Encoding": "deflate"}),
-        "/identity": answer(ARTICLE, **{"Content-Encoding": "identity"}),
+        "/gzip": answer(gzip.compress(ARTICLE.encode()), headers={"Content-Encoding": "gzip"}),
+        "/deflate": answer(zlib.compress(ARTICLE.encode()), headers={"Content-Encoding": "deflate"}),
+        "/raw": answer(raw.compress(ARTICLE.encode()) + raw.flush(), headers={"Content-Encoding": "deflate"}),
+        "/identity": answer(ARTICLE, headers={"Content-Encoding": "identity"}),
     }
     for path in pages:
         assert body(fetch(path, pages)[0]) == ARTICLE.encode(), path
-    cut = {"/cut": answer(gzip.compress(ARTICLE.encode())[:-20], **{"Content-Encoding": "gzip"})}
+    cut = {"/cut": answer(gzip.compress(ARTICLE.encode())[:-20], headers={"Content-Encoding": "gzip"})}
     assert "cut short" in failure(fetch("/cut", cut)[0])
-    lie = {"/lie": answer(ARTICLE, **{"Content-Encoding": "gzip"})}
+    lie = {"/lie": answer(ARTICLE, headers={"Content-Encoding": "gzip"})}
     assert "cannot be unpacked" in failure(fetch("/lie", lie)[0])
 
 

@@ -325,7 +325,7 @@ def test_an_index_is_built_and_searched_by_hand(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "1", "title": "Ada", "text": "first program\\u001b[2J"}\n{bad\n')
     out = str(tmp_path / "i")
     done = invoke(app, ["index", "build", str(tmp_path / "a.jsonl"), "--out", out])
-    assert done.exit_code == 0 and "1 passages of 1 documents" in done.stdout
+    assert done.exit_code == 0 and "1 passage of 1 document " in done.stdout
     assert "left out 1: it is not JSON" in done.stderr
     shown = invoke(app, ["index", "search", out, "program"])
     assert "1. Ada  [1]" in shown.stdout and "\x1b" not in shown.stdout

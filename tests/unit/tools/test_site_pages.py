@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from coa.errors import ToolError
 from coa.tools.base import Observation, ToolContext
@@ -37,7 +38,7 @@ def _run(*addresses: str, recorder: Recorder | None = None, **pages: Any) -> tup
             fetcher = Fetcher(rules, resolve=Names(), open_socket=recorder or Recorder())
             tool = SitePages("atlas", origin, fetcher=fetcher)
             try:
-                given = [address.replace("PORT", str(site.port)) for address in addresses]
+                given: list[JsonValue] = [address.replace("PORT", str(site.port)) for address in addresses]
                 return await tool.call({"items": given}, CONTEXT), site
             finally:
                 await tool.close()
@@ -87,7 +88,11 @@ def test_nothing_but_the_site_is_asked_for() -> None:
 
 def test_a_redirect_leads_no_further_than_the_site() -> None:
     recorder = Recorder()
-    pages = {"/out": moved("http://127.0.0.1:9/secret"), "/away": moved("http://10.0.0.1/"), "/in": moved("/k/Velrick")}
+    pages: dict[str, Any] = {
+        "/out": moved("http://127.0.0.1:9/secret"),
+        "/away": moved("http://10.0.0.1/"),
+        "/in": moved("/k/Velrick"),
+    }
     seen, site = _run("out", "away", recorder=recorder, **pages)
     assert not seen.ok and "port 9 is not opened" in seen.text and "not a public address" in seen.text
     assert {request.path for request in site.requests} == {"/out", "/away"}

@@ -186,7 +186,7 @@ def test_queries_between_bars_are_run_at_once_and_fail_alone() -> None:
         await meeting.wait()  # nobody is answered before all have asked
         return answered({} if query == "b" else SEARXNG, 418 if query == "b" else 200)(request)  # type: ignore[arg-type]
 
-    seen, server = ask("searxng", "a | b |c| a |", together)  # type: ignore[arg-type]
+    seen, server = ask("searxng", "a | b |c| a |", together)
     assert seen.ok and [request.query["q"] for request in server.asked].count("a") == 1
     blocks = seen.text.split("\n\n")
     assert blocks[0].startswith('SearXNG, results for "a"') and blocks[2].startswith('SearXNG, results for "c"')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -56,7 +58,7 @@ def test_packed_loss_and_gradients_equal_the_mean_over_single_samples(window: in
         take_rows(model)
         loss = sum(model(**to_row(row, total_weight=total)).loss for row in rows)
         loss.backward()
-        return loss.item(), [p.grad for p in model.parameters()]
+        return loss.item(), [p.grad for p in model.parameters()]  # type: ignore[misc]
 
     packed, packed_grads = grads([examples])
     single, single_grads = grads([[e] for e in examples])
@@ -93,8 +95,14 @@ def test_given_back_the_model_is_what_it_was() -> None:
 
 
 def test_models_whose_rows_are_right_pass_the_check() -> None:
-    sizes = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "head_dim": 8}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes: dict[str, Any] = {
+        "vocab_size": 64,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "head_dim": 8,
+    }
+    heads: dict[str, Any] = {"num_attention_heads": 2, "num_key_value_heads": 1}
     for model in (
         tiny_model()[0],
         Qwen3ForCausalLM(Qwen3Config(**sizes, **heads)),

@@ -10,6 +10,7 @@ from coa.trajectory import (
     Event,
     Opened,
     Parser,
+    Profile,
     Step,
     load_profile,
     neutralise,
@@ -41,7 +42,7 @@ def joined(events: list[Event]) -> list[Event]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.data(), profiles)
-def test_trajectory_to_text_to_trajectory_is_the_identity(data: st.DataObject, profile) -> None:
+def test_trajectory_to_text_to_trajectory_is_the_identity(data: st.DataObject, profile: Profile) -> None:
     written = data.draw(steps(profile))
     assert essence(parse(render(written, profile), profile)) == essence(written)
     assert all(step.surface is None for step in parse(render(written, profile), profile))
@@ -49,13 +50,13 @@ def test_trajectory_to_text_to_trajectory_is_the_identity(data: st.DataObject, p
 
 @settings(max_examples=500, deadline=None)
 @given(ANY_TEXT, profiles)
-def test_any_text_parses_and_is_written_back_as_it_was(text: str, profile) -> None:
+def test_any_text_parses_and_is_written_back_as_it_was(text: str, profile: Profile) -> None:
     assert render(parse(text, profile), profile) == text
 
 
 @settings(max_examples=500, deadline=None)
 @given(ANY_TEXT, profiles)
-def test_model_output_is_all_the_models_and_nothing_is_lost(text: str, profile) -> None:
+def test_model_output_is_all_the_models_and_nothing_is_lost(text: str, profile: Profile) -> None:
     parser = Parser(profile)
     parser.feed(text)
     parser.finish()
@@ -65,7 +66,9 @@ def test_model_output_is_all_the_models_and_nothing_is_lost(text: str, profile) 
 
 @settings(max_examples=500, deadline=None)
 @given(TAGGY, st.lists(st.integers(1, 7), min_size=1), st.booleans(), profiles)
-def test_chunks_of_any_size_give_what_the_whole_gives(text: str, sizes: list[int], transcript: bool, profile) -> None:
+def test_chunks_of_any_size_give_what_the_whole_gives(
+    text: str, sizes: list[int], transcript: bool, profile: Profile
+) -> None:
     whole, pieces = Parser(profile, transcript=transcript), Parser(profile, transcript=transcript)
     events = whole.feed(text) + whole.finish()
     chunked: list[Event] = []
@@ -83,7 +86,7 @@ def test_chunks_of_any_size_give_what_the_whole_gives(text: str, sizes: list[int
 
 @settings(max_examples=300, deadline=None)
 @given(ANY_TEXT, profiles)
-def test_neutralised_text_holds_no_tag_and_is_readable_again(text: str, profile) -> None:
+def test_neutralised_text_holds_no_tag_and_is_readable_again(text: str, profile: Profile) -> None:
     safe = neutralise(text, profile)
     assert readable(safe, profile) == text
     parser = Parser(profile)

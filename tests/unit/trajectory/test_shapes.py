@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,13 +85,14 @@ words = st.from_regex(r"[a-z0-9 .:/()=+-]{0,20}[a-z0-9]", fullmatch=True).map(la
 
 @given(words, st.lists(words, min_size=1, max_size=3), st.none() | words)
 def test_what_is_written_is_read_back(word: str, items: list[str], stdin: str | None) -> None:
-    for shape, arguments in [
+    pairs: list[tuple[Shape, dict[str, Any]]] = [
         (Shape(form=Form.LINE), {"text": word}),
         (Shape(form=Form.LIST), {"items": items}),
         (CODE, {"code": "\n".join(items)} | ({"stdin": stdin} if stdin else {})),
         (JSON, {"path": word}),
         (Shape(form=Form.BOXED), {"text": word}),
-    ]:
+    ]
+    for shape, arguments in pairs:
         assert read(shape, write(shape, arguments)) == Reading(arguments)
 
 

@@ -51,7 +51,7 @@ def test_a_newer_version_names_the_fix() -> None:
 def test_records_are_frozen_down_to_their_mappings() -> None:
     trajectory = web_run(meta={"a": 1})
     with pytest.raises(ValidationError):
-        trajectory.stop = Stop.TIME
+        trajectory.stop = Stop.TIME  # type: ignore[misc]
     with pytest.raises(TypeError, match="frozen"):
         trajectory.meta["a"] = 2  # type: ignore[index]
     with pytest.raises(TypeError, match="frozen"):
@@ -72,7 +72,7 @@ def test_unknown_fields_and_nan_are_refused() -> None:
     [("x", ("x",)), (42, ("42",)), (["a", "b"], ("a", "b")), ([1, "b"], ("1", "b")), (None, ()), (1.5, ("1.5",))],
 )
 def test_an_answer_may_be_written_in_any_common_way(given_answer: object, kept: tuple[str, ...]) -> None:
-    assert Task(id="1", question="q", answer=given_answer).answer == kept  # type: ignore[arg-type]
+    assert Task(id="1", question="q", answer=given_answer).answer == kept
 
 
 def test_a_score_is_added_to_a_copy_and_unscored_is_not_zero() -> None:

@@ -27,6 +27,7 @@ from coa.distill.team_run import (
     ToolCall,
 )
 from coa.errors import TraceError
+from coa.report import plural
 from coa.trajectory.formats.tasks import content_id
 from coa.trajectory.types import Failure, FailureSite, Stop, Task
 
@@ -124,7 +125,7 @@ def _sub_runs(value: object, left_out: list[LeftOut]) -> dict[str, AgentRun]:
         if repeated:
             left_out.append(
                 LeftOut(
-                    what=f"{repeated} calls of sub-task {number}",
+                    what=f"{plural(repeated, 'call')} of sub-task {number}",
                     reason="they are the sub-task's before it, saved again",
                     place=str(request),
                 )

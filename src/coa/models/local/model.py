@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import torch
-from transformers import AutoModelForCausalLM, GgufConfig, PreTrainedModel
+import transformers
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from coa.errors import ModelError
 from coa.folder import lock_file, replacing
@@ -206,6 +208,7 @@ def load_weights(
 
     fp32 on a CPU unless told otherwise (bf16 is forty times slower on one without the units for it).
     """
+    _hide_weight_bars()
     source = result_folder(source)
     adapter = Path(source) if is_adapter(source) else None
     base = base_of_adapter(adapter) if adapter else str(source)
@@ -220,8 +223,23 @@ def load_weights(
             hint="give a model folder, a hub id, nano, smollm2, or the URL of a model server",
         ) from error
     model.to(device or ("cuda" if gpu else "cpu"))  # type: ignore[arg-type]
-    whole = model if adapter is None else with_adapter(model, adapter).merge_and_unload()
-    return whole, load_tokenizer(SMOLLM2 if str(source) == SMOLLM2 else str(adapter or folder))
+    if adapter is not None:
+        model = with_adapter(model, adapter).merge_and_unload()
+        model.requires_grad_(
+            True
+        )  # peft has frozen the base below the adapter; merged, it can be trained like any other
+    return model, load_tokenizer(SMOLLM2 if str(source) == SMOLLM2 else str(adapter or folder))
+
+
+def _hide_weight_bars() -> None:
+    """Switch off the progress bars that transformers draws over every reading and writing of weights, in this process.
+
+    Downloads keep theirs: they take minutes, and the hub's bars show only on a terminal.
+    """
+    downloads_hidden = are_progress_bars_disabled()
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if not downloads_hidden:
+        enable_progress_bars()
 
 
 def is_adapter(source: str | Path) -> bool:
@@ -260,11 +278,11 @@ def _smollm2_folder() -> Path:
     if not (folder / "config.json").is_file():
         with lock_file(folder, wait=True):
             if not (folder / "config.json").is_file():  # another process may just have made it
+                # From 5.17 on, transformers may keep the 4-bit blocks; earlier versions always gave plain weights.
+                packable = hasattr(transformers, "GgufConfig")
+                plain = {"quantization_config": transformers.GgufConfig(dequantize=True)} if packable else {}
                 weights = AutoModelForCausalLM.from_pretrained(
-                    str(file.parent),
-                    gguf_file=file.name,
-                    quantization_config=GgufConfig(dequantize=True),
-                    dtype=torch.float32,
+                    str(file.parent), gguf_file=file.name, dtype=torch.float32, **plain
                 )
                 with replacing(folder) as part:
                     weights.save_pretrained(part)

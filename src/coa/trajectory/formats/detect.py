@@ -12,6 +12,7 @@ from typing import Final
 import orjson
 
 from coa.errors import StoreError
+from coa.report import plural
 from coa.trajectory.formats.alpaca import defect_of, from_alpaca, is_alpaca
 from coa.trajectory.formats.rows import Row, read_rows
 from coa.trajectory.formats.sources import files
@@ -106,7 +107,7 @@ def _alpaca(path: Path, profile: Profile | None, defects: Counter[str] | None) -
     if defects is not None:
         defects.update(found)
     elif found:
-        log.warning("%s: %d rows left out: %s", path, found.total(), by_kind(found))
+        log.warning("%s: %s left out: %s", path, plural(found.total(), "row"), by_kind(found))
 
 
 def by_kind(counts: Counter[str]) -> str:
