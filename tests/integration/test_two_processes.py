@@ -75,8 +75,10 @@ SFT = f"""{GATE}
 import sys
 from pathlib import Path
 from coa.sft.config import SftConfig
+from coa.progress import PrintProgress
 from coa.sft.train import train
-train(SftConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]), tell=lambda line: "step 2/" in line and gate())
+progress = PrintProgress(lambda line: "step 2/" in line and gate())
+train(SftConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]), progress=progress)
 """
 RL = f"""{GATE}
 import sys
@@ -85,7 +87,7 @@ from coa.rl.config import RlConfig
 from coa.rl.loop import train
 from support.keys import Keyed
 tools = {{"web_search": Keyed(lambda query: gate(), timeout_s=300)}}
-train(RlConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]), tools=tools, tell=lambda _: None)
+train(RlConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]), tools=tools)
 """
 
 
@@ -326,11 +328,11 @@ def test_a_second_fine_tuning_leaves_the_weights_of_the_first_alone(place: Place
         lr=1e-3,
         max_steps=4,
         batch_size=8,
-        max_tokens=64,
-        checkpoint_every=1,
+        max_length=64,
+        save_steps=1,
         report_to=(),
     )
-    train_sft(config, place.path / "calm", tell=lambda _: None)
+    train_sft(config, place.path / "calm")
     place.close()
     first = place.start("-c", SFT, config.model_dump_json(), place.path / "busy")
     refused_meanwhile(
@@ -338,22 +340,24 @@ def test_a_second_fine_tuning_leaves_the_weights_of_the_first_alone(place: Place
     )
     assert same_weights(place.path / "busy", place.path / "calm")
     killed_and_gone_on_with(place, SFT, config)
-    train_sft(config, place.path / "killed", tell=lambda _: None)
+    train_sft(config, place.path / "killed")
     assert same_weights(place.path / "killed", place.path / "calm")
 
 
 def test_a_second_reinforcement_leaves_the_weights_of_the_first_alone(place: Place) -> None:
     base = settings(before_rl(place.path, steps=20), key_tasks(place.path / "tasks.jsonl"))
-    config = RlConfig.model_validate({**base, "steps": 2, "prompts": 2, "draw": 2, "group": 4, "checkpoint_every": 1})
+    config = RlConfig.model_validate(
+        {**base, "max_steps": 2, "train_batch_size": 2, "gen_batch_size": 2, "num_generations": 4, "save_steps": 1}
+    )
     tools = {"web_search": Keyed()}
-    train_rl(config, place.path / "calm", tools=tools, tell=lambda _: None)
+    train_rl(config, place.path / "calm", tools=tools)
     place.close()
     first = place.start("-c", RL, config.model_dump_json(), place.path / "busy")
     words = ["rl", "--model", config.model, "--tasks", str(config.tasks), "--out", place.path / "busy"]
     refused_meanwhile(place, first, *words)
     assert same_weights(place.path / "busy", place.path / "calm")
     killed_and_gone_on_with(place, RL, config)
-    train_rl(config, place.path / "killed", tools=tools, tell=lambda _: None)
+    train_rl(config, place.path / "killed", tools=tools)
     assert same_weights(place.path / "killed", place.path / "calm")
 
 

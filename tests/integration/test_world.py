@@ -16,7 +16,8 @@ from coa.cli import app
 from coa.errors import TokenizerError
 from coa.models.scripted import ScriptedModel
 from coa.models.tokenizer import load_tokenizer
-from coa.runtime import Chain
+from coa.runtime import Setting
+from coa.runtime import run as run_chain
 from coa.scoring import score_trajectory, scorer_for
 from coa.tools.base import ToolContext
 from coa.tools.registry import Toolbox, open_tools
@@ -70,7 +71,7 @@ def test_a_run_of_the_runtime_reads_what_the_oracle_read(folder: Path) -> None:
         scorer = scorer_for("auto")
         for question in atlas.questions[Split.TEST][:10]:
             steps = await play(Brain(question, atlas.pages, 0, 0.0, 0.0), box.tools, PROFILE)
-            run = await Chain(question.task, ScriptedModel(_turns(steps)), box.tools, PROFILE).run()
+            run = await run_chain(question.task, Setting(ScriptedModel(_turns(steps)), box.tools, PROFILE))
             assert run.answer == question.task.answer[0]
             seen = [step.text for step in run.steps if step.author is Author.ENVIRONMENT]
             assert seen == [step.text for step in steps if step.author is Author.ENVIRONMENT]

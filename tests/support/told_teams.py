@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from coa.distill.atif import to_atif
-
+from coa.distill.atif_writer import to_atif
 from coa.distill.team_run import (
     AgentRun,
     CodeCall,

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from aiohttp import web
 
-from coa import http
 from coa.errors import ModelError
 from coa.http import Client, Patience, Spent, Transient, Unserved, public, retried
 from coa.models.server import ModelServer, ModelUnserved
@@ -26,8 +25,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         seen.append(seconds)
 
-    monkeypatch.setattr(http.asyncio, "sleep", sleep)
-    monkeypatch.setattr(http.random, "uniform", lambda low, high: 1.0)
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    monkeypatch.setattr("random.uniform", lambda low, high: 1.0)
     return seen
 
 

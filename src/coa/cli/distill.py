@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coa.report import plural
+
 if TYPE_CHECKING:
     from coa.distill.report import DistillReport
 

@@ -1,4 +1,4 @@
-"""Where a stage stands, on stderr: redrawn in place for a person, a line now and then for a log."""
+"""Where long work stands, on stderr: redrawn in place for a person, a line now and then for a log."""
 
 from __future__ import annotations
 
@@ -11,68 +11,62 @@ from rich.live import Live
 from rich.text import Text
 
 from coa.cli.terminal import printable
-from coa.progress import Progress
 
+REDRAW_S: Final = 0.5
 LOG_S: Final = 30.0
 
 
-def terminal_progress() -> Progress:
-    console = Console(stderr=True, highlight=False)
-    return _Redrawn(console) if console.is_terminal else _Logged()
+class TerminalProgress:
+    """`coa.progress.Progress` for a terminal: shown when the work reports, at most every half second.
 
+    A person sees one line that goes away when the work ends, because the result takes its place. A log gets a line
+    every half minute, and the last one.
+    """
 
-def _line(title: str, done: int, total: int | None, note: str) -> str:
-    counted = f"{done:,}" + (f"/{total:,}" if total is not None else "")
-    return printable(f"{title}: {counted} done" + (f", {note}" if note else ""))
-
-
-class _Redrawn:
-    """For a person who looks. Drawn when the stage says so, not by rich's own thread: the numbers change under it."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
         self._live: Live | None = None
-        self._title = ""
+        self._title = self._unshown = ""
+        self._total: int | None = None
+        self._last = 0.0
 
     def start(self, title: str, total: int | None = None) -> None:
-        self._title = title
-        self._live = Live(console=self._console, auto_refresh=False)
-        self._live.start()
+        self._title, self._total, self._last, self._unshown = title, total, time.monotonic(), ""
+        if self._console.is_terminal:
+            # Without rich's own thread: nothing is drawn while nothing changes.
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+            self._last -= REDRAW_S
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        if self._live is not None:
-            text = Text(_line(self._title, done, total, note), style="bright_black")
-            self._live.update(text, refresh=True)
+        self._total = self._total if total is None else total
+        of = "" if self._total is None else f"/{self._total:,}"
+        self._unshown = f"{self._title}: {done:,}{of}" + (f", {printable(note)}" if note else "")
+        if time.monotonic() - self._last >= (LOG_S if self._live is None else REDRAW_S):
+            self._last = time.monotonic()
+            self._show()
 
     def say(self, line: str) -> None:
-        self._console.print(Text(printable(line)))
+        if self._live is None:
+            typer.echo(printable(line), err=True)
+        else:
+            self._live.console.print(Text(printable(line)), soft_wrap=True)
 
     def finish(self) -> None:
         if self._live is not None:
             self._live.stop()
-        self._live = None
+            self._live = None
+        elif self._unshown:
+            self._show()
+
+    def _show(self) -> None:
+        line, self._unshown = self._unshown, ""
+        if self._live is None:
+            typer.echo(line, err=True)
+        else:
+            self._live.update(Text(line, style="bright_black"), refresh=True)
 
 
-class _Logged:
-    """For a log: a line every half a minute, and the last one."""
-
-    def __init__(self) -> None:
-        self._title, self._last = "", ""
-        self._next = 0.0
-
-    def start(self, title: str, total: int | None = None) -> None:
-        self._title, self._last = title, ""
-        self._next = time.monotonic() + LOG_S
-
-    def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        self._last = _line(self._title, done, total, note)
-        if time.monotonic() >= self._next:
-            self.say(self._last)
-            self._next = time.monotonic() + LOG_S
-
-    def say(self, line: str) -> None:
-        typer.echo(printable(line), err=True)
-
-    def finish(self) -> None:
-        if self._last:
-            self.say(self._last)
+def terminal_progress() -> TerminalProgress:
+    """What every command gives to the library function that it calls."""
+    return TerminalProgress()

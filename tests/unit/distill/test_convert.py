@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from coa.config import ConfigError
 from coa.distill.convert import convert
 from coa.distill.roles import RoleMap, load_roles
 from coa.distill.team_run import EvaluatorVerdict, Note, Purpose, ToolResult
+from coa.errors import ConfigError
 from coa.trajectory import Author, Profile, Trajectory, check, load_profile
 from support.told_teams import agent, asks, called, code, inside, member, plans, result, team, thinks, tower
 

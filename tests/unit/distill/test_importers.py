@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from coa.distill.convert import convert
-from coa.distill.importers.detect import Imported, read_traces
+from coa.distill.importers.detect import read_traces
+from coa.distill.importers.trace_format import Imported
 from coa.distill.team_run import (
     AgentRun,
     CodeCall,

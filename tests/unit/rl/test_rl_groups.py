@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coa.config import ConfigError
-from coa.errors import TrainingError
+from coa.errors import ConfigError, TrainingError
 from coa.rl import config as settings
 from coa.rl.config import Guards, RlConfig, describe, load_config
 from coa.rl.groups import Collected, Group, RewardedAttempt, collect, keep

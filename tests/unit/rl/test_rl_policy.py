@@ -239,7 +239,7 @@ def test_ends_of_turns_are_trained_as_they_were_sampled(folder: str) -> None:
     assert end is not None
     try:
         with torch.no_grad():  # an end comes often
-            policy.inner.get_input_embeddings().weight[end] *= 4
+            policy.inner.get_input_embeddings().weight[end] *= 4  # type: ignore[index, operator]
         policy.sync_sampler()
         rewards = Rewards(setting.reward, scorer_for("exact"))
         rollouts = Rollouts(policy.sampler, policy.tokenizer, {}, rewards, setting, True)

@@ -42,7 +42,7 @@ DONE = SUGGEST + "<double_check>score: 4</double_check>\n<think>d</think>\n<answ
 def play(script: Sequence[str | Exception], **options: object) -> Trajectory:
     options.setdefault("tools", {"web_search": searching()})
     model = ScriptedModel(script, tokenizer=options.pop("tokenizer", None))  # type: ignore[arg-type]
-    return asyncio.run(run("Who?", model, **options))  # type: ignore[arg-type]
+    return asyncio.run(run("Who?", model, **options))
 
 
 @pytest.mark.parametrize("kind", [None, *KINDS])

@@ -22,7 +22,7 @@ def two_turns(context: Context) -> str:
 
 
 async def collect(tasks: list[Task], tool: FakeTool, **options: object) -> list[Trajectory]:
-    runs = run_many(tasks, ScriptedModel(two_turns), {"web_search": tool}, **options)  # type: ignore[arg-type]
+    runs = run_many(tasks, ScriptedModel(two_turns), {"web_search": tool}, **options)
     return [trajectory async for trajectory in runs]
 
 

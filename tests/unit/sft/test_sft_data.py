@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from coa.config import ConfigError
-from coa.errors import CoaError, TrainingError
+from coa.errors import CoaError, ConfigError, TrainingError
 from coa.models.chat_template import ChatTemplate
 from coa.models.tokenizer import TextTokenizer
 from coa.scoring.auto import rules_for

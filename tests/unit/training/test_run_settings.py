@@ -97,7 +97,7 @@ def test_a_run_that_was_started_under_old_names_goes_on(tmp_path: Path) -> None:
 
 
 def _under_old_names(kind: type[Frozen], data: dict[str, Any]) -> dict[str, Any]:
-    tables = {"reward": Reward, "guards": Guards, "lora": Lora}
+    tables: dict[str, type[Frozen]] = {"reward": Reward, "guards": Guards, "lora": Lora}
     old_of = {new: old for old, new in kind.RENAMED.items()}  # type: ignore[attr-defined]
     found = {}
     for key, value in data.items():

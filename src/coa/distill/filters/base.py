@@ -15,14 +15,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from coa.distill.config import DistillConfig
 from coa.trajectory import OBSERVATION, Author, Kind, Profile, Step, Tokenizer, Trajectory
 from coa.trajectory.shapes import Reading, read
-
-if TYPE_CHECKING:
-    from coa.distill.filters.contamination import BenchmarkQuestions
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +48,13 @@ class Dropped:
     """For a person: what was found where."""
 
 
+class QuestionOverlap(Protocol):
+    """Questions to keep out of the data."""
+
+    def share(self, question: str) -> float:
+        """How much of a question is among them."""
+
+
 @dataclass(frozen=True, slots=True)
 class FilterInput:
     """What filters may look at besides the trajectory."""
@@ -59,7 +63,7 @@ class FilterInput:
     config: DistillConfig
     tokenizer: Tokenizer | None = None
     """The student's; None: lengths are not measured."""
-    benchmarks: BenchmarkQuestions | None = None
+    benchmarks: QuestionOverlap | None = None
     """Questions to keep out of the data; None: nothing is compared."""
 
 
