@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 
 from coa.version import __version__ as __version__
 
+# fmt: off
 if TYPE_CHECKING:
     from coa.compare import Comparison, compare
     from coa.config import load_config
-    from coa.distill import DistillConfig, DistillReport, Recorder, TeachConfig, distill, teach
+    from coa.distill import DistillConfig, DistillReport, Recorder, TeachConfig, TeachReport, distill, record, teach
     from coa.errors import CoaError
     from coa.evaluate import EvalConfig, Evaluation, evaluate, read_evaluation, score
-    from coa.models.base import Context, Generation, Model, Sampling
+    from coa.models.base import Context, Finish, Generation, Model, Sampling
     from coa.models.opening import open_model
     from coa.models.price import Price
-    from coa.models.scripted import ScriptedModel
     from coa.models.tokenizer import TextTokenizer, load_tokenizer
-    from coa.progress import Progress
+    from coa.progress import PrintProgress, Progress
     from coa.rl import RlConfig, rl
     from coa.runtime import AskConfig, BatchProgress, RunConfig, Setting, ask, open_setting, run, run_many
     from coa.sampling import SampleConfig, SampleReport, sample
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         load_profile,
         observation,
         parse,
+        profile_of,
         read,
         render,
         to_sample,
@@ -76,7 +77,8 @@ if TYPE_CHECKING:
 _HOMES = {
     # The pipeline
     "coa.runtime": ("ask", "run", "run_many", "open_setting", "RunConfig", "AskConfig", "Setting", "BatchProgress"),
-    "coa.distill": ("distill", "teach", "Recorder", "DistillConfig", "DistillReport", "TeachConfig"),
+    "coa.distill": ("distill", "teach", "record", "Recorder", "DistillConfig", "DistillReport", "TeachConfig",
+                    "TeachReport"),
     "coa.sft": ("sft", "SftConfig"),
     "coa.sampling": ("sample", "SampleConfig", "SampleReport"),
     "coa.rl": ("rl", "RlConfig"),
@@ -85,118 +87,41 @@ _HOMES = {
     "coa.config": ("load_config",),
     # What is plugged into it
     "coa.models.opening": ("open_model",),
-    "coa.models.base": ("Model", "Context", "Generation", "Sampling"),
-    "coa.models.scripted": ("ScriptedModel",),
+    "coa.models.base": ("Model", "Context", "Finish", "Generation", "Sampling"),
     "coa.models.price": ("Price",),
     "coa.models.tokenizer": ("TextTokenizer", "load_tokenizer"),
     "coa.tools": ("Tool", "ToolContext", "Observation"),
     "coa.tools.registry": ("open_tools",),
     "coa.scoring": ("Scorer", "Verdict", "scorer_for"),
     "coa.scoring.opening": ("JudgeConfig",),
-    "coa.progress": ("Progress",),
+    "coa.progress": ("PrintProgress", "Progress"),
     "coa.training.run_folder": ("TrainingResult",),
     "coa.errors": ("CoaError",),
-    # The trajectory
-    "coa.trajectory": (
-        "Agent", "Author", "CodeTests", "Failure", "Form", "Kind", "Ledger", "Limits", "Message", "Parser", "Profile",
-        "Repair", "Sample", "Score", "Shape", "Step", "Stop", "Task", "TestCase", "Tokens", "Trajectory", "Usage",
-        "check", "load_profile", "observation", "parse", "read", "render", "to_sample", "to_samples", "write", "writer",
-    ),
     "coa.trajectory.formats.tasks": ("read_tasks",),
-}  # fmt: skip
+}
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+"""Where names are defined that are not in `coa.trajectory`."""
 _PACKAGES = ("compare", "distill", "evaluate", "rl", "sft")
-"""Stages that are packages too, and are called as such (see coa/stage.py)."""
+"""Stages that are packages too, and are called as such (coa/stage.py)."""
 __all__ = [
-    "Agent",
-    "AskConfig",
-    "Author",
-    "BatchProgress",
-    "CoaError",
-    "CodeTests",
-    "Comparison",
-    "Context",
-    "DistillConfig",
-    "DistillReport",
-    "EvalConfig",
-    "Evaluation",
-    "Failure",
-    "Form",
-    "Generation",
-    "JudgeConfig",
-    "Kind",
-    "Ledger",
-    "Limits",
-    "Message",
-    "Model",
-    "Observation",
-    "Parser",
-    "Price",
-    "Profile",
-    "Progress",
-    "Recorder",
-    "Repair",
-    "RlConfig",
-    "RunConfig",
-    "Sample",
-    "SampleConfig",
-    "SampleReport",
-    "Sampling",
-    "Score",
-    "Scorer",
-    "ScriptedModel",
-    "Setting",
-    "SftConfig",
-    "Shape",
-    "Step",
-    "Stop",
-    "Task",
-    "TeachConfig",
-    "TestCase",
-    "TextTokenizer",
-    "Tokens",
-    "Tool",
-    "ToolContext",
-    "TrainingResult",
-    "Trajectory",
-    "Usage",
-    "Verdict",
-    "ask",
-    "check",
-    "compare",
-    "distill",
-    "evaluate",
-    "load_config",
-    "load_profile",
-    "load_tokenizer",
-    "observation",
-    "open_model",
-    "open_setting",
-    "open_tools",
-    "parse",
-    "read",
-    "read_evaluation",
-    "read_tasks",
-    "render",
-    "rl",
-    "run",
-    "run_many",
-    "sample",
-    "score",
-    "scorer_for",
-    "sft",
-    "teach",
-    "to_sample",
-    "to_samples",
-    "write",
-    "writer",
+    "Agent", "AskConfig", "Author", "BatchProgress", "CoaError", "CodeTests", "Comparison", "Context", "DistillConfig",
+    "DistillReport", "EvalConfig", "Evaluation", "Failure", "Finish", "Form", "Generation", "JudgeConfig", "Kind",
+    "Ledger", "Limits", "Message", "Model", "Observation", "Parser", "Price", "PrintProgress", "Profile", "Progress",
+    "Recorder", "Repair", "RlConfig", "RunConfig", "Sample", "SampleConfig", "SampleReport", "Sampling", "Score",
+    "Scorer", "Setting", "SftConfig", "Shape", "Step", "Stop", "Task", "TeachConfig", "TeachReport", "TestCase",
+    "TextTokenizer", "Tokens", "Tool", "ToolContext", "TrainingResult", "Trajectory", "Usage", "Verdict", "ask",
+    "check", "compare", "distill", "evaluate", "load_config", "load_profile", "load_tokenizer", "observation",
+    "open_model", "open_setting", "open_tools", "parse", "profile_of", "read", "read_evaluation", "read_tasks",
+    "record", "render", "rl", "run", "run_many", "sample", "score", "scorer_for", "sft", "teach", "to_sample",
+    "to_samples", "write", "writer",
 ]
+# fmt: on
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
+    if name not in __all__:
         raise AttributeError(f"module 'coa' has no attribute {name!r}")
-    module = import_module(_HOME_OF[name])
+    module = import_module(_HOME_OF.get(name, "coa.trajectory"))
     if name in _PACKAGES:
         return module
     value: object = getattr(module, name)

@@ -259,7 +259,7 @@ def _html(report: Figures) -> str:
         table(
             ["agent", "tokens written", "share"],
             [
-                (name, count, f"{report['agents']['share'][name]:.1%}")
+                (name, count, "" if (share := report["agents"]["share"][name]) is None else f"{share:.1%}")
                 for name, count in report["agents"]["written_tokens"].items()
             ],
         ),

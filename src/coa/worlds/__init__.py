@@ -4,6 +4,7 @@
 through the one registry of tools.
 """
 
+from coa.worlds.folder import locate
 from coa.worlds.serving import OpenWorld, open_world, world_tools
 
-__all__ = ["OpenWorld", "open_world", "world_tools"]
+__all__ = ["OpenWorld", "locate", "open_world", "world_tools"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from coa.distill.teaching.files import stop_of, trace_path, write_trace
@@ -150,7 +153,8 @@ class _Pool:
             daemon=True,
             name=f"team-{self._started}",
         )
-        process.start()
+        with _no_main():
+            process.start()
         there.close()
         return _Worker(process, here)
 
@@ -218,6 +222,17 @@ class _Pool:
         worker.process.kill()
         worker.process.join()
         worker.connection.close()
+
+
+@contextmanager
+def _no_main() -> Iterator[None]:
+    """Keeps a child from importing the caller's script again, which would start it all over where it has no guard."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Path) -> None:
