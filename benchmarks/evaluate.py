@@ -51,11 +51,11 @@ def measure(url: str, folder: Path) -> None:
     (folder / "lookup.py").write_text(TOOLS)
     command = [
         sys.executable, "-m", "coa.cli", "eval", str(tasks), "--model", url, "--profile", "nano",
-        "--tool", "web_search=lookup:Lookup", "--scorer", "exact", "--constrain", "never",
+        "--tool", "web_search=lookup:Lookup", "--scorer", "exact", "--set", "run.constrain=never",
     ]  # fmt: skip
     works = {
-        "coa eval, chat mode": [*command, "--mode", "chat"],
-        "coa eval, token mode": [*command, "--mode", "tokens", "--tokenizer", "smollm2"],
+        "coa eval, chat mode": [*command, "--set", "run.mode=chat"],
+        "coa eval, token mode": [*command, "--set", "run.mode=tokens", "--set", "run.tokenizer=smollm2"],
     }
     if (python := inspect_python()) is not None:
         works["Inspect AI"] = [str(python), str(Path(__file__).with_name("inspect_eval.py")), url, str(tasks)]

@@ -1,44 +1,50 @@
-"""Async work for callers without an event loop, and for notebooks, where a loop is running already."""
+"""Run a coroutine to its end from code that does not await, with or without an event loop around it.
+
+The functions of the stages (`coa.evaluate`, `coa.distill` and the like) block, so that a script needs no event loop. A
+notebook has one running already, in which `asyncio.run` refuses to start: there the work gets a thread and a loop of its
+own, and the caller waits for it. Ctrl-C cancels the work in both cases, waits until it has cleaned up, and is raised.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
-from threading import Thread
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-def run_blocking(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`. Ctrl-C cancels the work, lets it clean up, and then raises `KeyboardInterrupt`.
-
-    Where an event loop runs in this thread, as in a notebook, the work gets a thread and a loop of its own.
-    """
+def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The coroutine's result; its exceptions are raised here."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
-    done: Future[T] = Future()
-    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+        return asyncio.run(coroutine)
+    return _run_in_thread(coroutine)
 
-    async def main() -> T:
-        task = asyncio.ensure_future(work)
-        started.set_result((asyncio.get_running_loop(), task))
-        return await task
 
-    def target() -> None:
+def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
+    begun = threading.Event()
+    loop: asyncio.AbstractEventLoop
+    task: asyncio.Task[Any] | None = None
+
+    async def work() -> T:
+        nonlocal loop, task
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        begun.set()
+        return await coroutine
+
+    with ThreadPoolExecutor(1, thread_name_prefix="coa") as pool:
+        future = pool.submit(contextvars.copy_context().run, asyncio.run, work())
         try:
-            done.set_result(asyncio.run(main()))
-        except BaseException as error:
-            done.set_exception(error)
-
-    Thread(target=target, name="coa", daemon=True).start()
-    try:
-        return done.result()
-    except KeyboardInterrupt:
-        loop, task = started.result()
-        loop.call_soon_threadsafe(task.cancel)
-        done.exception()  # waits until the work has cleaned up
-        raise
+            return future.result()
+        except KeyboardInterrupt:
+            begun.wait()
+            if task is not None:
+                with suppress(RuntimeError):  # the loop is closed: the work had just ended
+                    loop.call_soon_threadsafe(task.cancel)
+            raise  # leaving the pool waits for the thread

@@ -32,7 +32,7 @@ def import_function(target: str, *, what: str, error: type[CoaError]) -> Callabl
     except (ImportError, AttributeError, ValueError, OSError, SyntaxError) as reason:
         raise error(f"{what} {target!r} cannot be imported: {reason}", hint=hint) from reason
     if not callable(found):
-        raise error(f"{what} {target!r} is no function but a {type(found).__name__}", hint=hint)
+        raise error(f"{what} {target!r} is not a function but a {type(found).__name__}", hint=hint)
     return found  # type: ignore[no-any-return]
 
 

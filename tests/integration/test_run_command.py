@@ -92,7 +92,7 @@ def test_a_file_of_tasks_is_run_and_gone_on_with(server: FakeServer, folder: Pat
     first = coa(server, folder, *common, "--limit", 4, "--concurrency", 2)
     assert first.code == 0, first.err
     assert "4 of 4 runs: 4 answered, 0 failed; 2 of 4 right" in first.out and "cost 0.000104" in first.out
-    assert "4/4 done, 2 of 4 right (50.0%)" in first.err and "tokens/s" in first.err
+    assert "runs: 4/4, 2 of 4 right (50.0%)" in first.err and "tokens/s" in first.err
     assert not any(body.get("stream") for body in server.asked), "streaming many costs CPU and shows nothing"
     asked = len(server.asked)
     second = coa(server, folder, *common, "--samples", 2)

@@ -39,9 +39,9 @@ def interrupted(events: list[str]) -> None:
     """Work that gets a Ctrl-C as soon as it waits, and cleans up."""
 
     async def work() -> None:
-        asyncio.get_running_loop().call_soon(
-            lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        )
+        main = threading.main_thread().ident
+        assert main is not None
+        asyncio.get_running_loop().call_soon(signal.pthread_kill, main, signal.SIGINT)
         try:
             await asyncio.Event().wait()
         finally:

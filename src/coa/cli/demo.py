@@ -10,8 +10,6 @@ from typing import Annotated
 
 import typer
 
-from coa.demo.recipes import SEED
-
 
 def demo(
     out: Annotated[
@@ -20,13 +18,16 @@ def demo(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Ten minutes on two cores: every stage, small.")] = False,
     long: Annotated[bool, typer.Option("--long", help="Longer: an adapter to keep, such as nano.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the world, the teacher and the training.")] = SEED,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the world, the teacher and the training. Default: 7.")
+    ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the commands, and stop.")] = False,
 ) -> None:
     """Teach, distil, fine-tune, reinforce and evaluate on the embedded world: no GPU, no key, no network."""
     from coa.demo.commands import run_stages
-    from coa.demo.recipes import RECIPES, stages_of
+    from coa.demo.recipes import RECIPES, SEED, stages_of
 
+    seed = SEED if seed is None else seed
     if quick and long:
         raise typer.BadParameter("--quick or --long, not both")
     kind = "quick" if quick else "long" if long else "full"
@@ -51,6 +52,7 @@ def _conclude(out: Path, seconds: float, seed: int) -> None:
 
     from coa.demo.commands import span
     from coa.demo.page import demo_page
+    from coa.demo.recipes import SEED
     from coa.demo.result import ENOUGH_TASKS, goals, new_question, short_table
 
     (out / "report.html").write_text(demo_page(out), encoding="utf-8")

@@ -36,10 +36,12 @@ def rl(
     """Reinforcement learning (DAPO): attempt tasks with real tools, and learn from the attempts that did better."""
     from coa.cli.configuring import misused, resolve
     from coa.cli.progress import terminal_progress
+    from coa.cli.terminal import show_warnings
     from coa.cli.training import close, this_command
     from coa.rl import RlConfig
     from coa.rl import rl as train
 
+    show_warnings()
     given = {
         "model": model, "tasks": tasks, "profile": profile, "world": world, "tools": tuple(tool) if tool else None,
         "eval_tasks": eval_tasks, "max_steps": steps,

@@ -53,10 +53,12 @@ def sft(
     """Fine-tune on trajectories: loss on what the model wrote, none on prompts and observations."""
     from coa.cli.configuring import misused, resolve
     from coa.cli.progress import terminal_progress
+    from coa.cli.terminal import show_warnings
     from coa.cli.training import close, this_command
     from coa.sft import SftConfig
     from coa.sft import sft as train
 
+    show_warnings()
     given = {
         "model": model, "data": tuple(data) if data else None, "profile": profile, "num_eval_tasks": num_eval_tasks,
         "eval_tasks": eval_tasks, "tools": tuple(tool) if tool else None, "world": world,
