@@ -18,8 +18,7 @@ _NOT_FINITE: Final = frozenset(("nan", "inf", "infinity"))
 
 @dataclass(frozen=True, slots=True)
 class OutputComparison:
-    """How strictly outputs are compared. The tolerances hold for numbers with a fraction; to be within one of the two is
-    enough."""
+    """How strictly outputs are compared. The tolerances hold for numbers with a fraction; one of them must be met."""
 
     relative: float = 1e-9
     absolute: float = 1e-12
