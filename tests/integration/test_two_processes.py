@@ -53,10 +53,10 @@ def build(task):
     return CodeAgent(tools=[], model=Scripted())
 """
 HELD = {
-    "export": ("coa.cli.export", "_json"),
+    "export": ("coa.cli.export", "_converter"),
     "index": ("coa.tools.index.build", "_fill"),
     "world": ("coa.worlds.folder", "_write"),
-    "demo": ("coa.cli.stages", "_run"),
+    "demo": ("coa.demo.commands", "_run"),
 }
 """Stages that ask nobody: the function before which they wait."""
 WAITING = """

@@ -45,7 +45,7 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[DemoStage]:
 
     def evaluated(name: str, about: str, model: str, count: int) -> DemoStage:
         command = ["eval", test, "--limit", str(count), "--model", model, "--world", world, "--temperature", "0"]
-        command += ["--constrain", "never", "--concurrency", "128", "--out", str(out / "eval" / name)]
+        command += ["--set", "run.constrain=never", "--concurrency", "128", "--out", str(out / "eval" / name)]
         seconds = 20 + count * (0.6 if name != "base" else 4)
         return DemoStage(f"eval-{name}", about, tuple(command), seconds, again=("--retry-failed",))
 
