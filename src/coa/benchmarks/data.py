@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,7 +56,10 @@ def load(name: str, data: Path | None = None, *, limit: int | None = None) -> Lo
     else:
         benchmark = benchmark_named(name)
         files = [] if benchmark.tasks is not None else found(benchmark, data) or _fetched(benchmark)
-    tasks = list(benchmark.tasks() if benchmark.tasks is not None and not files else _read(benchmark, files))
+    if benchmark.tasks is not None and not files:
+        tasks = list(benchmark.tasks())
+    else:
+        tasks = list(tasks_of(_shaped(benchmark, chain.from_iterable(map(_rows, files))), source=benchmark.name))
     if not tasks:
         raise StoreError(f"{', '.join(map(str, files)) or benchmark.name} holds no task")
     return Loaded(benchmark, tasks[:limit], tuple(file.name for file in files), fingerprint(tasks))
@@ -179,11 +183,6 @@ def _fetched(benchmark: Benchmark) -> list[Path]:
     except (OSError, ValueError) as error:
         raise missing(benchmark, f"{type(error).__name__}: {error}") from error
     return [place]
-
-
-def _read(benchmark: Benchmark, files: Iterable[Path]) -> Iterator[Task]:
-    rows = (row for file in files for row in _rows(file))
-    return tasks_of(_shaped(benchmark, rows), source=benchmark.name)
 
 
 def _shaped(benchmark: Benchmark, rows: Iterable[Row]) -> Iterator[Row]:

@@ -64,7 +64,8 @@ def table_rows(runs: Sequence[Figures]) -> list[tuple[str, list[str]]]:
         ("success (pass@1)", [percent(success(run)) for run in runs]),
     ]
     others = list(dict.fromkeys(name for run in runs for name in run["results"]["metrics"] if name != "pass@1"))
-    rows += [(name, [_metric(run, name) for run in runs]) for name in others]
+    metrics = [run["results"]["metrics"] for run in runs]
+    rows += [(name, [percent(found[name]) if found.get(name) else "-" for found in metrics]) for name in others]
     rows += [(kind, [f"{run['results'][kind]:,}" for run in runs]) for kind in ("unanswered", "failed", "unscored")]
     rows.append(("tokens per success", [_per(run["tokens_per_success"]) for run in runs]))
     if any("sequence_tokens" in run["spent"]["total"] for run in runs):
@@ -128,11 +129,6 @@ def _about(found: Figures) -> str:
 
 def _bar(name: str, value: Mapping[str, float], note: str) -> Bar:
     return Bar(name, value["value"], note, value["low"], value["high"])
-
-
-def _metric(run: Figures, name: str) -> str:
-    value = run["results"]["metrics"].get(name)
-    return percent(value) if value else "-"
 
 
 def _per(value: Mapping[str, float] | None) -> str:

@@ -37,7 +37,9 @@ def short_table(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     for run in found["runs"]:
         name, count = NAMES.get(run["name"], run["name"]), f"{run['results']['tasks']:,}"
         tokens, calls = _per(run["tokens_per_success"], 0), _per(run["tool_calls_per_success"], 1)
-        rows.append([name, count, _share(success(run)), tokens, calls, f"{run['repairs']['share_of_attempts']:.1%}"])
+        rate, repaired = success(run), f"{run['repairs']['share_of_attempts']:.1%}"
+        solved = f"{rate['value']:.1%} [{100 * rate['low']:.0f}, {100 * rate['high']:.0f}]"
+        rows.append([name, count, solved, tokens, calls, repaired])
     return ["", "tasks", "success", "tokens/success", "calls/success", "repaired"], rows
 
 
@@ -68,10 +70,6 @@ def _cheaper(pair: Mapping[str, Any]) -> Goal:
     found = f"{1 - ratio['value']:.1%} below, 95 % [{1 - ratio['high']:.1%}, {1 - ratio['low']:.1%}]"
     reached = 1 - ratio["high"] >= FEWER_TOKENS and pair["tasks"] >= ENOUGH_TASKS
     return Goal(claim, f"{found}, {plural(pair['tasks'], 'task')}", reached)
-
-
-def _share(value: Mapping[str, float]) -> str:
-    return f"{value['value']:.1%} [{100 * value['low']:.0f}, {100 * value['high']:.0f}]"
 
 
 def _per(value: Mapping[str, Any] | None, digits: int) -> str:

@@ -262,7 +262,8 @@ def _html(report: Figures) -> str:
     ]
     for key, groups in report["breakdown"].items():
         parts += [paragraph("", heading=f"By {key}"), group_table(groups)]
-    provenance = [(name, _short(value)) for name, value in _flat(report["provenance"]).items()]
+    texts = {name: "" if value is None else str(value) for name, value in _flat(report["provenance"]).items()}
+    provenance = [(name, f"{text[:_LONGEST]}{'…' if len(text) > _LONGEST else ''}") for name, text in texts.items()]
     parts += [paragraph("", heading="Provenance"), table(["", ""], provenance)]
     return page(f"Evaluation: {benchmark['name']}", *parts)
 
@@ -281,8 +282,3 @@ def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     for name, item in value.items():
         found |= _flat(item, f"{before}{name}.") if isinstance(item, Mapping) else {f"{before}{name}": item}
     return found
-
-
-def _short(value: object) -> str:
-    text = "" if value is None else str(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

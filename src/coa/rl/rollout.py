@@ -60,7 +60,8 @@ class Rollouts:
         return [self._group(*each, step - ahead) for each in zip(tasks, groups, refilled, strict=True)]
 
     async def _all(self, jobs: Sequence[tuple[Task, int]], name: str) -> list[list[Trajectory]]:
-        seeds = [_seed(f"{self.config.seed}/{name}/{task.id}") for task, _ in jobs]
+        names = (f"{self.config.seed}/{name}/{task.id}" for task, _ in jobs)
+        seeds = [int.from_bytes(hashlib.sha256(name.encode()).digest()[:5]) * _SEEDS for name in names]
         runs = [seed + number for seed, (_, count) in zip(seeds, jobs, strict=True) for number in range(count)]
         with self.model.in_step(runs) if self.exact else nullcontext(lambda _: None) as leave:
             return await asyncio.gather(
@@ -133,10 +134,6 @@ def _why_not(trajectory: Trajectory) -> str:
 
 def _ended(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
     return [t for t in trajectories if t.stop not in (Stop.FAILED, Stop.INTERRUPTED)]
-
-
-def _seed(name: str) -> int:
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:5]) * _SEEDS
 
 
 @cache

@@ -21,7 +21,7 @@ from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked, ha
 from coa.sft.config import SftConfig
 from coa.sft.evaluation import AgentEval, tasks_of
 from coa.sft.plan import HeldOut, UpdatePlan
-from coa.sft.trainer import RowTrainer, arguments, has_bf16
+from coa.sft.trainer import RowTrainer, arguments
 from coa.tools import Tool
 from coa.training import checkpoint, packed_model, weights
 from coa.training.card import model_card
@@ -70,10 +70,9 @@ def _train(
     if (out / MODEL).is_dir():
         say(f"finished already: {out / MODEL}")
         return TrainingResult(out / MODEL, 0, True, {}, everyone.is_main_process)
-    bf16 = has_bf16() if config.precision == "auto" else config.precision == "bf16"
-    # With an adapter the model's weights do not change and may be bf16; weights that are trained need fp32.
-    dtype = torch.bfloat16 if bf16 and config.lora else torch.float32
+    bf16 = weights.uses_bf16(config.precision)
     torch.manual_seed(config.seed)
+    dtype = weights.frozen_dtype(config.precision, config.lora)
     trained, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device="cpu")
     tally, pools = _pools(config, loaded, tokenizer)
     for pool, counted in zip(pools, tally, strict=True):
@@ -229,7 +228,6 @@ def _save(
         dtype = torch.bfloat16 if bf16 else torch.float32
         if merging:
             weights.merge(config.model, adapter, part, dtype)
-            weights.remove(adapter)
         elif bf16 and config.lora is None:
             weights.narrow(part, dtype)
         weights.publish(part, out / MODEL, tokenizer, card)

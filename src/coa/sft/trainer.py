@@ -182,7 +182,3 @@ def arguments(
         log_level="error",
         average_tokens_across_devices=False,
     )
-
-
-def has_bf16() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_bf16_supported()

@@ -94,17 +94,13 @@ def same_value(given: JsonValue, expected: JsonValue, how: OutputComparison = ST
     if isinstance(given, str) and isinstance(expected, str):
         return given == expected or (how.ignore_case and given.casefold() == expected.casefold())
     if isinstance(given, list) and isinstance(expected, list):
-        return _same_list(given, expected, how)
+        return len(given) == len(expected) and all(same_value(a, b, how) for a, b in zip(given, expected, strict=True))
     if isinstance(given, dict):
         pairs = given.get("dict")
         if isinstance(pairs, list) and isinstance(expected, dict):
             return _same_dict(pairs, expected, how)
         return False  # a set, or a number that is not finite
     return given is None and expected is None
-
-
-def _same_list(given: Sequence[JsonValue], expected: Sequence[JsonValue], how: OutputComparison) -> bool:
-    return len(given) == len(expected) and all(same_value(a, b, how) for a, b in zip(given, expected, strict=True))
 
 
 def _same_dict(pairs: Sequence[JsonValue], expected: dict[str, JsonValue], how: OutputComparison) -> bool:
