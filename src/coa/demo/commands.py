@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from coa.demo.recipes import DemoStage
 from coa.errors import CoaError
 from coa.folder import lock, refuse_other, write_atomic
 
@@ -28,20 +27,6 @@ _ENVIRONMENT: Final = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 """Environment of each stage, where the user has not set other values."""
-
-
-@dataclass(frozen=True, slots=True)
-class DemoStage:
-    name: str
-    about: str
-    command: tuple[str, ...]
-    seconds: float
-    """Time that it took on two idle cores; used to estimate the time left."""
-    again: tuple[str, ...] = ()
-    """Added to the command if it was started before."""
-
-    def shown(self, more: Sequence[str] = ()) -> str:
-        return shlex.join(["coa", *self.command, *more])
 
 
 def run_stages(

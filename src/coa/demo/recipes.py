@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-from coa.demo.commands import DemoStage
 
 SEED: Final = 7
 ERRORS: Final = "0.05"
 """How often the expert errs. What it does wrong is imitated too: at 0.25 a small model learns to open wrong pages."""
 _FILTERS: Final = {"reflection.kept_without": 1.0}
 """The team of this world errs at a set rate, so runs with and without reflection already have the right proportion."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoStage:
+    name: str
+    about: str
+    command: tuple[str, ...]
+    seconds: float
+    """Time that it took on two idle cores; used to estimate the time left."""
+    again: tuple[str, ...] = ()
+    """Added to the command if it was started before."""
+
+    def shown(self, more: Sequence[str] = ()) -> str:
+        return shlex.join(["coa", *self.command, *more])
 
 
 @dataclass(frozen=True, slots=True)

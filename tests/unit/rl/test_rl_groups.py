@@ -218,7 +218,7 @@ def test_ones_own_reward_may_leave_an_attempt_out_and_may_break() -> None:
     assert rewarded(answered, own=lambda *_: float("nan"))[0] is None
     with pytest.raises(TrainingError, match="cannot be imported"):
         own_reward("no_such_module:reward")
-    with pytest.raises(TrainingError, match="is no.* function"):
+    with pytest.raises(TrainingError, match=r"is no.* function"):
         own_reward("math:pi")
 
 
@@ -393,7 +393,7 @@ def test_a_wrong_key_is_named() -> None:
     assert "guards.max_logprob_diff" in describe_config(RlConfig) and "reward.scorer" in describe_config(RlConfig)
     with pytest.raises(ConfigError, match="clip_ratio_c must be above"):
         load_config(RlConfig, None, ["clip_ratio_c=1.1"])
-    with pytest.raises(ConfigError, match="advantage_estimator: .*'grpo' or 'token_baseline'"):
+    with pytest.raises(ConfigError, match=r"advantage_estimator: .*'grpo' or 'token_baseline'"):
         load_config(RlConfig, None, ["advantage_estimator=gae"])
     with pytest.raises(ConfigError, match="leave full_determinism out, or set one_step_off_policy=false"):
         load_config(RlConfig, None, ["one_step_off_policy=true", "full_determinism=true"])
