@@ -1,8 +1,8 @@
 """Run a coroutine to its end from code that does not await, with or without an event loop around it.
 
 The functions of the stages (`coa.evaluate`, `coa.distill` and the like) block, so that a script needs no event loop. A
-notebook has one running already, in which `asyncio.run` refuses to start: there the work gets a thread and a loop of its
-own, and the caller waits for it. Ctrl-C cancels the work in both cases, waits until it has cleaned up, and is raised.
+notebook has one running already, in which `asyncio.run` refuses to start: there the work gets its own thread and
+loop, and the caller waits for it. Ctrl-C cancels the work in both cases, waits until it has cleaned up, and is raised.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What works on this machine, and for what does not, the command that repairs it."""
+"""What works on this machine, and how to repair what does not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Check:
     detail: str
     hint: str | None = None
     needed: bool = True
-    """Whether coa is of no use without it."""
+    """Whether coa cannot work without it."""
 
 
 def examine() -> Iterator[Check]:
@@ -60,9 +60,8 @@ def _write_here() -> str:
     try:
         folder = tempfile.TemporaryDirectory(prefix=".coa-doctor-", dir=".")
     except OSError as error:
-        raise StoreError(
-            f"cannot write in the current folder: {error.strerror}", hint="cd to a folder that you may write to"
-        ) from error
+        problem = f"cannot write in the current folder: {error.strerror}"
+        raise StoreError(problem, hint="cd to a folder that you may write to") from error
     with folder as name:
         path = Path(name) / "probe.jsonl"
         probe = Trajectory(task=Task(id="probe", question="?"), profile="web")
@@ -70,9 +69,8 @@ def _write_here() -> str:
             with JsonlWriter(path) as writer:
                 writer.write(probe)
         except OSError as error:
-            raise StoreError(
-                f"files in the current folder cannot be locked: {error.strerror}", hint="work on a local disk"
-            ) from error
+            problem = f"files in the current folder cannot be locked: {error.strerror}"
+            raise StoreError(problem, hint="work on a local disk") from error
         if list(read(path)) != [probe]:
             raise StoreError("what was written in the current folder did not read back", hint="check the disk")
     return str(Path.cwd())
@@ -99,14 +97,13 @@ def _local() -> str:
     try:
         found = [f"{name} {version(name)}" for name in ("torch", "transformers", "accelerate", "gguf")]
     except PackageNotFoundError as error:
-        raise CoaError(
-            f"{error.name} is not installed", hint=f"{sys.executable} -m pip install 'chain-of-agents[local]'"
-        ) from error
+        hint = f"{sys.executable} -m pip install 'chain-of-agents[local]'"
+        raise CoaError(f"{error.name} is not installed", hint=hint) from error
     return ", ".join(found)
 
 
 def _isolation() -> str:
-    """Opens a sandbox for real: whether the kernel allows it cannot be told otherwise."""
+    """Opens a real sandbox: there is no other way to know whether the kernel allows it."""
     import asyncio
     import shutil
 
@@ -126,7 +123,7 @@ def _isolation() -> str:
     if "Landlock" not in about and about.startswith("warm"):
         about += "; a kernel from 5.13 on would add Landlock"
     if not shutil.which("runsc"):
-        about += "; stronger still: a machine of its own with `coa sandbox serve`"
+        about += "; stronger still: a separate machine with `coa sandbox serve`"
     return about
 
 
@@ -146,5 +143,5 @@ def _pager() -> str:
 
     command = shlex.split(os.environ.get("PAGER") or "less -R")
     if not command or not shutil.which(command[0]):
-        raise CoaError("no pager: long output runs through", hint="apt-get install less, or set PAGER")
+        raise CoaError("no pager was found: long output scrolls past", hint="apt-get install less, or set PAGER")
     return " ".join(command)

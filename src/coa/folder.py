@@ -1,18 +1,18 @@
-"""Output folders: whose they are, who writes into them now, and how a file comes to be there whole.
+"""Output folders: which run they belong to, which process writes to them, and how files are written atomically.
 
 Every stage that writes does the same three things, and this file is the one place that knows how:
 
     with lock(out):                                # no second process writes here meanwhile
-        claim(out, "sft", record)                  # the folder is this run's, or another's: then say what differs
+        claim(out, "sft", record)                  # refuse the folder of another run, and say what differs
         write_atomic(out / "report.json", data)    # a kill leaves the old file or the new one, never half of one
 
-**Atomic writing.** A file or folder is written under a hidden name beside its place, brought to the disk, and renamed.
+**Atomic writing.** A file or folder is written under a hidden name beside its place, flushed to the disk, and renamed.
 
 **The lock** is a small file, `.lock` in a folder or `.<name>.lock` beside a single output, that the writing process
 holds with `flock` and in which it says who it is. The kernel drops a `flock` when its process ends, also after
 `kill -9`, so a lock that can be taken is free, whatever the file says. What the file says is for people, and for file
 systems where a `flock` does not reach the other machine: a process of another machine is taken to be alive, one of this
-machine is looked up by its number and the time it started, for numbers are used again. A forked child would inherit the
+machine is looked up by its pid and the time it started, because pids are reused. A forked child would inherit the
 `flock` and keep it beyond its parent's end, so children close it (`_close_in_child`).
 
 **A claim** is `config.json`: what the run was started with. A run goes on only with the settings that it has.
@@ -43,6 +43,7 @@ _LOCK: Final = ".lock"
 _PART: Final = re.compile(r"\..+\.part(\.[^.]+)?")
 _NO_FLOCK: Final = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
 _SHOWN: Final = 160
+_ELSEWHERE: Final = "choose another folder with --out"
 _PATIENCE_S: Final = 1.0
 """How long to wait for a process that has just taken a lock to say who it is."""
 _held: set[int] = set()
@@ -52,7 +53,7 @@ _held: set[int] = set()
 
 
 def write_atomic(path: str | Path, data: bytes | str) -> None:
-    """Put a file in its place, whole and on the disk."""
+    """Write a file so that after a crash it is either complete or unchanged."""
     try:
         with replacing(path) as part:
             part.write_bytes(data.encode() if isinstance(data, str) else data)
@@ -62,7 +63,7 @@ def write_atomic(path: str | Path, data: bytes | str) -> None:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Where to write a large file, or a whole folder, that takes its place at the end. An exception leaves nothing."""
+    """A path to write a large file or a folder to; at the end it is renamed to `path`. An exception leaves nothing."""
     path, part = Path(path), beside(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove(part)
@@ -80,7 +81,7 @@ def beside(path: str | Path) -> Path:
 
 
 def put(part: Path, path: Path) -> None:
-    """Bring what was written beside a place to the disk and rename it into the place. A folder replaces a folder."""
+    """Flush what was written beside a place to the disk and rename it into the place. A folder replaces a folder."""
     sync(part)
     old = beside(path.with_name(f"{path.name}.old"))
     if part.is_dir() and path.is_dir():
@@ -93,7 +94,7 @@ def put(part: Path, path: Path) -> None:
 
 
 def sync(path: Path, *, inside: bool = True) -> None:
-    """Bring a file, or a folder with all that is in it, to the disk; without `inside`, only the names in a folder."""
+    """Flush a file, or a folder with its contents, to the disk; without `inside`, only the names in a folder."""
     for below in path.rglob("*") if inside and path.is_dir() else ():
         sync(below, inside=False)
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -117,16 +118,16 @@ def _remove(path: Path) -> None:
 
 
 class LockRecord(BaseModel):
-    """What a lock file says of the process that holds it."""
+    """What a lock file says about the process that holds it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     pid: int
     host: str
     since: str
     boot: str | None = None
-    """Of the kernel that runs it: containers of one machine have several host names and one of these."""
+    """Boot id of the kernel: containers on one machine have several host names, but one boot id."""
     ticks: int | None = None
-    """When the process started, in ticks after the boot. Another process with its number has another one."""
+    """When the process started, in ticks after the boot. Another process with the same pid has another value."""
 
     @classmethod
     def of_this_process(cls) -> LockRecord:
@@ -134,13 +135,15 @@ class LockRecord(BaseModel):
         return cls(pid=os.getpid(), host=socket.gethostname(), since=now, boot=_boot(), ticks=_ticks(os.getpid()))
 
     def elsewhere(self) -> bool:
-        """Whether it is a process of another machine, of which nothing can be known here."""
+        """Whether it is a process of another machine, which cannot be looked up here."""
         return self.host != socket.gethostname() and (self.boot is None or self.boot != _boot())
 
     def gone(self) -> bool:
         """Whether the process has ended, as far as it can be known here."""
-        if self.elsewhere() or self.boot != _boot():
-            return not self.elsewhere()  # this machine was started again since
+        if self.elsewhere():
+            return False
+        if self.boot != _boot():  # this machine has been rebooted since
+            return True
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -155,9 +158,9 @@ class LockRecord(BaseModel):
 
 @contextmanager
 def lock(folder: str | Path) -> Iterator[None]:
-    """Make a folder this process's until the block ends, or refuse at once if it is another's.
+    """Hold a folder for this process until the block ends, or refuse at once if another process holds it.
 
-    What a killed process left half written in the folder is removed.
+    Unfinished files that a killed process left in the folder are removed.
     """
     folder = Path(folder)
     made = not folder.exists()
@@ -168,12 +171,12 @@ def lock(folder: str | Path) -> Iterator[None]:
     finally:
         if made:
             with suppress(OSError):
-                folder.rmdir()  # nothing came of it
+                folder.rmdir()  # nothing was written to it
 
 
 @contextmanager
 def lock_file(path: str | Path, *, wait: bool = False) -> Iterator[None]:
-    """The same for a single output: a file, or a folder that is put in its place as a whole.
+    """Like `lock`, for a single output: a file, or a folder that is put in its place as a whole.
 
     `wait` waits for the other process instead of refusing: for caches, where its result is as good as ours.
     """
@@ -245,7 +248,7 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 def _flock(fd: int, wait: bool) -> bool:
-    """Whether it is ours now. Where the file system has no locks, what the file says has to do."""
+    """Whether this process has the lock now. On a file system without locks only what the file says counts."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -272,7 +275,7 @@ def _read(file: Path) -> LockRecord | None:
 
 
 def _holder(file: Path) -> LockRecord | None:
-    """Who holds a lock. One that was taken a moment ago may still say nothing, or who held it before."""
+    """The holder of a lock. A lock that was taken a moment ago may still be empty, or name its last holder."""
     until = time.monotonic() + _PATIENCE_S
     while ((owner := _read(file)) is None or owner.gone()) and time.monotonic() < until:
         time.sleep(0.01)
@@ -280,16 +283,16 @@ def _holder(file: Path) -> LockRecord | None:
 
 
 def _in_use(owner: LockRecord | None, subject: Path, stale: Path | None = None) -> FolderError:
-    told = "one that does not say its number" if owner is None else str(owner)
+    process = "its pid is not known" if owner is None else str(owner)
     if stale is not None:
         return FolderError(
-            f"{subject} is locked by another machine's process ({told}), and from {socket.gethostname()} it cannot be "
-            "seen whether that still runs",
+            f"{subject} is locked by another machine's process ({process}), and from {socket.gethostname()} it "
+            "cannot be seen whether that still runs",
             hint=f"if it does not, remove the lock with rm {stale}; else wait, or choose another --out",
         )
     who = "this process already" if owner is not None and owner.pid == os.getpid() else "another process"
     return FolderError(
-        f"{subject} is in use by {who} ({told})", hint="wait until it has ended, stop it, or choose another --out"
+        f"{subject} is in use by {who} ({process})", hint="wait until it has ended, stop it, or choose another --out"
     )
 
 
@@ -332,16 +335,16 @@ def claim(
     write: bool = True,
     renew: bool = False,
 ) -> dict[str, Any] | None:
-    """Make the folder this run's, or refuse if it is another's. What its `config.json` said before, if there was one.
+    """Claim the folder for this run, or refuse if it belongs to another one. Returns its earlier `config.json`, if any.
 
     `record` becomes `config.json`, with the stage. The settings that decide whether it is the same run are `record`
-    itself, or its table `settings`. Those in `free` may change when a run goes on. One that the saved run does not have
-    is newer than the run, which then did what `defaults` says. `compared` prepares both sides, to give old keys their
-    new names, say.
+    itself, or its table `settings`. Those in `free` may change when a run goes on. If the saved run lacks a setting,
+    that is newer than the run, which then did what `defaults` says. `compared` prepares both sides, for example to give
+    old keys their new names.
 
-    A folder without `config.json` that holds something matching the glob `foreign` is refused. One with nothing but
-    `config.json` is of a run that was refused before it did anything; if `correctable`, any settings replace its own. A
-    run that goes on keeps its `config.json`, unless `renew`.
+    A folder without `config.json` that holds something matching the glob `foreign` is refused. A folder with nothing
+    but `config.json` is that of a run which failed before it did anything; if `correctable`, any settings replace those
+    in it. A run that goes on keeps its `config.json`, unless `renew`.
     """
     folder = Path(folder)
     now: dict[str, Any] = orjson.loads(orjson.dumps({"stage": stage, **record}))  # as it is when it is read back
@@ -349,19 +352,15 @@ def claim(
     there = {name for name in os.listdir(folder) if not name.startswith(".")} if folder.is_dir() else set()
     if before is None:
         if CONFIG in there:
-            raise FolderError(
-                f"{folder / CONFIG} cannot be read: {folder} may be the folder of another kind of run",
-                hint="choose another folder with --out",
-            )
+            problem = f"{folder / CONFIG} cannot be read: {folder} may be the folder of another kind of run"
+            raise FolderError(problem, hint=_ELSEWHERE)
         if foreign is not None and any(not path.name.startswith(".") for path in folder.glob(foreign)):
-            raise FolderError(
-                f"{folder} is not empty and holds no {CONFIG} of a run", hint="choose another folder with --out"
-            )
+            raise FolderError(f"{folder} is not empty and holds no {CONFIG} of a run", hint=_ELSEWHERE)
     else:
         kind = before.get("stage", before.get("command"))  # older runs of some stages name none
         known = kind == stage if settings is None else kind in (stage, None) and isinstance(before.get(settings), dict)
         if not known:
-            raise FolderError(f"{folder} is the folder of another kind of run", hint="choose another folder with --out")
+            raise FolderError(f"{folder} is the folder of another kind of run", hint=_ELSEWHERE)
         if correctable and there == {CONFIG}:
             before = None
         else:
@@ -382,14 +381,14 @@ def refuse_other(
     all_keys: bool = False,
     hints: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuse where settings differ, and say which and how. Without `all_keys`, those of `new` alone count."""
+    """Refuse if settings differ, and say which and how. Without `all_keys`, only the keys of `new` count."""
     keys = [*new, *(key for key in old if all_keys and key not in new)]
     different = [key for key in keys if key not in free and old.get(key) != new.get(key)]
     if different:
-        told = "; ".join(f"{key} was {_shown(old.get(key))} and is now {_shown(new.get(key))}" for key in different)
+        changes = "; ".join(f"{key} was {_shown(old.get(key))} and is now {_shown(new.get(key))}" for key in different)
         hint = "give the settings it was started with, or another folder with --out"
-        own = next((text for key, text in (hints or {}).items() if key in different), None)
-        raise FolderError(f"{folder} is a run with other settings: {told}", hint=own or hint)
+        special = next((text for key, text in (hints or {}).items() if key in different), None)
+        raise FolderError(f"{folder} is a run with other settings: {changes}", hint=special or hint)
 
 
 def read_config(folder: str | Path) -> dict[str, Any] | None:

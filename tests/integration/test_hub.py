@@ -212,7 +212,7 @@ def test_a_benchmark_is_fetched_from_its_hub_and_then_found_without_it(hub: str,
         "print(found.files, [t.answer[0] for t in found.tasks], found.tasks[0].meta['subject'])"
     )
     before = in_process(code, hub, "math500", tmp_path, offline=True)
-    assert before.returncode == 3 and "the data of math500 are not here" in before.stdout
+    assert before.returncode == 3 and "the data of math500 are not on this machine" in before.stdout
     fetched = in_process(code, hub, "math500", tmp_path)
     assert fetched.stdout == "('test.jsonl',) ['1', '2', '3'] Sums\n", fetched.stdout + fetched.stderr
     assert in_process(code, hub, "math500", tmp_path, offline=True).stdout == fetched.stdout
@@ -232,6 +232,6 @@ def test_a_benchmark_of_one_file_is_fetched_once(hub: str, tmp_path: Path, monke
     assert load("sums").tasks[0].answer == ("2",)
     monkeypatch.setitem(DATA_SET, "/sums.csv", b"question,answer\n1 + 1?,3\n")
     assert load("sums").tasks[0].answer == ("2",)
-    with pytest.raises(EvaluationError, match=r"are not here: HTTPError(.|\n)*curl -L -o"):
+    with pytest.raises(EvaluationError, match=r"are not on this machine: HTTPError(.|\n)*curl -L -o"):
         load("gone")
     assert [path.name for path in (tmp_path / "coa" / "benchmarks").iterdir()] == ["sums.csv"]

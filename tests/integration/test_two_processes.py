@@ -176,9 +176,9 @@ def refused_meanwhile(place: Place, first: subprocess.Popen[str], *second: objec
 
 
 def untimed(value: Any) -> Any:
-    """Without what differs between any two runs: times, and the folder's name."""
+    """Without what differs between any two runs: times, the folder's name, and which record was first in the file."""
     if isinstance(value, dict):
-        dropped = ("seconds", "timing", "timestamp", "session_id", "built")
+        dropped = ("seconds", "timing", "timestamp", "session_id", "built", "profile_definition")
         return {name: untimed(item) for name, item in value.items() if name not in dropped}
     return [untimed(item) for item in value] if isinstance(value, list) else value
 

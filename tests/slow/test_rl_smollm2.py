@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from coa.config import load_config
 from coa.progress import PrintProgress
-from coa.rl.config import load_config
+from coa.rl.config import RlConfig
 from coa.rl.loop import train
-from coa.sft.config import load_config as load_sft
+from coa.sft.config import SftConfig
 from coa.sft.train import train as fine_tune
 from coa.trajectory import Step, Task, Trajectory, observation, write
 
@@ -58,19 +59,22 @@ def keep_tasks(path: Path, trajectories: list[Trajectory]) -> str:
 def test_smollm2_gets_better_at_computing_by_rl(tmp_path: Path) -> None:
     """Forty examples teach the format, not the sums: RL has no other source than the reward."""
     write(tmp_path / "data.jsonl", problems(40, seed=0))
-    light = load_sft(
+    light = load_config(
+        SftConfig,
         ROOT / "configs" / "sft" / "nano.toml",
         ["report_to=[]", "batch_size=4", "max_steps=8"],
-        data=(str(tmp_path / "data.jsonl"),),
-        profile="nano",
+        given={"data": (str(tmp_path / "data.jsonl"),), "profile": "nano"},
     )
     fine_tune(light, tmp_path / "sft", progress=PrintProgress(_said))
     config = load_config(
+        RlConfig,
         ROOT / "configs" / "rl" / "nano.toml",
         ["report_to=[]", "num_eval_tasks=60", "eval_steps=100", "max_tool_calls=3"],
-        model=str(tmp_path / "sft"),
-        tasks=keep_tasks(tmp_path / "tasks.jsonl", problems(200, seed=1)),
-        eval_tasks=keep_tasks(tmp_path / "held_out.jsonl", problems(60, seed=2)),
+        given={
+            "model": str(tmp_path / "sft"),
+            "tasks": keep_tasks(tmp_path / "tasks.jsonl", problems(200, seed=1)),
+            "eval_tasks": keep_tasks(tmp_path / "held_out.jsonl", problems(60, seed=2)),
+        },
     )
     train(config, tmp_path / "rl", progress=PrintProgress(_said))
     rows = [json.loads(line) for line in (tmp_path / "rl" / "metrics.jsonl").read_text().splitlines()]

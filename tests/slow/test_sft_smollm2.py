@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from coa.config import load_config
 from coa.progress import PrintProgress
-from coa.sft.config import load_config
+from coa.sft.config import SftConfig
 from coa.sft.train import train
 from coa.trajectory import Step, Task, Trajectory, observation, write
 
@@ -50,10 +51,9 @@ def test_smollm2_learns_to_compute_with_the_code_agent(tmp_path: Path) -> None:
     tasks = [t.task for t in problems(50, seed=1)]
     (tmp_path / "tasks.jsonl").write_text("\n".join(task.model_dump_json(exclude_defaults=True) for task in tasks))
     recipe = Path(__file__).parents[2] / "configs" / "sft" / "nano.toml"
-    config = load_config(
-        recipe, ["report_to=[]", "eval_steps=20"], data=(str(tmp_path / "data.jsonl"),), num_eval_tasks=50,
-        eval_tasks=str(tmp_path / "tasks.jsonl"), profile="nano",
-    )  # fmt: skip
+    files = {"data": (str(tmp_path / "data.jsonl"),), "eval_tasks": str(tmp_path / "tasks.jsonl")}
+    given = {**files, "num_eval_tasks": 50, "profile": "nano"}
+    config = load_config(SftConfig, recipe, ["report_to=[]", "eval_steps=20"], given=given)
     train(config, tmp_path / "run", progress=PrintProgress(lambda line: print(line, flush=True)))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     success = {row["step"]: row["success"] for row in rows if "success" in row}

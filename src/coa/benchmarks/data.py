@@ -1,4 +1,4 @@
-"""The tasks of a benchmark: from a file here, from the hub, or the reason why not and what to do about it."""
+"""The tasks of a benchmark: from a local file or from the hub, or an error that says how to get them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,14 +30,14 @@ _DOWNLOAD_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What is to be solved, and what identifies it."""
+    """The tasks of a benchmark, and what identifies them."""
 
     benchmark: Benchmark
     tasks: list[Task]
     files: tuple[str, ...]
     """Names of the files; empty where a program made the tasks."""
     sha256: str
-    """Of all its tasks, whatever the limit, as they are run: the same rows in another file are the same data."""
+    """Hash of all tasks as they are run, whatever the limit: the same rows in another file have the same hash."""
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -44,26 +45,24 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def load(name: str, data: Path | None = None, *, limit: int | None = None) -> Loaded:
-    """By a benchmark's name, or a file of tasks. A file that is called like a benchmark is that benchmark's."""
+    """The tasks of a benchmark by its name, or of a file. A file with the name of a benchmark is that benchmark's."""
     path = Path(name)
     if path.is_file():
-        benchmark, files = find_benchmark(path.stem) or of_file(path), [path]
+        # The user's rows; each is scored by the rule that fits it.
+        unnamed = Benchmark(path.stem, f"tasks of {path.name}", None, "web", "auto")
+        benchmark, files = find_benchmark(path.stem) or unnamed, [path]
     elif path.suffix in ENDINGS:
         raise StoreError(f"there is no file {name}")
     else:
         benchmark = benchmark_named(name)
         files = [] if benchmark.tasks is not None else found(benchmark, data) or _fetched(benchmark)
-    made: Iterable[Task]
-    made = benchmark.tasks() if benchmark.tasks is not None and not files else _read(benchmark, files)
-    tasks = list(made)
+    if benchmark.tasks is not None and not files:
+        tasks = list(benchmark.tasks())
+    else:
+        tasks = list(tasks_of(_shaped(benchmark, chain.from_iterable(map(_rows, files))), source=benchmark.name))
     if not tasks:
         raise StoreError(f"{', '.join(map(str, files)) or benchmark.name} holds no task")
     return Loaded(benchmark, tasks[:limit], tuple(file.name for file in files), fingerprint(tasks))
-
-
-def of_file(path: Path) -> Benchmark:
-    """A benchmark of the user's own rows, scored by what fits each of them."""
-    return Benchmark(path.stem, f"tasks of {path.name}", None, "web", "auto")
 
 
 def fingerprint(tasks: Iterable[Task]) -> str:
@@ -74,9 +73,9 @@ def fingerprint(tasks: Iterable[Task]) -> str:
 
 
 def found(benchmark: Benchmark, data: Path | None = None, environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """Its files where they may be: `--data`, `$COA_DATA`, coa's cache, the hub's cache. Nothing is asked of anyone."""
+    """Its files in `--data`, `$COA_DATA`, coa's cache or the hub's cache. Nothing is downloaded."""
     if data is not None and not data.is_dir():
-        raise EvaluationError(f"--data {data} is no folder")
+        raise EvaluationError(f"--data {data} is not a folder")
     for folder in _folders(data, environment):
         if files := _in_folder(benchmark, folder):
             return files
@@ -84,7 +83,7 @@ def found(benchmark: Benchmark, data: Path | None = None, environment: Mapping[s
 
 
 def listing(data: Path | None = None) -> list[dict[str, Any]]:
-    """Every benchmark, where it comes from, and whether its data are here."""
+    """Every benchmark, where it comes from, and whether its data are on this machine."""
     rows = []
     for benchmark in benchmarks():
         files = [] if benchmark.tasks is not None else found(benchmark, data)
@@ -108,7 +107,7 @@ def listing(data: Path | None = None) -> list[dict[str, Any]]:
 
 
 def missing(benchmark: Benchmark, reason: str = "") -> EvaluationError:
-    """What to download, and where to put it."""
+    """An error that says what to download, and where to put it."""
     place = cache_folder()
     put = f"put {benchmark.name}.jsonl, .json, .parquet or .csv ({benchmark.columns}) into {place}, $COA_DATA or --data"
     hints = [put]
@@ -120,8 +119,8 @@ def missing(benchmark: Benchmark, reason: str = "") -> EvaluationError:
         )
     if benchmark.url is not None:
         hints.append(f"or curl -L -o {place / benchmark.name}.csv {benchmark.url}")
-    told = f"the data of {benchmark.name} are not here" + (f": {reason}" if reason else "")
-    return EvaluationError(told, hint="\n        ".join(hints))
+    problem = f"the data of {benchmark.name} are not on this machine" + (f": {reason}" if reason else "")
+    return EvaluationError(problem, hint="\n        ".join(hints))
 
 
 def _folders(data: Path | None, environment: Mapping[str, str]) -> Iterator[Path]:
@@ -133,7 +132,7 @@ def _folders(data: Path | None, environment: Mapping[str, str]) -> Iterator[Path
 
 
 def _in_folder(benchmark: Benchmark, folder: Path) -> list[Path]:
-    """A file of one of its names, or a folder of one with the hub's files in it."""
+    """A file with one of its names, or a folder with one of its names that holds the hub's files."""
     if not folder.is_dir():
         return []
     names = names_of(benchmark)
@@ -184,11 +183,6 @@ def _fetched(benchmark: Benchmark) -> list[Path]:
     except (OSError, ValueError) as error:
         raise missing(benchmark, f"{type(error).__name__}: {error}") from error
     return [place]
-
-
-def _read(benchmark: Benchmark, files: Iterable[Path]) -> Iterator[Task]:
-    rows = (row for file in files for row in _rows(file))
-    return tasks_of(_shaped(benchmark, rows), source=benchmark.name)
 
 
 def _shaped(benchmark: Benchmark, rows: Iterable[Row]) -> Iterator[Row]:

@@ -1,7 +1,7 @@
 """Benchmarks as declarations: where the data come from, how they are run, scored and reported.
 
-A benchmark of one's own is one more `Benchmark` given to `register`, its data in files, on a hub, or from a function.
-No data are shipped, and none are copied anywhere: files stay where the user or the hub's library put them.
+To add a benchmark, pass a `Benchmark` to `register`; its data may be in files, on a hub, or come from a function. No
+data are shipped, and none are copied: files stay where the user or the hub's library put them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class Hub:
 
     id: str
     files: tuple[str, ...]
-    """Patterns of paths in it; the first that fits any file decides."""
+    """Patterns of paths in the data set; the first one that matches a file decides."""
     split: str = "test"
     gated: bool = False
-    """One has to log in and accept terms, which usually forbid to publish the rows again."""
+    """Whether users must log in and accept terms, which usually forbid to publish the rows again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How the paper ran it, and how it is run where nobody says otherwise. Steps are the profile's limits."""
+    """How the paper ran a benchmark, which is the default here. The profile limits the number of steps."""
 
     samples: int = 1
     temperature: float = 1.0
@@ -43,17 +43,17 @@ class Benchmark:
     name: str
     about: str
     size: int | None
-    """Tasks in the published set; None where that depends on the user."""
+    """Number of tasks in the published set; None if it depends on the user's file."""
     profile: str
     scorer: str
     metric: str = "pass@1"
     columns: str = "question, answer"
-    """What the rows are called, for who looks for the file."""
+    """Names of the columns, for users who look for the file."""
     hub: Hub | None = None
     url: str | None = None
-    """Of a single file that is on no hub."""
+    """Address of a single file that is not on a hub."""
     aliases: tuple[str, ...] = ()
-    """Other names its file goes by, capitals and separators aside."""
+    """Other names of its file; capitals and separators do not matter."""
     read: RowReader = as_is
     groups: tuple[str, ...] = ()
     """Keys of a task's meta by which results are broken down."""
@@ -61,7 +61,7 @@ class Benchmark:
     note: str = ""
     """What a reader of the numbers must know about the set."""
     tasks: Callable[[], Iterable[Task]] | None = None
-    """For data that a program makes; no file is looked for then."""
+    """Makes the tasks, for data that a program generates; no file is searched for then."""
     world: str | None = None
     """The offline world that the questions are about, whose tools are used."""
 
@@ -184,20 +184,14 @@ def plain_name(text: str) -> str:
 
 
 def find_benchmark(name: str) -> Benchmark | None:
-    wanted = plain_name(name)
-    for benchmark in _REGISTRY.values():
-        if wanted in names_of(benchmark):
-            return benchmark
-    return None
+    return next((found for found in _REGISTRY.values() if plain_name(name) in names_of(found)), None)
 
 
 def benchmark_named(name: str) -> Benchmark:
     found = find_benchmark(name)
     if found is None:
-        raise EvaluationError(
-            f"there is no benchmark or file {name!r}",
-            hint=f"use a file of tasks, or one of {', '.join(_REGISTRY)} (coa eval list)",
-        )
+        hint = f"use a file of tasks, or one of {', '.join(_REGISTRY)} (coa eval list)"
+        raise EvaluationError(f"there is no benchmark or file {name!r}", hint=hint)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Rows of benchmarks whose shape is their own -> rows that `coa.trajectory.formats.tasks` reads."""
+"""Turns rows of benchmarks with a special shape into rows that `coa.trajectory.formats.tasks` reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coa.scoring.code.problem import Problem, problem_from
 
 Row = Mapping[str, Any]
 RowReader = Callable[[Row], Row | None]
-"""None: a row that is no part of the benchmark."""
+"""Returns None for a row that does not belong to the benchmark."""
 
 
 def as_is(row: Row) -> Row:

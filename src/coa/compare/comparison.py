@@ -1,8 +1,8 @@
-"""Several runs beside each other on the same tasks: success, what one took, and what the differences are worth."""
+"""Several runs side by side on the same tasks: success, what a success took, and how certain the differences are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import isfinite
@@ -12,10 +12,10 @@ from typing import Any, Final
 from coa.errors import EvaluationError
 from coa.evaluate.attempts import GROUPS, Attempt, by_task
 from coa.evaluate.metrics import Estimate, TaskFigures, bootstrap, paired, per_success
-from coa.evaluate.summary import Figures, figures, times
+from coa.evaluate.summary import Figures, TaskAttempts, figures, times
 
 _MOST_PAIRED: Final = 5
-"""Up to so many runs, each is compared with each; of more, with the first."""
+"""Up to this number of runs, each is compared with each; if there are more, each is compared with the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +50,17 @@ def compare_runs(
         "runs": [_row(run, found, groups, seed) for run, found in zip(runs, shown, strict=True)],
         "pairs": [
             _pair(runs[i], runs[j], tasks[i], tasks[j], seed)
-            for i, j in _pairs(len(runs))
-            if set(tasks[i]) & set(tasks[j])
+            for i, j in combinations(range(len(runs)), 2)
+            if (len(runs) <= _MOST_PAIRED or i == 0) and set(tasks[i]) & set(tasks[j])
         ],
     }
 
 
-def _pairs(count: int) -> list[tuple[int, int]]:
-    every = list(combinations(range(count), 2))
-    return every if count <= _MOST_PAIRED else [(0, other) for other in range(1, count)]
-
-
-def _row(run: ComparedRun, tasks: Mapping[str, Sequence[Attempt]], groups: Sequence[str], seed: int) -> Figures:
+def _row(run: ComparedRun, tasks: TaskAttempts, groups: Sequence[str], seed: int) -> Figures:
     samples = max(map(len, tasks.values()), default=1)
     of_tasks = task_figures(tasks, sorted(tasks))
-    tokens, calls = bootstrap(
-        len(of_tasks), [per_success(of_tasks, "tokens"), per_success(of_tasks, "tool_calls")], seed=seed
-    )
+    statistics = [per_success(of_tasks, "tokens"), per_success(of_tasks, "tool_calls")]
+    tokens, calls = bootstrap(len(of_tasks), statistics, seed=seed)
     return {
         "name": run.name,
         "path": run.path,
@@ -74,19 +68,13 @@ def _row(run: ComparedRun, tasks: Mapping[str, Sequence[Attempt]], groups: Seque
         "scorer": run.scorer,
         "notes": list(run.notes),
         **figures(tasks, samples=samples, planned=len(tasks), groups=groups),
-        "tokens_per_success": _told(tokens),
-        "tool_calls_per_success": _told(calls),
+        "tokens_per_success": _interval(tokens),
+        "tool_calls_per_success": _interval(calls),
         "timing": times(tasks),
     }
 
 
-def _pair(
-    first: ComparedRun,
-    second: ComparedRun,
-    before: Mapping[str, Sequence[Attempt]],
-    after: Mapping[str, Sequence[Attempt]],
-    seed: int,
-) -> Figures:
+def _pair(first: ComparedRun, second: ComparedRun, before: TaskAttempts, after: TaskAttempts, seed: int) -> Figures:
     common = sorted(set(before) & set(after))
     old, new = task_figures(before, common), task_figures(after, common)
     found = paired(old, new, seed=seed)
@@ -96,15 +84,15 @@ def _pair(
         "first": first.name,
         "second": second.name,
         "tasks": found.tasks,
-        "success": _told(found.success),
-        "tokens_per_success": _told(found.tokens_per_success),
-        "tool_calls_per_success": _told(found.tool_calls_per_success),
+        "success": _interval(found.success),
+        "tokens_per_success": _interval(found.tokens_per_success),
+        "tool_calls_per_success": _interval(found.tool_calls_per_success),
         "only_first": lost,
         "only_second": won,
     }
 
 
-def task_figures(tasks: Mapping[str, Sequence[Attempt]], order: Sequence[str]) -> list[TaskFigures]:
+def task_figures(tasks: TaskAttempts, order: Sequence[str]) -> list[TaskFigures]:
     return [
         TaskFigures(
             fmean(float(attempt.right) for attempt in tasks[task]),
@@ -115,6 +103,6 @@ def task_figures(tasks: Mapping[str, Sequence[Attempt]], order: Sequence[str]) -
     ]
 
 
-def _told(value: Estimate | None) -> dict[str, Any] | None:
-    """An interval without an upper end has None there: JSON knows no infinity."""
+def _interval(value: Estimate | None) -> dict[str, Any] | None:
+    """As JSON; an interval without an upper end has None there, because JSON has no infinity."""
     return None if value is None else {**asdict(value), "high": value.high if isfinite(value.high) else None}

@@ -13,18 +13,19 @@ from coa.report import Bar, bars, details, page, paragraph, plural, table
 from coa.trajectory.store import NAMES
 
 _MOST_SHOWN: Final = 50
+_SPENT: Final = {
+    "prompt_tokens": "tokens read", "cached_tokens": "  from cache", "completion_tokens": "tokens written",
+    "model_calls": "model calls", "tool_calls": "tool calls",
+}  # fmt: skip
 
 
 def comparison_page(found: Figures) -> str:
     runs, paths = found["runs"], {run["name"]: run["path"] for run in found["runs"]}
     parts = [paragraph(_about(found)), *(paragraph(f"{run['name']}: {note}") for run in runs for note in run["notes"])]
-    parts += [
-        paragraph("", heading="Success"),
-        bars(
-            [_bar(run["name"], success(run), f"{success(run)['value']:.1%}") for run in runs], title="success", most=1.0
-        ),
-        table(*_rows(runs)),
-    ]
+    rates = [_bar(run["name"], success(run), f"{success(run)['value']:.1%}") for run in runs]
+    parts += [paragraph("", heading="Success"), bars(rates, title="success", most=1.0)]
+    columns = ["", *(f"{run['name']} ({run['kind']})" for run in runs)]
+    parts.append(table(columns, [(name, *cells) for name, cells in table_rows(runs)]))
     for key, heading in (("tokens_per_success", "Tokens"), ("tool_calls_per_success", "Tool calls")):
         shown = [_bar(run["name"], run[key], f"{run[key]['value']:,.1f}") for run in runs if run[key]]
         without = [run["name"] for run in runs if not run[key]]
@@ -32,33 +33,21 @@ def comparison_page(found: Figures) -> str:
         parts.append(bars(shown, title=f"{heading.lower()} per success") if shown else "")
         parts.append(paragraph(f"No success: {', '.join(without)}.") if without else "")
     if found["pairs"]:
-        parts.append(
-            paragraph("Tasks are drawn anew, each from both runs; 95 % of the resamples.", heading="Differences")
-        )
-        parts.append(table(*_differences(found["pairs"])))
+        about = "95 % intervals are over resamples of the tasks, the same tasks for both runs."
+        parts += [paragraph(about, heading="Differences"), _difference_table(found["pairs"])]
         parts.append(paragraph("", heading="Tasks on which two runs disagree"))
         for pair in found["pairs"]:
             parts += [_disagreement(pair, which, paths) for which in ("first", "second")]
     parts.append(paragraph("", heading="Who wrote how much"))
+    names = [run["name"] for run in runs]
     agents = list(dict.fromkeys(name for run in runs for name in run["agents"]["share"]))
-    parts.append(
-        table(
-            ["agent", *(run["name"] for run in runs)],
-            [(name, *(_percent(run["agents"]["share"].get(name)) for run in runs)) for name in agents],
-        )
-    )
-    parts.append(paragraph("", heading="How runs ended"))
+    shares = [(name, *(_percent(run["agents"]["share"].get(name)) for run in runs)) for name in agents]
+    parts += [table(["agent", *names], shares), paragraph("", heading="How runs ended")]
     stops = sorted({stop for run in runs for stop in run["stops"]})
-    parts.append(
-        table(
-            ["stop", *(run["name"] for run in runs)],
-            [(stop, *(run["stops"].get(stop, 0) for run in runs)) for stop in stops],
-        )
-    )
+    parts.append(table(["stop", *names], [(stop, *(run["stops"].get(stop, 0) for run in runs)) for stop in stops]))
     for run in runs:
         for key, groups in run["breakdown"].items():
-            parts.append(paragraph("", heading=f"{run['name']} by {key}"))
-            parts.append(group_table(groups))
+            parts += [paragraph("", heading=f"{run['name']} by {key}"), group_table(groups)]
     return page("Comparison", *parts)
 
 
@@ -75,21 +64,15 @@ def table_rows(runs: Sequence[Figures]) -> list[tuple[str, list[str]]]:
         ("success (pass@1)", [percent(success(run)) for run in runs]),
     ]
     others = list(dict.fromkeys(name for run in runs for name in run["results"]["metrics"] if name != "pass@1"))
-    rows += [(name, [_metric(run, name) for run in runs]) for name in others]
+    metrics = [run["results"]["metrics"] for run in runs]
+    rows += [(name, [percent(found[name]) if found.get(name) else "-" for found in metrics]) for name in others]
     rows += [(kind, [f"{run['results'][kind]:,}" for run in runs]) for kind in ("unanswered", "failed", "unscored")]
     rows.append(("tokens per success", [_per(run["tokens_per_success"]) for run in runs]))
     if any("sequence_tokens" in run["spent"]["total"] for run in runs):
         rows.append(("  each counted once", [_spent(run, "per_success", "sequence_tokens") for run in runs]))
     rows.append(("tool calls per success", [_per(run["tool_calls_per_success"]) for run in runs]))
     rows += [
-        (f"{label} per attempt", [_spent(run, "per_attempt", name) for run in runs])
-        for name, label in (
-            ("prompt_tokens", "tokens read"),
-            ("cached_tokens", "  from cache"),
-            ("completion_tokens", "tokens written"),
-            ("model_calls", "model calls"),
-            ("tool_calls", "tool calls"),
-        )
+        (f"{label} per attempt", [_spent(run, "per_attempt", name) for run in runs]) for name, label in _SPENT.items()
     ]
     if any(run["spent"]["total"]["cost"] is not None for run in runs):
         rows.append(("cost per success", [_spent(run, "per_success", "cost", digits=5) for run in runs]))
@@ -104,34 +87,17 @@ def differences(pairs: Sequence[Figures]) -> list[str]:
     return [
         f"{pair['second']} against {pair['first']}, {plural(pair['tasks'], 'task')}: success {_points(pair['success'])}"
         + (f", tokens per success x {_ratio(pair['tokens_per_success'])}" if pair["tokens_per_success"] else "")
-        + (
-            f", tool calls per success x {_ratio(pair['tool_calls_per_success'])}"
-            if pair["tool_calls_per_success"]
-            else ""
-        )
+        + (f", tool calls per success x {_ratio(calls)}" if (calls := pair["tool_calls_per_success"]) else "")
         for pair in pairs
     ]
 
 
-def _rows(runs: Sequence[Figures]) -> tuple[list[str], list[tuple[str, ...]]]:
-    return ["", *(f"{run['name']} ({run['kind']})" for run in runs)], [
-        (name, *cells) for name, cells in table_rows(runs)
-    ]
-
-
-def _differences(pairs: Sequence[Figures]) -> tuple[list[str], list[tuple[object, ...]]]:
-    columns = ["second against first", "tasks", "success", "tokens per success", "tool calls per success"]
-    rows: list[tuple[object, ...]] = [
-        (
-            f"{pair['second']} against {pair['first']}",
-            pair["tasks"],
-            _points(pair["success"]),
-            _ratio(pair["tokens_per_success"]),
-            _ratio(pair["tool_calls_per_success"]),
-        )
-        for pair in pairs
-    ]
-    return columns, rows
+def _difference_table(pairs: Sequence[Figures]) -> str:
+    rows = []
+    for pair in pairs:
+        ratios = _ratio(pair["tokens_per_success"]), _ratio(pair["tool_calls_per_success"])
+        rows.append((f"{pair['second']} against {pair['first']}", pair["tasks"], _points(pair["success"]), *ratios))
+    return table(["second against first", "tasks", "success", "tokens per success", "tool calls per success"], rows)
 
 
 def _disagreement(pair: Figures, which: str, paths: Mapping[str, str]) -> str:
@@ -155,22 +121,14 @@ def look(path: str, task: str) -> str:
 
 
 def _about(found: Figures) -> str:
-    left = [
-        f"{count:,} of {run['name']}"
-        for count, run in zip(found["tasks_left_out"], found["runs"], strict=True)
-        if count
-    ]
+    counts = zip(found["tasks_left_out"], found["runs"], strict=True)
+    left = [f"{count:,} of {run['name']}" for count, run in counts if count]
     out = f" Left out, because another run lacks them: {', '.join(left)}." if left else ""
     return f"{plural(len(found['runs']), 'run')}, {plural(found['shared_tasks'], 'task')} in common.{out}"
 
 
 def _bar(name: str, value: Mapping[str, float], note: str) -> Bar:
     return Bar(name, value["value"], note, value["low"], value["high"])
-
-
-def _metric(run: Figures, name: str) -> str:
-    value = run["results"]["metrics"].get(name)
-    return percent(value) if value else "-"
 
 
 def _per(value: Mapping[str, float] | None) -> str:

@@ -1,4 +1,4 @@
-"""Runs of any origin: evaluations, traces of teams, files of trajectories -> scored attempts."""
+"""Reads runs of any origin (evaluations, traces of teams, files of trajectories) into scored attempts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coa.errors import EvaluationError
 from coa.evaluate.attempts import Attempt, attempt_of, short_meta
 from coa.evaluate.folder import Folder, folders_in, read_notes
 from coa.evaluate.report import deciding as scorer_of
-from coa.evaluate.run import scoring
+from coa.evaluate.run import Scoring
 from coa.models.base import Model
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 from coa.report import plural
@@ -30,17 +30,12 @@ Item = TeamRun | Trajectory | Skipped
 
 
 class RunReader:
-    """From paths to attempts that can be compared: scored alike, and counted alike where a tokenizer is given."""
+    """Reads attempts that can be compared: scored alike, and with tokens counted alike if a tokenizer is given."""
 
     def __init__(
-        self,
-        *,
-        tokenizer: str | None = None,
-        tasks: str | None = None,
-        scorer: str | None = None,
-        judge: JudgeConfig | None = None,
-        profile: str | None = None,
-    ) -> None:
+        self, *, tokenizer: str | None, tasks: str | None, scorer: str | None, judge: JudgeConfig | None,
+        profile: str | None,
+    ) -> None:  # fmt: skip
         self._tokenizer: TextTokenizer | None = load_tokenizer(tokenizer) if tokenizer else None
         self._known = KnownTasks(load(tasks).tasks if tasks else ())
         self._asked, self._judge = scorer, judge or JudgeConfig()
@@ -56,13 +51,15 @@ class RunReader:
             default = self._asked or self._common_scorer(paths)
             try:
                 names = _names(paths)
-                return _told_apart([await self._read(path, names[at], default) for at, path in enumerate(paths)])
+                return _with_scorers_noted(
+                    [await self._read(path, names[at], default) for at, path in enumerate(paths)]
+                )
             finally:
                 for scorer in self._scorers.values():
                     await scorer.close()
 
     def _common_scorer(self, paths: Sequence[Path]) -> str:
-        """That of the evaluations among the runs, so that traces are scored like them."""
+        """The scorer of the evaluations among the runs, so that traces are scored like them."""
         for inside in [found for path in paths for found in folders_in(path)]:
             folder = Folder(inside)
             if inside.is_dir() and folder.is_evaluation:
@@ -85,7 +82,7 @@ class RunReader:
                 attempt = await self._of_trajectory(item, scorer)
             found[place] = replace(attempt, task=before + attempt.task)
 
-        async with scoring(32) as work:
+        async with Scoring(32) as work:
             for place, (item, scorer, before) in enumerate(self._items(path, default)):
                 if isinstance(item, Skipped):
                     skipped += 1
@@ -93,7 +90,7 @@ class RunReader:
                 deciding.add(scorer)
                 kinds.add("team" if isinstance(item, TeamRun) else "model")
                 await work.add(add(place, item, scorer, before))
-        attempts = [found[place] for place in sorted(found)]  # as they were written, whichever was scored first
+        attempts = [found[place] for place in sorted(found)]  # in the order of the file
         if not attempts:
             raise EvaluationError(f"{path} holds no run", hint="give an evaluation, team traces, or trajectories")
         notes = [f"{plural(skipped, 'place')} could not be read"] if skipped else []
@@ -111,7 +108,7 @@ class RunReader:
         return ComparedRun(name, str(path), attempts, "+".join(sorted(kinds)), "+".join(sorted(deciding)), tuple(notes))
 
     def _items(self, path: Path, default: str) -> Iterator[tuple[Item, str, str]]:
-        """Runs, the scorer that decides, and what stands before their ids where a folder holds several benchmarks."""
+        """Runs, the scorer that decides, and the prefix of their ids if a folder holds several benchmarks."""
         inside = list(folders_in(path))
         for part in inside:
             folder = Folder(part)
@@ -119,11 +116,11 @@ class RunReader:
             notes = read_notes(folder) if mine else None
             scorer = self._asked or (scorer_of(folder.read_config()) if mine else default)
             before = f"{part.name}/" if len(inside) > 1 else ""
-            # Of an evaluation its runs alone: what else lies there (verdicts, runs set aside) is no trace.
+            # From an evaluation only its runs are read: its other files (verdicts, runs set aside) are not traces.
             for item in read_traces([folder.trajectories if mine and folder.trajectories.is_file() else part]):
                 if isinstance(item, Trajectory):
                     if item.meta.get("copy"):
-                        continue  # the same run, written again to weigh more
+                        continue  # a copy of a run, which gives it more weight in training
                     item = notes.applied(item) if notes else item
                 yield self._known_task(item), scorer, before
 
@@ -177,8 +174,8 @@ class RunReader:
         return self._scorers[name]
 
 
-def _told_apart(runs: list[ComparedRun]) -> list[ComparedRun]:
-    """Where one scorer decides here and another there, the difference may be theirs."""
+def _with_scorers_noted(runs: list[ComparedRun]) -> list[ComparedRun]:
+    """Add a note where different scorers decide: they may be what makes the runs differ."""
     scorers = sorted({run.scorer for run in runs})
     if len(scorers) < 2:
         return runs
@@ -187,7 +184,7 @@ def _told_apart(runs: list[ComparedRun]) -> list[ComparedRun]:
 
 
 def _planned(path: Path) -> int:
-    """Attempts that the evaluations in a path were to make; 0 for runs of another origin."""
+    """Number of attempts that the evaluations in a path should have; 0 for runs of another origin."""
     configs = [Folder(part).read_config() for part in folders_in(path) if part.is_dir() and Folder(part).is_evaluation]
     return sum(int(config["benchmark"]["tasks"]) * int(config["samples"]) for config in configs)
 

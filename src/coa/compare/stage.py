@@ -96,7 +96,7 @@ def compare(
     every_task: bool = False,
     seed: int = 0,
 ) -> Comparison:
-    """Success, tokens and tool calls per success with intervals, and what the differences are worth. Blocks.
+    """Success, tokens and tool calls per success with intervals, and the paired differences. Blocks.
 
     `runs` are evaluations, folders of `coa teach`, or files of trajectories. With `out`, report.json and report.html
     are written there. `tokenizer` counts all tokens anew; `tasks` has the right answers where traces have none;

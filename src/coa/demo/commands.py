@@ -1,78 +1,57 @@
-"""Commands one after another, each in a process of its own. Those that came to their end are not run again."""
+"""Runs commands one after another, each in a separate process. Finished commands are not run again."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from coa.demo.recipes import DemoStage
 from coa.errors import CoaError
 from coa.folder import lock, refuse_other, write_atomic
 
 STATE: Final = "demo.json"
 _ENVIRONMENT: Final = {
     "OMP_WAIT_POLICY": "PASSIVE",
-    # glibc: memory that is freed is kept, in large pages, for the next pass: a tenth quicker.
+    # glibc keeps freed memory, in large pages, for the next pass, which is a tenth faster.
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     "MALLOC_TOP_PAD_": str(1 << 28),
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
-"""Of each stage, where the user has not chosen otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class DemoStage:
-    name: str
-    about: str
-    command: tuple[str, ...]
-    seconds: float
-    """What it took on two idle cores; only for the time left."""
-    again: tuple[str, ...] = ()
-    """Added to the command where it was begun before."""
-
-    def shown(self, more: Sequence[str] = ()) -> str:
-        return shlex.join(["coa", *self.command, *more])
+"""Environment of each stage, where the user has not set other values."""
 
 
 def run_stages(
     stages: Sequence[DemoStage], out: Path, made_with: Mapping[str, Any], *, say: Callable[[str], None]
 ) -> float | None:
-    """All of them, in order; how long they took, or None after Ctrl-C. A folder is of one recipe and one seed."""
+    """Run all stages in order; the seconds they took, or None after Ctrl-C. A folder is of one recipe and one seed."""
     with lock(out):
-        return _run_stages(stages, out, made_with, say)
-
-
-def _run_stages(
-    stages: Sequence[DemoStage], out: Path, made_with: Mapping[str, Any], say: Callable[[str], None]
-) -> float | None:
-    done = _Done.of(out / STATE, made_with)
-    for number, stage in enumerate(stages, start=1):
-        left = time_left(stages, done.seconds)
-        say(f"\n[{number}/{len(stages)}] {stage.about}" + (f"; about {span(left)} left in all" if left else ""))
-        if stage.name in done.seconds:
-            say(f"$ {stage.shown()}\ndone before, in {span(done.seconds[stage.name])}")
-            continue
-        more = stage.again if done.begin(stage) else ()
-        say(f"$ {stage.shown(more)}")
-        seconds = _run(stage, more)
-        if seconds is None:
-            return None
-        done.end(stage, seconds)
-    return sum(done.seconds.values())
+        done = _Done.of(out / STATE, made_with)
+        for number, stage in enumerate(stages, start=1):
+            left = time_left(stages, done.seconds)
+            say(f"\n[{number}/{len(stages)}] {stage.about}" + (f"; about {span(left)} left in all" if left else ""))
+            if stage.name in done.seconds:
+                say(f"$ {stage.shown()}\ndone before, in {span(done.seconds[stage.name])}")
+                continue
+            more = stage.again if done.begin(stage) else ()
+            say(f"$ {stage.shown(more)}")
+            seconds = _run(stage, more)
+            if seconds is None:
+                return None
+            done.end(stage, seconds)
+        return sum(done.seconds.values())
 
 
 def time_left(stages: Sequence[DemoStage], done: Mapping[str, float]) -> float:
-    """As long as the stages take elsewhere, or longer by as much as those before took longer here."""
+    """The usual time of the remaining stages, and more if the finished ones took longer than usual."""
     behind = [stage for stage in stages if stage.name in done]
     expected = sum(stage.seconds for stage in behind)
     pace = sum(done[stage.name] for stage in behind) / expected if expected > 60 else 1.0
@@ -84,7 +63,7 @@ def span(seconds: float) -> str:
 
 
 class _Done:
-    """Which stages came to their end, in a file. One that did not is run again, and resumes by itself."""
+    """The finished stages, in a file. A stage that did not finish is run again and resumes from its folder."""
 
     def __init__(self, file: Path, made_with: Mapping[str, Any], seconds: dict[str, float], begun: str) -> None:
         self._file, self._made_with, self.seconds, self._begun = file, made_with, seconds, begun
@@ -98,7 +77,7 @@ class _Done:
         return cls(file, made_with, kept["seconds"], kept.get("begun", ""))
 
     def begin(self, stage: DemoStage) -> bool:
-        """Whether it was begun before."""
+        """Note that the stage starts; whether it was started before."""
         again, self._begun = self._begun == stage.name, stage.name
         self._keep()
         return again
@@ -108,12 +87,12 @@ class _Done:
         self._keep()
 
     def _keep(self) -> None:
-        told = {**self._made_with, "seconds": self.seconds, "begun": self._begun}
-        write_atomic(self._file, orjson.dumps(told, option=orjson.OPT_INDENT_2))
+        state = {**self._made_with, "seconds": self.seconds, "begun": self._begun}
+        write_atomic(self._file, orjson.dumps(state, option=orjson.OPT_INDENT_2))
 
 
 def _run(stage: DemoStage, more: Sequence[str]) -> float | None:
-    """How long it took; None after Ctrl-C."""
+    """Run a stage; the seconds it took, or None after Ctrl-C."""
     began = time.monotonic()
     command = [sys.executable, "-m", "coa.cli", *stage.command, *more]
     with subprocess.Popen(command, env={**_ENVIRONMENT, **os.environ}) as process:
@@ -121,16 +100,14 @@ def _run(stage: DemoStage, more: Sequence[str]) -> float | None:
     if code is None:
         return None
     if code:
-        raise CoaError(
-            f"this stage failed: {stage.shown(more)}",
-            hint="fix what it reports above, then run the demo again; it goes on from here",
-        )
+        hint = "fix what it reports above, then run the demo again; it goes on from here"
+        raise CoaError(f"this stage failed: {stage.shown(more)}", hint=hint)
     return time.monotonic() - began
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int | None:
-    """Its exit code, or None after Ctrl-C: the stage gets it too and saves what it has, for as long as that takes. A
-    second one ends it."""
+    """The exit code, or None after Ctrl-C. The stage gets the signal too and may take its time to save its work; a
+    second Ctrl-C kills it."""
     try:
         return process.wait()
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
-"""The demo as one page: what was measured, how the data were sifted, how the model learnt, what it does now."""
+"""The demo as one page: what was measured, how the data were filtered, how training went, and examples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ def demo_page(out: Path) -> str:
         _bar(run["name"], one, f"{one['value']:,.0f}") for run in runs if (one := run["tokens_per_success"]) is not None
     ]
     parts += [paragraph("", heading="Tokens per success"), bars(spent, title="tokens per success")]
-    parts += [details("All figures", parts=[table(["", *(run["name"] for run in runs)], _rows(found))])]
+    rows_of_all = [(name, *cells) for name, cells in table_rows(runs)]
+    parts += [details("All figures", parts=[table(["", *(run["name"] for run in runs)], rows_of_all)])]
     parts += [details("All differences", differences(found["pairs"]))]
     parts += [paragraph("", heading="From the team's runs to training data"), _funnel(out / "data" / "report.json")]
     for name, key, heading in (
@@ -65,22 +66,18 @@ def _bar(name: str, value: Mapping[str, Any], note: str) -> Bar:
 
 
 def _made(state: Path) -> str:
-    """Which recipe and seed, and how long each stage took; `coa demo --plan` has the commands."""
+    """The recipe, the seed, and how long each stage took."""
     if not state.is_file():
         return ""
-    told = orjson.loads(state.read_bytes())
-    rows = [(name, span(seconds)) for name, seconds in told["seconds"].items()]
-    about = f"Recipe {told['recipe']}, seed {told['seed']}; coa demo --plan prints the commands."
+    made = orjson.loads(state.read_bytes())
+    rows = [(name, span(seconds)) for name, seconds in made["seconds"].items()]
+    about = f"Recipe {made['recipe']}, seed {made['seed']}; coa demo --plan prints the commands."
     return paragraph(about) + table(["stage", "took"], rows)
 
 
-def _rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
-    return [(name, *cells) for name, cells in table_rows(found["runs"])]
-
-
 def _funnel(report: Path) -> str:
-    told = orjson.loads(report.read_bytes())
-    stages = [(stage["stage"], stage["in"], stage["kept"]) for stage in told["stages"]]
+    found = orjson.loads(report.read_bytes())
+    stages = [(stage["stage"], stage["in"], stage["kept"]) for stage in found["stages"]]
     return funnel(("runs", stages[0][1]), stages, title="filters")
 
 
@@ -90,26 +87,19 @@ def _series(metrics: Path, key: str) -> list[tuple[float, float]]:
 
 
 def _examples(folder: Path, most: int = 3) -> list[str]:
-    """Tasks that the last model solves and an earlier one does not, as far as there are such."""
-    kept = {name: {run.task.id: run for run in _runs(folder / name)} for name in ("base", "sft", "rl")}
-    tasks = [task for task, run in kept["rl"].items() if _right(run) and task in kept["base"]][:1]
-    tasks += [task for task, run in kept["rl"].items() if _right(run) and not _right(kept["sft"].get(task))]
+    """Tasks that the last model solves and an earlier one does not, if there are any."""
+    kept: dict[str, dict[str, Trajectory]] = {
+        name: {run.task.id: run for run in read(folder / name)} if (folder / name).is_dir() else {}
+        for name in ("base", "sft", "rl")
+    }
+    solved = [task for task, run in kept["rl"].items() if is_right(run)]
+    tasks = [task for task in solved if task in kept["base"]][:1]
+    tasks += [task for task in solved if task not in kept["sft"] or not is_right(kept["sft"][task])]
     parts = []
     for task in tasks[:most]:
         parts.append(paragraph(f"{kept['rl'][task].task.question} (right: {', '.join(kept['rl'][task].task.answer)})"))
         for name in ("base", "sft", "rl"):
             if (run := kept[name].get(task)) is not None:
-                parts.append(details(f"{name}: {run.answer or 'no answer'}", _told(run)))
+                steps = [f"{step.agent}: {step.text}" for step in run.steps]
+                parts.append(details(f"{name}: {run.answer or 'no answer'}", steps))
     return parts
-
-
-def _runs(folder: Path) -> list[Trajectory]:
-    return list(read(folder)) if folder.is_dir() else []
-
-
-def _right(run: Trajectory | None) -> bool:
-    return run is not None and is_right(run)
-
-
-def _told(run: Trajectory) -> Sequence[str]:
-    return [f"{step.agent}: {step.text}" for step in run.steps]

@@ -1,23 +1,37 @@
-"""What the demo runs: the public commands, one after another, with how much of everything."""
+"""The recipes of the demo: the public commands in order, with the amounts of tasks and training steps."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-from coa.demo.commands import DemoStage
 
 SEED: Final = 7
 ERRORS: Final = "0.05"
 """How often the expert errs. What it does wrong is imitated too: at 0.25 a small model learns to open wrong pages."""
 _FILTERS: Final = {"reflection.kept_without": 1.0}
-"""The team of this world errs at a set rate, so runs with and without reflection are mixed as they should be."""
+"""The team of this world errs at a set rate, so runs with and without reflection already have the right proportion."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoStage:
+    name: str
+    about: str
+    command: tuple[str, ...]
+    seconds: float
+    """Time that it took on two idle cores; used to estimate the time left."""
+    again: tuple[str, ...] = ()
+    """Added to the command if it was started before."""
+
+    def shown(self, more: Sequence[str] = ()) -> str:
+        return shlex.join(["coa", *self.command, *more])
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How much of everything."""
+    """Numbers of tasks and training steps."""
 
     teach: int
     """Tasks that the team is recorded on."""
@@ -26,7 +40,7 @@ class Recipe:
     test: int
     """Held-out tasks."""
     test_base: int
-    """Of these, for the model as it comes, which solves none of them and takes as long as it may."""
+    """Number of these for the untrained model, which solves none of them and takes as long as its limits allow."""
     adapter: bool = False
     """Train an adapter instead of all weights: one file of a few MB that goes over SmolLM2, as `nano` does."""
 
@@ -50,23 +64,9 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[DemoStage]:
         return DemoStage(f"eval-{name}", about, tuple(command), seconds, again=("--retry-failed",))
 
     def taught(name: str, about: str, source: str, count: int, folder: Path) -> DemoStage:
-        command = (
-            "teach",
-            source,
-            "--limit",
-            str(count),
-            "--team",
-            "world",
-            "--world",
-            world,
-            "--errors",
-            ERRORS,
-            "--seed",
-            str(seed),
-            "--out",
-            str(folder),
-        )
-        return DemoStage(name, about, command, seconds=5 + 0.04 * count, again=("--retry-failed",))
+        command = ["teach", source, "--limit", str(count), "--team", "world", "--world", world]
+        command += ["--errors", ERRORS, "--seed", str(seed), "--out", str(folder)]
+        return DemoStage(name, about, tuple(command), seconds=5 + 0.04 * count, again=("--retry-failed",))
 
     sft = {"max_steps": recipe.sft_steps, "batch_size": 4, "lr": 2e-4, "epochs": 8, "max_length": 1024, "seed": seed}
     sft |= {"freeze_embeddings": True, "held_out": 0}

@@ -1,4 +1,4 @@
-"""What the demo came to, for terminal and page: a few figures of each, whether its goals were reached, what to ask."""
+"""The results of the demo, for terminal and page: a few figures, whether the goals were reached, a question to try."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from coa.report import plural
 from coa.trajectory import Trajectory, read
 
 NAMES: Final = {"team": "team", "base": "SmolLM2", "sft": "fine-tuned", "rl": "reinforced"}
-"""Evaluations by folder, as people call them."""
+"""What people call the evaluations in the demo's folders."""
 FEWER_TOKENS: Final = 0.846
-"""By how much the paper's models undercut the teams that they learnt from."""
+"""How many fewer tokens the paper's models need than the teams that they learnt from."""
 ENOUGH_TASKS: Final = 200
 
 
@@ -32,32 +32,28 @@ class Goal:
 
 
 def short_table(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Names of the columns, and a row for each of them; narrow enough for any terminal."""
-    rows = [
-        [
-            NAMES.get(run["name"], run["name"]),
-            f"{run['results']['tasks']:,}",
-            _share(success(run)),
-            _per(run["tokens_per_success"], 0),
-            _per(run["tool_calls_per_success"], 1),
-            f"{run['repairs']['share_of_attempts']:.1%}",
-        ]
-        for run in found["runs"]
-    ]
+    """Names of the columns, and a row for each run; narrow enough for any terminal."""
+    rows = []
+    for run in found["runs"]:
+        name, count = NAMES.get(run["name"], run["name"]), f"{run['results']['tasks']:,}"
+        tokens, calls = _per(run["tokens_per_success"], 0), _per(run["tool_calls_per_success"], 1)
+        rate, repaired = success(run), f"{run['repairs']['share_of_attempts']:.1%}"
+        solved = f"{rate['value']:.1%} [{100 * rate['low']:.0f}, {100 * rate['high']:.0f}]"
+        rows.append([name, count, solved, tokens, calls, repaired])
     return ["", "tasks", "success", "tokens/success", "calls/success", "repaired"], rows
 
 
 def goals(found: Mapping[str, Any]) -> list[Goal]:
-    """What the demo is to show, beyond noise: each interval is compared, not the value in it."""
+    """What the demo should show beyond noise: the end of each interval counts, not the value in it."""
     pairs = {(pair["first"], pair["second"]): pair for pair in found["pairs"]}
-    told = [
+    found_goals = [
         _above(pairs[first, second], f"{NAMES[second]} above {NAMES[first]}")
         for first, second in (("base", "sft"), ("sft", "rl"))
         if (first, second) in pairs
     ]
     if cheaper := pairs.get(("team", "rl")):
-        told.append(_cheaper(cheaper))
-    return told
+        found_goals.append(_cheaper(cheaper))
+    return found_goals
 
 
 def _above(pair: Mapping[str, Any], claim: str) -> Goal:
@@ -70,14 +66,10 @@ def _cheaper(pair: Mapping[str, Any]) -> Goal:
     claim = f"tokens per success {FEWER_TOKENS:.1%} below the team's, {ENOUGH_TASKS} tasks"
     ratio = pair["tokens_per_success"]
     if ratio is None or ratio["high"] is None:
-        return Goal(claim, "too few successes to tell", False)
+        return Goal(claim, "too few successes to decide", False)
     found = f"{1 - ratio['value']:.1%} below, 95 % [{1 - ratio['high']:.1%}, {1 - ratio['low']:.1%}]"
     reached = 1 - ratio["high"] >= FEWER_TOKENS and pair["tasks"] >= ENOUGH_TASKS
     return Goal(claim, f"{found}, {plural(pair['tasks'], 'task')}", reached)
-
-
-def _share(value: Mapping[str, float]) -> str:
-    return f"{value['value']:.1%} [{100 * value['low']:.0f}, {100 * value['high']:.0f}]"
 
 
 def _per(value: Mapping[str, Any] | None, digits: int) -> str:
@@ -92,8 +84,8 @@ def is_right(run: Trajectory) -> bool:
 
 
 def new_question(out: Path) -> tuple[str, str]:
-    """One that nobody was asked, and what to expect: of the kind that takes search, pages and code, unless the model
-    gets fewer than half of these right; then of the kind that it is best at."""
+    """A question that no evaluation has asked, and what to expect. It needs search, pages and code; if the model gets
+    fewer than half of such questions right, it is of the family that the model is best at."""
     found: dict[str, list[bool]] = {}
     asked = set()
     for run in read(out / "eval" / "rl"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,7 +17,10 @@ GROUPS: Final = (
 )  # fmt: skip
 """Keys of a task's meta by which results are broken down where a benchmark names none."""
 SELECTED_AMONG: Final = "selected_among"
-"""Beside it: among how many answers. A choice among fewer than there are by now is none."""
+"""Key of a trajectory's meta, beside `SELECTED`: the number of answers among which it was chosen. A choice among fewer
+answers than there are by now does not count."""
+Grouped = dict[str, dict[str, Sequence["Attempt"]]]
+"""Tasks with their attempts, by the value of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,30 +28,30 @@ class Attempt:
     task: str
     sample: int = 0
     value: float | None = None
-    """By the scorer that decides; None: failed or unscored."""
+    """The value that the deciding scorer gave; None if the attempt failed or is unscored."""
     answer: str | None = None
     stop: Stop = Stop.ANSWERED
     usage: Usage = field(default_factory=Usage)
     written: Mapping[str, int] = field(default_factory=dict)
     """Tokens written by each agent."""
     shared_out: bool = False
-    """The server told only their sum; it is shared out by the length of the texts."""
+    """Whether the server reported only the sum of `written`, which is then split in proportion to the texts' length."""
     repairs: int = 0
     own_score: int = 0
-    """What the run's last double check gave its answer."""
+    """The score that the run's last double check gave its answer."""
     selected: str | None = None
     selected_among: int = 0
-    """How many answers it was chosen among."""
+    """Number of answers among which it was chosen."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
-    """By all scorers that were asked."""
+    """The values of all scorers."""
     meta: Mapping[str, str] = field(default_factory=dict)
-    """Of the task, short values only."""
+    """The short values of the task's meta."""
     program: bool = False
-    """The answer is a program: no two are alike, so nothing is decided by majority."""
+    """Whether the answer is a program. No two are alike, so there is no majority among them."""
     sequence_tokens: int | None = None
-    """Everything counted once, where a tokenizer counted."""
+    """Length of the whole trajectory, where a tokenizer counted it."""
     unmetered_calls: int = 0
-    """Model calls whose tokens nobody told: with any, the tokens are a lower bound."""
+    """Number of model calls whose tokens were not reported; if there are any, the token counts are lower bounds."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -59,17 +63,17 @@ class Attempt:
 
     @property
     def failed(self) -> bool:
-        """It broke, or was interrupted, before there was an answer."""
+        """Whether it failed or was interrupted before there was an answer."""
         return self.answer is None and self.stop in (Stop.FAILED, Stop.INTERRUPTED)
 
     @property
     def unscored(self) -> bool:
-        """It ended, and nobody could say whether well."""
+        """Whether it ended, but no scorer could judge it."""
         return self.value is None and not self.failed
 
     @property
     def counted(self) -> float:
-        """The value for means over all attempts: what failed or has no verdict is not a success."""
+        """The value for means over all attempts: an attempt that failed or has no verdict is not a success."""
         return self.value if self.value is not None else 0.0
 
     @property
@@ -78,7 +82,7 @@ class Attempt:
 
 
 def attempt_of(trajectory: Trajectory, scorer: str | None) -> Attempt:
-    """`scorer` names the entry of `scores` that decides; None: the only one there is."""
+    """`scorer` names the entry of `scores` that decides; None takes the only entry."""
     values = {name: score.value for name, score in trajectory.scores.items()}
     if scorer is None and len(values) == 1:
         scorer = next(iter(values))
@@ -104,7 +108,7 @@ def attempt_of(trajectory: Trajectory, scorer: str | None) -> Attempt:
 
 
 def _unmetered(trajectory: Trajectory) -> int:
-    """Stretches that a model wrote, where nobody told any tokens: rows of other origin come without."""
+    """Number of stretches that a model wrote, if no tokens were reported, as in rows from other programs; else 0."""
     if trajectory.usage.total_tokens:
         return 0
     authors = [step.author for step in trajectory.steps]
@@ -122,21 +126,17 @@ def _own_score(trajectory: Trajectory) -> int:
 
 
 def written_by(trajectory: Trajectory) -> tuple[dict[str, int], bool]:
-    """Tokens of each agent: as sampled, or the server's sum shared out by characters; and which of the two."""
+    """Tokens of each agent: as sampled, or the server's sum split by characters (the second value is then true)."""
     steps = [step for step in trajectory.steps if step.author is Author.MODEL]
-    counts: dict[str, int] = {}
-    if all(step.tokens is not None for step in steps):
-        for step in steps:
-            counts[step.agent] = counts.get(step.agent, 0) + len(step.tokens.ids if step.tokens else ())
-        return counts, False
-    sizes: dict[str, int] = {}
+    exact = all(step.tokens is not None for step in steps)
+    counts: Counter[str] = Counter()
     for step in steps:
-        sizes[step.agent] = sizes.get(step.agent, 0) + len(step.surface or step.text) + 1
-    return shared(trajectory.usage.completion_tokens, sizes), True
+        counts[step.agent] += len(step.tokens.ids) if exact and step.tokens else len(step.surface or step.text) + 1
+    return (dict(counts), False) if exact else (shared(trajectory.usage.completion_tokens, counts), True)
 
 
 def shared(total: int, sizes: Mapping[str, int]) -> dict[str, int]:
-    """A whole number shared out in proportion; what rounding leaves goes to the first of the largest remainders."""
+    """A whole number split in proportion to the sizes; what rounding leaves over goes to the largest remainders."""
     whole = sum(sizes.values())
     if not whole:
         return {}
@@ -148,7 +148,7 @@ def shared(total: int, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def short_meta(meta: Mapping[str, object]) -> dict[str, str]:
-    """What results can be broken down by: short texts and numbers, those one level below (`info`) included."""
+    """What results can be broken down by: short texts and numbers, also those one level below (`info`)."""
     found: dict[str, str] = {}
     for key, value in meta.items():
         if isinstance(value, Mapping):
@@ -163,7 +163,7 @@ def _is_short(value: object) -> bool:
 
 
 def by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
-    """Each key once, the first that was written; tasks in the order of their names, attempts in theirs."""
+    """Attempts by task, sorted; of several attempts with the same key the first one counts."""
     found: dict[tuple[str, int], Attempt] = {}
     for attempt in attempts:
         found.setdefault(attempt.key, attempt)
@@ -173,13 +173,11 @@ def by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
     return tasks
 
 
-def broken_down(
-    tasks: Mapping[str, Sequence[Attempt]], keys: Sequence[str], most: int = 20
-) -> dict[str, dict[str, dict[str, Sequence[Attempt]]]]:
-    """By each key that tells tasks apart, in at most so many groups; tasks without the key are under an empty name."""
-    found: dict[str, dict[str, dict[str, Sequence[Attempt]]]] = {}
+def broken_down(tasks: Mapping[str, Sequence[Attempt]], keys: Sequence[str], most: int = 20) -> dict[str, Grouped]:
+    """By each key that divides the tasks into at most `most` groups; tasks without the key are under an empty name."""
+    found: dict[str, Grouped] = {}
     for key in dict.fromkeys(keys):
-        groups: dict[str, dict[str, Sequence[Attempt]]] = {}
+        groups: Grouped = {}
         for task, attempts in tasks.items():
             groups.setdefault(attempts[0].meta.get(key, ""), {})[task] = attempts
         if 2 <= len(groups) <= most and set(groups) != {""}:

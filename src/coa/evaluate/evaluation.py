@@ -1,4 +1,4 @@
-"""The stage: for each benchmark open what its runs need, run, score, report.
+"""The stage `evaluate`: for each benchmark open what its runs need, run, score, report.
 
 Everything is checked before the first benchmark costs anything. Whatever ends an evaluation, the same call on the same
 folder goes on from there.
@@ -85,7 +85,7 @@ def _folders(out: Path, loaded: Sequence[Loaded]) -> list[Folder]:
     if alone:
         raise EvaluationError(f"{out} holds the evaluation of one benchmark", hint="give another --out")
     if len(set(names)) < len(names):
-        raise ConfigError("a benchmark is named twice; -n makes several attempts")
+        raise ConfigError("a benchmark is named twice", hint="-n N makes several attempts at each task")
     return [Folder(out / name) for name in names]
 
 
@@ -96,10 +96,8 @@ def _check(loaded: Loaded, config: EvalConfig) -> None:
     if beyond := [k for k in config.pass_at if k > samples]:
         raise EvaluationError(f"pass@{beyond[0]} needs {beyond[0]} attempts at each task", hint=f"add -n {beyond[0]}")
     if (config.scorer or benchmark.scorer) == "judge" and config.judge is None:
-        raise ScoringError(
-            f"the answers of {benchmark.name} are compared by a judge",
-            hint="add --judge URL, or --scorer auto for rules",
-        )
+        hint = "add --judge URL, or --scorer auto for rules"
+        raise ScoringError(f"the answers of {benchmark.name} are compared by a judge", hint=hint)
     if config.selection is Select.MAJORITY and any(task.tests is not None for task in loaded.tasks):
         raise EvaluationError(
             f"the answers of {benchmark.name} are programs, of which no two are alike: they cannot be voted on",
@@ -112,26 +110,17 @@ def _samples(loaded: Loaded, config: EvalConfig) -> int:
 
 
 def _run_config(loaded: Loaded, run: RunConfig) -> RunConfig:
-    """Where the config is silent, the benchmark's protocol decides."""
+    """The config, with the benchmark's protocol for what it does not set."""
     protocol = loaded.benchmark.protocol
-    run = run.filled(
-        world=loaded.benchmark.world,
-        temperature=protocol.temperature,
-        top_p=protocol.top_p,
-        top_k=protocol.top_k,
-        seed=0,
-    )
+    sampling = {"temperature": protocol.temperature, "top_p": protocol.top_p, "top_k": protocol.top_k, "seed": 0}
+    run = run.filled(world=loaded.benchmark.world, **sampling)
     return (run if run.world else run.filled(profile=loaded.benchmark.profile)).resolved()
 
 
 async def _evaluate(
-    loaded: Loaded,
-    folder: Folder,
-    config: EvalConfig,
-    progress: Progress,
-    model: Model | None,
+    loaded: Loaded, folder: Folder, config: EvalConfig, progress: Progress, model: Model | None,
     tools: Mapping[str, Tool] | None,
-) -> BenchmarkReport:
+) -> BenchmarkReport:  # fmt: skip
     run = _run_config(loaded, config.run)
     async with AsyncExitStack() as stack:
         setting = await stack.enter_async_context(open_setting(run, tasks=loaded.tasks, model=model, tools=tools))
@@ -139,14 +128,8 @@ async def _evaluate(
         scorers = await _scorers(stack, folder, loaded, config.scorer or loaded.benchmark.scorer, judge)
         record = _record(loaded, setting, config, run, scorers, judge)
         folder.claim(record)
-        plan = Plan(
-            loaded,
-            _samples(loaded, config),
-            scorers,
-            select=config.selection,
-            judge=judge or setting.model,
-            retry_failed=config.retry_failed,
-        )
+        chooser, retry = judge or setting.model, config.retry_failed
+        plan = Plan(loaded, _samples(loaded, config), scorers, config.selection, judge=chooser, retry_failed=retry)
         batch = EvalProgress()
         try:
             async with reported(batch, progress, loaded.benchmark.name):
@@ -166,7 +149,7 @@ def _report(folder: Folder, attempts: Sequence[Attempt], record: Mapping[str, An
 async def _scorers(
     stack: AsyncExitStack, folder: Folder, loaded: Loaded, name: str, judge: Model | None
 ) -> list[Scorer]:
-    """The one that decides; beside a judge also exact match, which costs nothing and shows how far they agree."""
+    """The scorer that decides; beside a judge also exact match, which costs nothing and shows how far they agree."""
     judged = judge is not None and name in ("judge", "auto")
     verdicts = folder.path / "verdicts.sqlite" if judged else None
     scorers = [await stack.enter_async_context(open_scorer(name, judge, verdicts=verdicts))]
@@ -176,14 +159,9 @@ async def _scorers(
 
 
 def _record(
-    loaded: Loaded,
-    setting: Setting,
-    config: EvalConfig,
-    run: RunConfig,
-    scorers: Sequence[Scorer],
-    judge: Model | None,
+    loaded: Loaded, setting: Setting, config: EvalConfig, run: RunConfig, scorers: Sequence[Scorer], judge: Model | None
 ) -> dict[str, Any]:
-    """What the numbers are about: kept in the folder, repeated in the report."""
+    """What the numbers are about: config.json of the folder, and the report's provenance."""
     benchmark, samples = loaded.benchmark, _samples(loaded, config)
     file, limits = run.prompt_file, setting.limits or setting.profile.limits
     return {
@@ -208,10 +186,7 @@ def _record(
         "judge": None if judge is None else {"model": judge.name, "prompt_hash": PROMPT_HASH},
         "model": setting.model.name,
         "tokenizer": setting.model.tokenizer.fingerprint if setting.model.tokenizer is not None else None,
-        "profile": {
-            "name": setting.profile.name,
-            "hash": setting.profile.hash,
-        },
+        "profile": {"name": setting.profile.name, "hash": setting.profile.hash},
         "prompt": run.prompt if file is None else hashlib.sha256(file.read_bytes()).hexdigest()[:16],
         "sampling": {**asdict(setting.sampling), "seed_of_a_sample": "seed + its number"},
         "limits": limits.model_dump(mode="json"),

@@ -1,8 +1,8 @@
-"""The folder of an evaluation: what is in it, whose it is, and scores that no kill can lose.
+"""The folder of an evaluation: what is in it, which evaluation it belongs to, and scores that no kill can lose.
 
-config.json          what was asked; a folder is one evaluation's and refuses another
-trajectories.jsonl   each run as it ended, appended at once
-scores.jsonl         verdicts and choices as they come; at the end they move into the trajectories, and it is gone
+config.json          the settings; a folder belongs to one evaluation and refuses another
+trajectories.jsonl   each run, appended as soon as it ends
+scores.jsonl         verdicts and choices as they come; at the end they move into the trajectories, and it is removed
 report.json, .html   made anew from the trajectories whenever an evaluation ends
 """
 
@@ -27,14 +27,14 @@ from coa.trajectory.types import FrozenDict
 
 Key = tuple[str, int]
 _FREE: Final = ("limit", "samples", "ks", "versions")
-"""What may differ when an evaluation goes on: it then covers more, or less, of the same."""
+"""Settings that may change when an evaluation goes on: they only decide how much of the benchmark it covers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
     path: Path
     name: str = NAMES[0]
-    """Of the file with the trajectories, where it is not in a run folder."""
+    """Name of the file with the trajectories; another one for a file that is not in a run folder."""
 
     @classmethod
     def of(cls, path: Path) -> Folder:
@@ -62,7 +62,7 @@ class Folder:
         return self.path / "report.html"
 
     def retried(self) -> int:
-        """Runs that were set aside, to be tried again on request."""
+        """Number of failed runs that were set aside to be repeated."""
         aside = self.trajectories.with_name(self.name + ".aside")
         return sum(1 for _ in read_lines(aside)) if aside.is_file() else 0
 
@@ -74,42 +74,36 @@ class Folder:
         return read_config(self.path) or {}
 
     def held(self) -> AbstractContextManager[None]:
-        """For this process alone: two would make, and pay for, every run twice."""
-        # Else it is a file among others, in a folder that is nobody's.
+        """Hold the folder for this process alone: two would make, and pay for, every run twice.
+
+        A single file in a folder with other things does not lock the folder.
+        """
         return lock(self.path) if self.name == NAMES[0] else nullcontext()
 
-    def claim(self, asked: Mapping[str, Any]) -> None:
-        """Make it this evaluation's, or refuse if it is another's."""
-        again = (
-            f"give another --out, or score what is there again: coa score {self.path} --scorer {asked.get('scorer')}"
-        )
+    def claim(self, record: Mapping[str, Any]) -> None:
+        """Claim the folder for this evaluation, or refuse if it belongs to another one."""
+        again = f"give another --out, or score the finished runs: coa score {self.path} --scorer {record.get('scorer')}"
         claim(
-            self.path,
-            "eval",
-            asked,
-            free=_FREE,
+            self.path, "eval", record, free=_FREE, foreign=self.name, hints={"scorer": again}, renew=True,
             compared=lambda side: {name: _identity(value) for name, value in side.items()},
-            foreign=self.name,
-            hints={"scorer": again},
-            renew=True,
-        )
+        )  # fmt: skip
 
 
 @dataclass
 class Notes:
-    """What the journal says of runs: scores by name, and which attempt at a task was chosen."""
+    """What the journal says about runs: scores by name, and which attempt at a task was chosen."""
 
     scores: dict[Key, dict[str, Score]] = field(default_factory=dict)
     choices: dict[str, tuple[int, str, int]] = field(default_factory=dict)
-    """Of a task: which attempt, how, and among how many."""
+    """By task: the chosen attempt, how it was chosen, and among how many."""
 
     def __bool__(self) -> bool:
         return bool(self.scores or self.choices)
 
     def applied(self, trajectory: Trajectory) -> Trajectory:
         update: dict[str, Any] = {}
-        if told := self.scores.get(trajectory.key):
-            update["scores"] = FrozenDict({**trajectory.scores, **told})
+        if scores := self.scores.get(trajectory.key):
+            update["scores"] = FrozenDict({**trajectory.scores, **scores})
         if choice := self.choices.get(trajectory.task.id):
             # A later choice, among more attempts, takes the place of an earlier one.
             others = {name: value for name, value in trajectory.meta.items() if name not in (SELECTED, SELECTED_AMONG)}
@@ -119,14 +113,14 @@ class Notes:
 
 
 class Journal:
-    """Appends what was found out about a run, one line for each."""
+    """Appends scores and choices to scores.jsonl, one line for each."""
 
     def __init__(self, folder: Folder) -> None:
         self._writer = JsonlWriter(folder.scores)
 
     def score(self, key: Key, scores: Mapping[str, Score]) -> None:
-        told = {name: score.model_dump(mode="json") for name, score in scores.items()}
-        self._writer.write_line(orjson.dumps({"task": key[0], "sample": key[1], "scores": told}))
+        dumped = {name: score.model_dump(mode="json") for name, score in scores.items()}
+        self._writer.write_line(orjson.dumps({"task": key[0], "sample": key[1], "scores": dumped}))
 
     def choose(self, key: Key, how: str, among: int) -> None:
         self._writer.write_line(orjson.dumps({"task": key[0], "sample": key[1], "chosen": how, "among": among}))
@@ -149,12 +143,12 @@ def read_notes(folder: Folder) -> Notes:
                 found = {name: Score.model_validate(score) for name, score in row["scores"].items()}
                 notes.scores.setdefault(key, {}).update(found)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreError(f"{folder.scores}, line {number} is no verdict: {error}") from error
+            raise StoreError(f"{folder.scores}, line {number} is not a verdict: {error}") from error
     return notes
 
 
 def settle(folder: Folder) -> None:
-    """Move what the journal says into the trajectories. Done twice, it comes to the same."""
+    """Move what the journal says into the trajectories. To repeat it changes nothing."""
     if (notes := read_notes(folder)) and folder.trajectories.is_file():
         rewrite(folder.trajectories, notes.applied)
     folder.scores.unlink(missing_ok=True)
@@ -169,7 +163,7 @@ def folders_in(path: Path) -> Iterable[Path]:
 
 
 def _identity(value: Any) -> Any:
-    """Of a benchmark its name and content; its size follows from the limit."""
+    """What identifies a benchmark is its name and content; its size follows from the limit."""
     if isinstance(value, dict) and "sha256" in value and "name" in value:
         return {"name": value["name"], "sha256": value["sha256"]}
     return value

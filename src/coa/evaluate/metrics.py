@@ -1,7 +1,7 @@
 """Numbers over attempts, with their definitions. Nothing here knows of files or models.
 
 A task has one value for each attempt: 1 right, 0 not right, or between (F1). An attempt that crashed, gave no answer or
-could not be scored has the value 0 here, so that every mean is over all attempts; how many those are is told elsewhere.
+could not be scored has the value 0 here, so that every mean is over all attempts; reports count those attempts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from coa.report import plural
 
 Z: Final = NormalDist().inv_cdf(0.975)
-"""Of two-sided 95 % intervals."""
+"""Half width of a two-sided 95 % interval, in standard errors."""
 RESAMPLES: Final = 2_000
 
 
@@ -30,7 +30,7 @@ class Estimate:
 def pass_at_k(attempts: int, right: int, k: int) -> float:
     """Chance that one of k attempts, drawn from these without putting back, is right: 1 - C(n - c, k) / C(n, k)."""
     if not 1 <= k <= attempts:
-        raise ValueError(f"pass@{k} cannot be had from {plural(attempts, 'attempt')}")
+        raise ValueError(f"pass@{k} cannot be computed from {plural(attempts, 'attempt')}")
     return 1.0 - math.comb(attempts - right, k) / math.comb(attempts, k)
 
 
@@ -43,24 +43,17 @@ def mean(tasks: Sequence[Sequence[float]]) -> Estimate:
     """
     means = [fmean(values) for values in tasks]
     value = fmean(means)
-    error = clustered_error(means)
+    squares = sum((item - value) ** 2 for item in means)
+    error = math.sqrt(squares / (len(means) - 1) / len(means)) if len(means) > 1 else 0.0  # clustered by task
     if any(item not in (0.0, 1.0) for values in tasks for item in values):
-        least, most = min(0.0, *means), max(1.0, *means)  # a scorer of one's own may give other values
-        if len(means) < 2:  # one task does not tell how tasks differ
+        least, most = min(0.0, *means), max(1.0, *means)  # a custom scorer may give other values
+        if len(means) < 2:  # one task does not show how tasks differ
             return Estimate(value, least, most)
         return Estimate(value, max(least, value - Z * error), min(most, value + Z * error))
     spread = value * (1 - value)
     effective = spread / error**2 if error else math.inf if spread else 0.0
     attempts = sum(map(len, tasks))
     return wilson(value, min(max(effective, len(tasks)), attempts))
-
-
-def clustered_error(means: Sequence[float]) -> float:
-    """Standard error of a mean of task means."""
-    if len(means) < 2:
-        return 0.0
-    centre = fmean(means)
-    return math.sqrt(sum((item - centre) ** 2 for item in means) / (len(means) - 1) / len(means))
 
 
 def wilson(share: float, count: float) -> Estimate:
@@ -93,7 +86,8 @@ def bootstrap(
     where more than one in forty bought nothing, what a success costs has no upper end.
     """
     positions = range(count)
-    values = [_finite(statistic(positions)) if count else None for statistic in statistics]
+    found_all = [statistic(positions) if count else None for statistic in statistics]
+    values = [value if value is not None and math.isfinite(value) else None for value in found_all]
     drawn: list[list[float]] = [[] for _ in statistics]
     rng = random.Random(seed)
     for _ in range(resamples if any(value is not None for value in values) else 0):
@@ -101,18 +95,12 @@ def bootstrap(
         for statistic, found in zip(statistics, drawn, strict=True):
             if (value := statistic(sample)) is not None:
                 found.append(value)
+    for found in drawn:
+        found.sort()
     return [
-        None if value is None else Estimate(value, *_middle(sorted(found)))
+        None if value is None else Estimate(value, _quantile(found, 0.025), _quantile(found, 0.975))
         for value, found in zip(values, drawn, strict=True)
     ]
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _middle(ordered: Sequence[float]) -> tuple[float, float]:
-    return _quantile(ordered, 0.025), _quantile(ordered, 0.975)
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
@@ -141,16 +129,15 @@ class Difference:
 
     tasks: int
     success: Estimate | None
-    """Second less first."""
+    """Success of the second minus that of the first."""
     tokens_per_success: Estimate | None
-    """Second by first, as a ratio; so is the next."""
+    """Ratio of the second to the first; so is the next field."""
     tool_calls_per_success: Estimate | None
 
 
 def paired(first: Sequence[TaskFigures], second: Sequence[TaskFigures], *, seed: int = 0) -> Difference:
     """Both sequences in the same order of tasks."""
     gains = [after.success - before.success for before, after in zip(first, second, strict=True)]
-
     in_vain = not any(item.success for item in first)  # nothing to divide by
 
     def ratio(before: Statistic, after: Statistic) -> Statistic:
@@ -163,13 +150,12 @@ def paired(first: Sequence[TaskFigures], second: Sequence[TaskFigures], *, seed:
         return statistic
 
     ratios = [ratio(per_success(first, name), per_success(second, name)) for name in ("tokens", "tool_calls")]
-    return Difference(
-        len(first), *bootstrap(len(first), [lambda drawn: _total(gains, drawn) / len(drawn), *ratios], seed=seed)
-    )
+    statistics: list[Statistic] = [lambda drawn: _total(gains, drawn) / len(drawn), *ratios]
+    return Difference(len(first), *bootstrap(len(first), statistics, seed=seed))
 
 
 def per_success(tasks: Sequence[TaskFigures], name: str) -> Statistic:
-    """What all tasks spent by the number of successes."""
+    """What all tasks spent, divided by the number of successes."""
     spent, won = [getattr(item, name) for item in tasks], [item.success for item in tasks]
 
     def statistic(drawn: Sequence[int]) -> float | None:

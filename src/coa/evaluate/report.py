@@ -65,12 +65,12 @@ class BenchmarkReport:
 
     @property
     def failed(self) -> int:
-        """Attempts that broke before there was an answer."""
+        """Number of attempts that failed before there was an answer."""
         return int(self.data["results"]["failed"])
 
     @property
     def unscored(self) -> int:
-        """Attempts that ended, and nobody could say whether well."""
+        """Number of attempts that ended, but that no scorer could judge."""
         return int(self.data["results"]["unscored"])
 
     @property
@@ -129,9 +129,9 @@ class Evaluation:
 
 
 def make_report(attempts: Sequence[Attempt], config: Mapping[str, Any], *, retried: int = 0) -> Figures:
-    """`config` is the folder's config.json: what was asked is what the numbers are about."""
+    """`config` is the folder's config.json, which says what the numbers are about."""
     tasks, samples = by_task(attempts), int(config["samples"])
-    # A folder may hold more tasks than the latest limit asks for.
+    # A folder may hold more tasks than the latest limit includes.
     planned, scorer = max(int(config["benchmark"]["tasks"]), len(tasks)), deciding(config)
     select = Select(config["select"]) if config.get("select") else None
     groups = config["benchmark"].get("groups") or GROUPS
@@ -149,13 +149,13 @@ def make_report(attempts: Sequence[Attempt], config: Mapping[str, Any], *, retri
 
 
 def deciding(config: Mapping[str, Any]) -> str:
-    """The scorer that the numbers are by: the evaluation's own, or the one that scored it again."""
+    """The scorer that decides: the evaluation's, or the one that scored it again."""
     again = config.get("scored_again")
     return str(again["by"] if again else config["scorer"])
 
 
 def agreements(tasks: Mapping[str, Sequence[Attempt]], scorer: str) -> Figures:
-    """How often the scorer that decides and each other one say the same."""
+    """How often the scorer that decides and each other scorer agree."""
     attempts = [attempt for listed in tasks.values() for attempt in listed]
     others = sorted({name for attempt in attempts for name in attempt.scores} - {scorer})
     found: Figures = {}
@@ -174,7 +174,7 @@ def write_report(folder: Folder, report: Figures) -> None:
 
 
 def code_version() -> dict[str, str | None]:
-    """The version, and the commit where the code is a checkout of its own, not installed inside somebody else's."""
+    """The version, and the commit if the code is a git checkout and not merely installed inside another one."""
     return {"coa": __version__, "commit": _git("rev-parse", "HEAD") if _git("ls-files", Path(__file__).name) else None}
 
 
@@ -183,11 +183,11 @@ def _git(*arguments: str) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
-        return ""  # there is no git here
+        return ""  # git is not installed
 
 
 def headline(report: Mapping[str, Any]) -> str:
-    """One line: the benchmark's own metric with its interval, and what is not in it."""
+    """One line: the benchmark's metric with its interval, and what is not in it."""
     found = report["results"]
     if not found["metrics"]:
         return f"{report['benchmark']['name']}: no attempt was made"
@@ -208,22 +208,22 @@ def percent(value: Mapping[str, float]) -> str:
 
 
 def lines(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a person wants to see, name and figure."""
+    """The figures of most interest: name and value."""
     rows = [(name, percent(value)) for name, value in report["results"]["metrics"].items()]
     spent = report["spent"]
     for per, label in (("per_attempt", "attempt"), ("per_task", "task"), ("per_success", "success")):
         if per == "per_task" and report["results"]["attempts_per_task"] == 1:
             continue
-        rows.append((f"spent per {label}", told(spent[per], report["timing"][f"seconds_{per}"])))
+        rows.append((f"spent per {label}", _spent(spent[per], report["timing"][f"seconds_{per}"])))
     if "per_chosen_success" in spent:
-        rows.append(("spent per success chosen", told(spent["per_chosen_success"], None)))
+        rows.append(("spent per success chosen", _spent(spent["per_chosen_success"], None)))
     if spent["unmetered_calls"]:
         rows.append(("unmetered model calls", f"{spent['unmetered_calls']:,}: the tokens are a lower bound"))
     rows += [(f"agreement with {name}", _agreed(value)) for name, value in report["agreement"].items()]
     return rows
 
 
-def told(each: Mapping[str, float | None] | None, seconds: float | None) -> str:
+def _spent(each: Mapping[str, float | None] | None, seconds: float | None) -> str:
     if each is None:
         return "no success"
     cost = f", cost {each['cost']:.4g}" if each.get("cost") is not None else ""
@@ -246,47 +246,34 @@ def _html(report: Figures) -> str:
         Bar(name, value["value"], f"{value['value']:.1%}", value["low"], value["high"])
         for name, value in found["metrics"].items()
     ]
-    benchmark = report["benchmark"]
+    benchmark, agents = report["benchmark"], report["agents"]
+    written = [(name, count, f"{agents['share'][name]:.1%}") for name, count in agents["written_tokens"].items()]
+    about = f"{benchmark['about']}. {benchmark['note']}" if benchmark.get("note") else benchmark.get("about", "")
     parts = [
         paragraph(headline(report)),
-        paragraph(
-            f"{benchmark['about']}. {benchmark['note']}" if benchmark.get("note") else benchmark.get("about", "")
-        ),
+        paragraph(about),
         bars(metrics, title="success with 95 % intervals", most=1.0) if metrics else "",
         paragraph("", heading="What it took"),
         table(["", ""], lines(report)),
         paragraph("", heading="Who wrote how much"),
-        table(
-            ["agent", "tokens written", "share"],
-            [
-                (name, count, "" if (share := report["agents"]["share"][name]) is None else f"{share:.1%}")
-                for name, count in report["agents"]["written_tokens"].items()
-            ],
-        ),
+        table(["agent", "tokens written", "share"], written),
         paragraph("", heading="How runs ended"),
         table(["stop", "attempts"], list(report["stops"].items())),
     ]
     for key, groups in report["breakdown"].items():
-        parts.append(paragraph("", heading=f"By {key}"))
-        parts.append(group_table(groups))
-    parts.append(paragraph("", heading="Provenance"))
-    parts.append(table(["", ""], [(name, _short(value)) for name, value in _flat(report["provenance"]).items()]))
+        parts += [paragraph("", heading=f"By {key}"), group_table(groups)]
+    texts = {name: "" if value is None else str(value) for name, value in _flat(report["provenance"]).items()}
+    provenance = [(name, f"{text[:_LONGEST]}{'…' if len(text) > _LONGEST else ''}") for name, text in texts.items()]
+    parts += [paragraph("", heading="Provenance"), table(["", ""], provenance)]
     return page(f"Evaluation: {benchmark['name']}", *parts)
 
 
 def group_table(groups: Mapping[str, Figures]) -> str:
-    rows = [
-        (
-            name or "(none)",
-            group["tasks"],
-            group["attempts"],
-            percent(group["pass@1"]),
-            group["failed"],
-            group["unscored"],
-            None if group["tokens_per_success"] is None else round(group["tokens_per_success"]),
-        )
-        for name, group in groups.items()
-    ]
+    rows = []
+    for name, group in groups.items():
+        tokens = None if group["tokens_per_success"] is None else round(group["tokens_per_success"])
+        counts = group["tasks"], group["attempts"], percent(group["pass@1"]), group["failed"], group["unscored"]
+        rows.append((name or "(none)", *counts, tokens))
     return table(["", "tasks", "attempts", "pass@1", "failed", "unscored", "tokens per success"], rows)
 
 
@@ -295,8 +282,3 @@ def _flat(value: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     for name, item in value.items():
         found |= _flat(item, f"{before}{name}.") if isinstance(item, Mapping) else {f"{before}{name}": item}
     return found
-
-
-def _short(value: object) -> str:
-    text = "" if value is None else str(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,4 +1,4 @@
-"""Scores for runs that are there already, and the report that follows from them."""
+"""The stage `score`: score finished runs again, or by another scorer, and make the report anew."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coa.errors import StoreError
 from coa.evaluate.attempts import Attempt, attempt_of, by_task
 from coa.evaluate.folder import Folder, Journal, folders_in, settle
 from coa.evaluate.report import agreements, make_report, write_report
-from coa.evaluate.run import scoring
+from coa.evaluate.run import Scoring
 from coa.folder import lock_file, write_atomic
 from coa.models.base import Model
 from coa.scoring import PROMPT_HASH, Scorer, score_trajectory
@@ -23,7 +23,7 @@ from coa.trajectory import Trajectory, read
 
 @dataclass(frozen=True)
 class ScoreSummary:
-    """What the scores of one name say of the runs in a folder or file."""
+    """What one scorer says about the runs in a folder or file."""
 
     run: str
     scorer: str
@@ -33,9 +33,9 @@ class ScoreSummary:
     unscored: int
     scored_now: int
     kept: int
-    """Scores of that name that were there before."""
+    """Number of scores of that name that existed before and were kept."""
     agreement: Mapping[str, float]
-    """How often each other scorer says the same."""
+    """How often each other scorer agrees."""
     report: str | None
     """The page of an evaluation, made anew."""
 
@@ -68,33 +68,21 @@ async def _score(
     path: Path, name: str, judge: Model | None, replace: bool, unscored: bool, concurrency: int
 ) -> ScoreSummary:
     folder = Folder.of(path)
-    _check(folder, path)
-    verdicts = folder.path / "verdicts.sqlite" if judge is not None else None
-    with folder.held():
-        async with open_scorer(name, judge, verdicts=verdicts) as scorer:
-            now, kept = await rescore(folder, scorer, replace=replace, unscored=unscored, at_once=concurrency)
-        return _sum_up(folder, path, name, judge, now, kept)
-
-
-def _check(folder: Folder, path: Path) -> None:
     if not folder.trajectories.is_file():
         raise StoreError(f"{path} holds no {folder.name}", hint="give an evaluation's folder or a .jsonl file")
     if folder.trajectories.suffix != ".jsonl":
-        raise StoreError(
-            f"{folder.trajectories}: scores are kept in .jsonl",
-            hint=f"coa export {path} --to trajectories --out {folder.trajectories.with_suffix('.jsonl')}",
-        )
-
-
-async def rescore(
-    folder: Folder, scorer: Scorer, *, replace: bool = False, unscored: bool = False, at_once: int = 32
-) -> tuple[int, int]:
-    """How many were scored now, and how many scores of that name were kept."""
-    with lock_file(folder.trajectories):
-        return await _rescore(folder, scorer, replace, unscored, at_once)
+        hint = f"coa export {path} --to trajectories --out {folder.trajectories.with_suffix('.jsonl')}"
+        raise StoreError(f"{folder.trajectories}: scores are kept in .jsonl", hint=hint)
+    verdicts = folder.path / "verdicts.sqlite" if judge is not None else None
+    with folder.held():
+        async with open_scorer(name, judge, verdicts=verdicts) as scorer:
+            with lock_file(folder.trajectories):
+                now, kept = await _rescore(folder, scorer, replace, unscored, concurrency)
+        return _sum_up(folder, path, name, judge, now, kept)
 
 
 async def _rescore(folder: Folder, scorer: Scorer, replace: bool, unscored: bool, at_once: int) -> tuple[int, int]:
+    """The number of runs scored now, and the number of scores of that name that were kept."""
     settle(folder)
     journal = Journal(folder)
     now = kept = 0
@@ -104,7 +92,7 @@ async def _rescore(folder: Folder, scorer: Scorer, replace: bool, unscored: bool
         journal.score(done.key, {scorer.name: done.scores[scorer.name]})
 
     try:
-        async with scoring(at_once) as work:
+        async with Scoring(at_once) as work:
             for trajectory in read(folder.trajectories):
                 before = trajectory.scores.get(scorer.name)
                 if before is None or replace or (unscored and before.value is None):
@@ -119,7 +107,7 @@ async def _rescore(folder: Folder, scorer: Scorer, replace: bool, unscored: bool
 
 
 def _sum_up(folder: Folder, path: Path, scorer: str, judging: Model | None, now: int, kept: int) -> ScoreSummary:
-    """What the scores of that name say; an evaluation's report is made anew by them."""
+    """Count the scores; if it is an evaluation, its report is made anew from them."""
     attempts = [attempt_of(run, scorer) for run in read(folder.trajectories)]
     report = _report(folder, attempts, scorer, judging) if folder.is_evaluation else None
     return ScoreSummary(
@@ -138,7 +126,7 @@ def _sum_up(folder: Folder, path: Path, scorer: str, judging: Model | None, now:
 
 def _report(folder: Folder, attempts: list[Attempt], scorer: str, judging: Model | None) -> str:
     judge = None if judging is None else {"model": judging.name, "prompt_hash": PROMPT_HASH}
-    # Beside what was asked for when it ran: the evaluation itself may still go on with its own scorer.
+    # Recorded beside the settings of the evaluation, which may still go on with its first scorer.
     config = folder.read_config() | {"scored_again": {"by": scorer, "judge": judge}}
     write_atomic(folder.config, orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     inside = [attempt for attempt in attempts if attempt.sample < int(config["samples"])]

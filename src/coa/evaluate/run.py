@@ -1,15 +1,15 @@
-"""An evaluation from tasks to a report: run what is missing, score what is unscored, choose, and sum up.
+"""The evaluation of one benchmark: make the runs that are missing, score those that are unscored, and choose.
 
 Whatever ends it (Ctrl-C, a kill, a full disk), the same call goes on from what the folder holds and ends with the same
-report. Nothing is tried again unless asked for: a failed run stays failed and is counted.
+report. A failed run is repeated only on request (`retry_failed`); otherwise it stays failed and is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from coa.benchmarks.data import Loaded
 from coa.choices import Select
@@ -28,16 +28,16 @@ from coa.trajectory.store import set_aside
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is evaluated, and how it is told right from wrong."""
+    """What is evaluated, and how answers are judged."""
 
     loaded: Loaded
     samples: int
     scorers: Sequence[Scorer]
-    """The first decides; the others are asked beside it, for agreement."""
+    """The first decides; the others only show how far they agree with it."""
     select: Select | None = None
-    """How one of the samples is chosen, where one is."""
+    """How one of the samples is chosen; None counts all of them."""
     judge: Model | None = None
-    """Who chooses, if a judge does."""
+    """The model that chooses, if a judge does."""
     retry_failed: bool = False
     scoring_at_once: int = 32
 
@@ -63,40 +63,33 @@ class EvalProgress(BatchProgress):
 
 
 @dataclass
-class _Scoring:
-    """Runs that wait for their verdict, so many at a time."""
+class Scoring:
+    """Scores runs in the background, at most `most` at a time. The end of the block waits for all, or cancels them."""
 
     most: int
     waiting: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def add(self, work: Awaitable[None]) -> None:
         if len(self.waiting) >= self.most:
-            await self._one()
+            await self._next()
         self.waiting.add(asyncio.ensure_future(work))
 
-    async def all(self) -> None:
-        while self.waiting:
-            await self._one()
-
-    async def _one(self) -> None:
+    async def _next(self) -> None:
         done, self.waiting = await asyncio.wait(self.waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
 
-    async def cancel(self) -> None:
-        for task in self.waiting:
-            task.cancel()
-        await asyncio.gather(*self.waiting, return_exceptions=True)
+    async def __aenter__(self) -> Self:
+        return self
 
-
-@asynccontextmanager
-async def scoring(most: int) -> AsyncIterator[_Scoring]:
-    work = _Scoring(most)
-    try:
-        yield work
-        await work.all()
-    finally:
-        await work.cancel()
+    async def __aexit__(self, failed: object, *_: object) -> None:
+        try:
+            while self.waiting and failed is None:
+                await self._next()
+        finally:
+            for task in self.waiting:
+                task.cancel()
+            await asyncio.gather(*self.waiting, return_exceptions=True)
 
 
 async def evaluate_benchmark(plan: Plan, setting: Setting, folder: Folder, progress: EvalProgress) -> list[Attempt]:
@@ -120,7 +113,7 @@ async def evaluate_benchmark(plan: Plan, setting: Setting, folder: Folder, progr
         progress.scored(attempt)
 
     try:
-        async with scoring(plan.scoring_at_once) as work:
+        async with Scoring(plan.scoring_at_once) as work:
             if folder.trajectories.is_file():
                 for trajectory in read(folder.trajectories):
                     if trajectory.key not in wanted:
@@ -168,14 +161,12 @@ async def _choose(plan: Plan, attempts: list[Attempt], journal: Journal) -> list
             if before is None:
                 journal.choose(choice.key, how.value, among)
 
-    async with scoring(plan.scoring_at_once) as work:
+    async with Scoring(plan.scoring_at_once) as work:
         for task, candidates in by_task(attempts).items():
             await work.add(one(task, candidates))
     return [
-        replace(
-            attempt, selected=how.value if attempt.key in picked else None, selected_among=picked.get(attempt.key, 0)
-        )
-        for attempt in attempts
+        replace(a, selected=how.value if a.key in picked else None, selected_among=picked.get(a.key, 0))
+        for a in attempts
     ]
 
 

@@ -10,25 +10,20 @@ from typing import Any, Final
 
 from coa.choices import Select
 from coa.evaluate.attempts import Attempt, broken_down
-from coa.evaluate.metrics import Estimate, mean, pass_at_k, shares
+from coa.evaluate.metrics import mean, pass_at_k, shares
 from coa.runtime.best_of import highest, majority
 from coa.trajectory import Usage
 
-Tasks = Mapping[str, Sequence[Attempt]]
+TaskAttempts = Mapping[str, Sequence[Attempt]]
 Figures = dict[str, Any]
 SPENT: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "total_tokens", "model_calls", "tool_calls")
 
 
 def figures(
-    tasks: Tasks,
-    *,
-    samples: int,
-    planned: int,
-    ks: Sequence[int] = (),
-    groups: Sequence[str] = (),
+    tasks: TaskAttempts, *, samples: int, planned: int, ks: Sequence[int] = (), groups: Sequence[str] = (),
     select: Select | None = None,
-) -> Figures:
-    """Everything but times. `planned`: tasks that were to be solved, whether or not they have an attempt."""
+) -> Figures:  # fmt: skip
+    """Everything but times. `planned` is the number of tasks to solve, whether or not they have an attempt."""
     attempts = [attempt for listed in tasks.values() for attempt in listed]
     return {
         "results": results(tasks, samples=samples, planned=planned, ks=ks, select=select),
@@ -48,7 +43,7 @@ def figures(
 
 
 def results(
-    tasks: Tasks, *, samples: int, planned: int, ks: Sequence[int] = (), select: Select | None = None
+    tasks: TaskAttempts, *, samples: int, planned: int, ks: Sequence[int] = (), select: Select | None = None
 ) -> Figures:
     attempts = [attempt for listed in tasks.values() for attempt in listed]
     unscored = sum(attempt.unscored for attempt in attempts)
@@ -71,11 +66,11 @@ def results(
 
 
 def metrics(
-    tasks: Tasks, *, samples: int, ks: Sequence[int] = (), select: Select | None = None
+    tasks: TaskAttempts, *, samples: int, ks: Sequence[int] = (), select: Select | None = None
 ) -> dict[str, dict[str, float]]:
     """Over tasks that have an attempt. Metrics of k attempts are given where every task has k.
 
-    A choice is reported where it was made at every task that has an answer: what nobody chose yet is not wrong.
+    A choice is reported only if it was made at every task that has an answer: a choice not yet made is not wrong.
     """
     fewest = min(map(len, tasks.values()))
     counted = [[attempt.counted for attempt in listed] for listed in tasks.values()]
@@ -98,20 +93,20 @@ def metrics(
 
 
 def metric_of(how: Select | None, samples: int, usual: str = "pass@1") -> str:
-    """The name of the number that counts: of the attempt chosen, or of so many attempts."""
+    """The name of the number that counts: that of the chosen attempt, or of all `samples` attempts."""
     if how is None:
         return f"avg@{samples}" if usual.startswith("avg") and samples > 1 else "pass@1"
     return f"majority@{samples}" if how is Select.MAJORITY else f"best of {samples} by {how}"
 
 
 def chosen(attempts: Sequence[Attempt], how: Select) -> Attempt | None:
-    """The attempt that this way of choosing takes; None where there is nothing to choose or nobody has chosen.
+    """The attempt that this way of choosing takes; None where there is nothing to choose or no choice was made.
 
-    A judge's choice is the one it made when the evaluation ran, if it was among all answers that there are.
+    A judge's choice is the one it made when the evaluation ran, provided that it was among all present answers.
     """
     answered = [attempt for attempt in attempts if attempt.answered]
     if how is Select.JUDGE:
-        among = (0, len(answered))  # 0: nobody noted it
+        among = (0, len(answered))  # 0 in old files, which do not record it
         return next((a for a in attempts if a.selected == how and a.selected_among in among), None)
     if not answered or (answered[0].program and how is Select.MAJORITY):
         return None
@@ -120,8 +115,11 @@ def chosen(attempts: Sequence[Attempt], how: Select) -> Attempt | None:
     return highest(answered, [attempt.own_score for attempt in answered])
 
 
-def _picked(tasks: Tasks, how: Select) -> list[Attempt | None]:
-    """One for each task, None where none was answered; empty where a task with answers has none chosen, or all lack."""
+def _picked(tasks: TaskAttempts, how: Select) -> list[Attempt | None]:
+    """The chosen attempt of each task, None where no attempt has an answer.
+
+    Empty if a task that has answers has no chosen one, or if no task has one.
+    """
     picked = [chosen(listed, how) for listed in tasks.values()]
     open_ = any(
         pick is None and any(attempt.answered for attempt in listed)
@@ -130,8 +128,8 @@ def _picked(tasks: Tasks, how: Select) -> list[Attempt | None]:
     return [] if open_ or not any(picked) else picked
 
 
-def spent(tasks: Tasks, select: Select | None = None) -> Figures:
-    """Sums; for each task; and for each success, which is what all attempts spent by the number of right ones.
+def spent(tasks: TaskAttempts, select: Select | None = None) -> Figures:
+    """Sums, and what was spent per attempt, per task and per success (all attempts' sum by the number of right ones).
 
     Where one attempt is chosen, also by the number of tasks at which that one is right.
     """
@@ -142,11 +140,9 @@ def spent(tasks: Tasks, select: Select | None = None) -> Figures:
         total["sequence_tokens"] = sum(attempt.sequence_tokens or 0 for attempt in attempts)
     total["cost"] = usage.cost
     picked = _picked(tasks, select) if select is not None else []
-    won = (
-        {"per_chosen_success": _each(total, sum(pick is not None and pick.right for pick in picked))} if picked else {}
-    )
+    won = sum(pick is not None and pick.right for pick in picked)
     return {
-        **won,
+        **({"per_chosen_success": _each(total, won)} if picked else {}),
         "total": total,
         "per_attempt": _each(total, len(attempts)),
         "per_task": _each(total, len(tasks)),
@@ -155,8 +151,8 @@ def spent(tasks: Tasks, select: Select | None = None) -> Figures:
     }
 
 
-def times(tasks: Tasks) -> Figures:
-    """Apart from the rest, because no two runs take equally long."""
+def times(tasks: TaskAttempts) -> Figures:
+    """Separate from the rest, because no two runs take equally long."""
     attempts = [attempt for listed in tasks.values() for attempt in listed]
     seconds = sum(attempt.usage.seconds for attempt in attempts)
     right = sum(attempt.right for attempt in attempts)
@@ -182,11 +178,7 @@ def agents(attempts: Sequence[Attempt]) -> Figures:
     }
 
 
-def estimate(value: Mapping[str, float]) -> Estimate:
-    return Estimate(value["value"], value["low"], value["high"])
-
-
-def _group(tasks: Tasks, samples: int) -> Figures:
+def _group(tasks: TaskAttempts, samples: int) -> Figures:
     found = results(tasks, samples=samples, planned=len(tasks))
     return {
         **{name: found[name] for name in ("tasks", "attempts", "right", "failed", "unscored")},
@@ -206,8 +198,5 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def _powers(samples: int) -> list[int]:
-    found, k = [], 2
-    while k < samples:
-        found.append(k)
-        k *= 2
-    return [*found, samples]
+    """Powers of two below `samples`, and `samples`."""
+    return [*(1 << n for n in range(1, samples.bit_length()) if 1 << n < samples), samples]

@@ -12,7 +12,7 @@ _ROW: Final = 44
 _LEFT: Final = 170
 _RIGHT: Final = 150
 _LETTER: Final = 8.0
-"""About how wide one is."""
+"""Approximate width of a letter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,11 @@ svg { max-width: 100%; height: auto; } svg text { font: 14px system-ui, sans-ser
 """
 
 
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """A count and its noun: `1 task`, `1,200 tasks`. `many` is for nouns that do not end in s."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def page(title: str, *parts: str) -> str:
     """A whole document of parts that the functions here and in `charts` made."""
     body = "\n".join(parts)
@@ -38,20 +43,20 @@ def paragraph(text: str, *, heading: str | None = None) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Numbers are set right; None is an empty cell."""
+    """A table; numbers are aligned to the right, and None is an empty cell."""
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "\n".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     return f'<div class="scroll"><table>\n<tr>{head}</tr>\n{body}\n</table></div>'
 
 
 def links(about: str, pages: Mapping[str, str]) -> str:
-    """Other pages, by what they are called, relative to this one."""
+    """Links to other pages, by their titles; the addresses are relative to this page."""
     shown = " · ".join(f'<a href="{escape(target)}">{escape(name)}</a>' for name, target in pages.items())
     return f"<p>{escape(about)} {shown}</p>"
 
 
 def details(summary: str, lines: Iterable[str] = (), *, parts: Iterable[str] = ()) -> str:
-    """A fold: closed it shows the summary, open the lines, then what functions of this package made."""
+    """A fold that shows the summary, and when opened the lines and then `parts`, which are markup."""
     inside = "\n".join([*(f"<p>{escape(line)}</p>" for line in lines), *parts])
     return f"<details><summary>{escape(summary)}</summary><div>{inside}</div></details>"
 

@@ -7,7 +7,6 @@ started again goes on as if it had not been interrupted.
 from __future__ import annotations
 
 import asyncio
-import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-import orjson
 import torch
 
 from coa.blocking import run_blocking
@@ -39,17 +37,14 @@ from coa.scoring.opening import open_judge, open_scorer
 from coa.tools import Tool
 from coa.training import checkpoint
 from coa.training.card import model_card
-from coa.training.interruption import Interruption
-from coa.training.metrics import keep_until
-from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim
-from coa.training.trackers import refuse_absent
+from coa.training.requirements import refuse_absent
+from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim, figures, keep_until
 from coa.trajectory import Task, load_profile
 from coa.version import __version__
 
 GROUPS: Final = "groups"
 _FREE: Final = ("report_to", "save_steps", "save_total_limit", "eval_steps", "guards")
 T = TypeVar("T")
-Tell = Callable[[str], None]
 
 
 def train(
@@ -62,7 +57,7 @@ def train(
 ) -> TrainingResult:
     """Train a model by reinforcement learning as the settings say. `tools` are objects, besides those in the settings.
 
-    `progress` gets the lines of the report, and where each step stands.
+    `progress` gets the lines of the report, and how far each step has come.
     """
     progress = progress or Silent()
     refuse_absent(config.report_to)
@@ -70,7 +65,7 @@ def train(
         tasks, held_out, fingerprint = load_tasks(config)
         for name in _profiles(config, (*tasks, *held_out)):
             config.limits(load_profile(name))  # before anything is loaded or written
-        claim(out, "rl", config, fingerprint, free=_FREE, seed=config.seed, coa=__version__)
+        claim(out, "rl", config, fingerprint, free=_FREE)
         checkpoint.clear_torn(out)
         if (out / MODEL).is_dir():
             progress.say(f"finished already: {out / MODEL}")
@@ -79,15 +74,9 @@ def train(
 
 
 async def _train(
-    config: RlConfig,
-    out: Path,
-    tasks: Sequence[Task],
-    held_out: Sequence[Task],
-    own_tools: Mapping[str, Tool],
-    command: str | None,
-    progress: Progress,
-) -> TrainingResult:
-    tell = progress.say
+    config: RlConfig, out: Path, tasks: Sequence[Task], held_out: Sequence[Task], own_tools: Mapping[str, Tool],
+    command: str | None, progress: Progress,
+) -> TrainingResult:  # fmt: skip
     device = "cuda" if torch.cuda.is_available() else "cpu"
     exact = config.full_determinism
     if exact is None:
@@ -95,16 +84,17 @@ async def _train(
     async with _opened(config, own_tools, (*tasks, *held_out), device) as (policy, box, rewards):
         at_step = report.StepProgress(progress, config.max_steps)
         # Where attempts of two steps are made at once, they cannot be counted as one step's.
-        made = at_step.made if not config.one_step_off_policy else _unseen
+        made = at_step.made if not config.one_step_off_policy else lambda: None
         rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact, made)
         trainer, sampler, watch = Trainer(policy, config), Sampler(tasks, config), Watch(config.guards)
         last, surplus = checkpoint.latest(out), list[Group]()
         if last is not None:
             surplus = state.restore(last, trainer, sampler, watch, rollouts.attempt)
         start = checkpoint.step_of(last) if last is not None else 0
-        _tell_start(config, policy, tasks, start, tell)
+        _say_start(config, policy, tasks, start, progress)
         keep_until(out / METRICS, start)
-        log, interruption = report.Log(out / METRICS, config.report_to), Interruption(tell, "step")
+        log = report.Log(out / METRICS, config.report_to)
+        interruption = checkpoint.Interruption(progress, "step")
         interruption.listen()
         pace: list[float] = []
 
@@ -123,7 +113,7 @@ async def _train(
         progress.start("steps", config.max_steps)
         try:
             if held_out and start == 0:
-                await _look(held_out, rollouts, policy, out, 0, log, tell)
+                await _look(held_out, rollouts, policy, out, 0, log, progress)
             for step in range(start + 1, config.max_steps + 1):
                 began = time.perf_counter()
                 at_step.begin(step, (config.max_steps - step + 1) * sum(pace) / len(pace) if pace else None)
@@ -137,12 +127,8 @@ async def _train(
                 if config.one_step_off_policy and step < config.max_steps:
                     following = asyncio.create_task(attempts(step + 1, surplus, ahead=1))
                 fresh = {id(group) for group in collected.drawn}
-                keep(
-                    [*collected.drawn, *(group for group in collected.used if id(group) not in fresh)],
-                    out / GROUPS / f"step-{step:04}.jsonl",
-                    config,
-                    used=collected.used,
-                )
+                seen_now = [*collected.drawn, *(group for group in collected.used if id(group) not in fresh)]
+                keep(seen_now, out / GROUPS / f"step-{step:04}.jsonl", config, used=collected.used)
                 found = report.of_groups(collected, config)
                 seen = collected.drawn or collected.used
                 watch.groups(
@@ -169,16 +155,17 @@ async def _train(
                 found |= {"tokens_per_s": written / sampled_s} if written else {}
                 found |= {f"success_{name}": value for name, value in sampler.success.items() if name}
                 log.write(step, found)
-                tell(report.line(step, config.max_steps, found, (config.max_steps - step) * sum(pace) / len(pace)))
+                left_s = (config.max_steps - step) * sum(pace) / len(pace)
+                progress.say(report.line(step, config.max_steps, found, left_s))
                 for warning in watch.warnings:
-                    tell(f"step {step}: {warning}")
+                    progress.say(f"step {step}: {warning}")
                 watch.warnings.clear()
                 if held_out and (step % config.eval_steps == 0 or step == config.max_steps):
-                    await _look(held_out, rollouts, policy, out, step, log, tell)
+                    await _look(held_out, rollouts, policy, out, step, log, progress)
                 if step % config.save_steps == 0 or step == config.max_steps or interruption.asked:
                     state.save(out, step, trainer, drawing, watch, surplus, config)
                 if interruption.asked and step < config.max_steps:
-                    tell(f"stopped after step {step}; the same command goes on from there")
+                    progress.say(f"stopped after step {step}; the same command goes on from there")
                     return TrainingResult(out, step, False, {})
         finally:
             if following is not None:
@@ -187,10 +174,22 @@ async def _train(
             interruption.restore()
             progress.finish()
             log.close()
-        figures = _figures(out / METRICS)
-        save_model(policy, config, out / MODEL, _card(config, out, tasks, figures, command))
-        tell(f"wrote {out / MODEL}")
-        return TrainingResult(out / MODEL, config.max_steps, True, figures)
+        formats = {"reward": ".3f", "success": ".1%", "held_out_success": ".1%"}
+        measured = figures(out / METRICS, formats, at="at step", rate=("tokens_per_s", "sampled tokens/s"))
+        card = model_card(
+            config,
+            out,
+            stage="rl",
+            about=f"trained by reinforcement learning with real tools (profile: {config.profile}) with coa "
+            f"{__version__}. Only what the model wrote was trained.",
+            recipe=("lr", "max_steps", "seed"),
+            data=[f"{plural(len(tasks), 'task')} of {config.tasks}"],
+            figures=measured,
+            command=command or ["--model", config.model, "--tasks", str(config.tasks), "--out", str(out)],
+        )
+        save_model(policy, config, out / MODEL, card)
+        progress.say(f"wrote {out / MODEL}")
+        return TrainingResult(out / MODEL, config.max_steps, True, measured)
 
 
 def _update(
@@ -247,35 +246,27 @@ async def _opened(
 
 
 async def _look(
-    held_out: Sequence[Task], rollouts: Rollouts, policy: Policy, out: Path, step: int, log: report.Log, tell: Tell
-) -> None:
+    held_out: Sequence[Task], rollouts: Rollouts, policy: Policy, out: Path, step: int, log: report.Log,
+    progress: Progress,
+) -> None:  # fmt: skip
+    """Evaluate the policy on the held-out tasks, greedily."""
     config = rollouts.config
     policy.sync_sampler()
     done = []
     for name in _profiles(config, held_out):  # each has its limits
         profile = load_profile(name)
-        setting = Setting(
-            rollouts.model,
-            rollouts.tools,
-            profile,
-            sampling=Sampling(max_tokens=config.max_turn_tokens),
-            limits=config.limits(profile),
-            prompt=rollouts.prompt,
-        )
+        cut, limits = Sampling(max_tokens=config.max_turn_tokens), config.limits(profile)
+        setting = Setting(rollouts.model, rollouts.tools, profile, sampling=cut, limits=limits, prompt=rollouts.prompt)
         tasks = [task for task in held_out if (task.profile or config.profile) == name]
         done += await success.look(tasks, setting, rollouts.rewards.scorer)
     success.keep(done, out / "agent" / f"step-{step}")
     log.write(step, {f"held_out_{name}": value for name, value in success.figures(done).items()})
-    tell(f"step {step}: {success.sentence(done)}")
+    progress.say(f"step {step}: {success.sentence(done)}")
 
 
 def _profiles(config: RlConfig, tasks: Sequence[Task]) -> list[str]:
-    """Of these tasks, each once."""
+    """The profiles of these tasks, each once."""
     return list(dict.fromkeys(task.profile or config.profile for task in tasks))
-
-
-def _unseen() -> None:
-    pass
 
 
 _ONE_THREAD: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coa-update")
@@ -285,53 +276,19 @@ async def _in_thread(work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(_ONE_THREAD, work)
 
 
-def _tell_start(config: RlConfig, policy: Policy, tasks: Sequence[Task], start: int, tell: Tell) -> None:
+def _say_start(config: RlConfig, policy: Policy, tasks: Sequence[Task], start: int, progress: Progress) -> None:
     trained = sum(weight.numel() for weight in policy.trained.values())
     whole = sum(weight.numel() for weight in policy.whole.parameters())
-    tell(
+    progress.say(
         f"{plural(len(tasks), 'task')}; {plural(config.max_steps, 'step')} of "
-        f"{plural(config.train_batch_size, 'group')} of "
-        f"{config.num_generations}, {trained / 1e6:.3g} M of {whole / 1e6:.3g} M weights trained"
+        f"{plural(config.train_batch_size, 'group')} of {config.num_generations}, "
+        f"{trained / 1e6:.3g} M of {whole / 1e6:.3g} M weights trained"
         + (f"; going on after step {start}" if start else "")
     )
     longest = max(config.limits(load_profile(name)).context_tokens for name in _profiles(config, tasks))
     room = policy.sampler.longest
     if longest > room:
-        tell(
+        progress.say(
             f"an attempt may have {longest} tokens, but kv_cache_gb={config.kv_cache_gb:g} has room for {room}: longer "
             f"ones fail and are left out; --set kv_cache_gb={config.kv_cache_gb * longest / max(room, 1):.3g}"
         )
-
-
-def _card(config: RlConfig, out: Path, tasks: Sequence[Task], figures: Mapping[str, str], command: str | None) -> str:
-    recipe = config.model_dump(mode="json", exclude_defaults=True, exclude={"tasks", "model"})
-    return model_card(
-        name=out.name,
-        base=config.model,
-        stage="rl",
-        about=f"{config.model}, trained by reinforcement learning with real tools (profile: {config.profile}) "
-        f"with coa {__version__}. Only what the model wrote was trained.",
-        data=[f"{plural(len(tasks), 'task')} of {config.tasks}"],
-        recipe={"lr": config.lr, "max_steps": config.max_steps, "seed": config.seed, **recipe},
-        figures=figures,
-        command=command
-        or shlex.join(["coa", "rl", "--model", config.model, "--tasks", str(config.tasks), "--out", str(out)]),
-    )
-
-
-def _figures(path: Path) -> dict[str, str]:
-    """First and last of what was measured."""
-    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
-    figures = {}
-    for name, shown in (("reward", "{:.3f}"), ("success", "{:.1%}"), ("held_out_success", "{:.1%}")):
-        # If the surplus made sampling needless, the numbers are of groups that were chosen for their differences.
-        found = [(row["step"], row[name]) for row in rows if name in row and row.get("groups_drawn", 1)]
-        if found:
-            (first, one), (last, other) = found[0], found[-1]
-            figures[name.replace("_", "-")] = (
-                f"{shown.format(one)} at step {first}, {shown.format(other)} at step {last}"
-            )
-    rates = sorted(row["tokens_per_s"] for row in rows if "tokens_per_s" in row)
-    if rates:
-        figures["sampled tokens/s (median)"] = f"{rates[len(rates) // 2]:.0f}"
-    return figures

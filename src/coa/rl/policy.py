@@ -124,16 +124,15 @@ class Policy:
 
 
 def open_policy(config: RlConfig, device: str) -> Policy:
-    bf16 = _has_bf16(device) if config.precision == "auto" else config.precision == "bf16"
-    # With an adapter the model's weights do not change and may be bf16; weights that are trained need fp32.
-    dtype = torch.bfloat16 if bf16 and config.lora else torch.float32
     torch.manual_seed(config.seed)
+    dtype = weights.frozen_dtype(config.precision, config.lora)
     whole, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device=device)
     _refuse_unusable(config, tokenizer, model)
     if config.freeze_embeddings:
         weights.freeze_embeddings(model)
     _freeze_layers(model, config.freeze_layers)
-    rollout_copy = _copy_of_trained(model) if config.one_step_off_policy else None
+    frozen = {id(weight): weight for weight in model.parameters() if not weight.requires_grad}
+    rollout_copy = copy.deepcopy(model, frozen) if config.one_step_off_policy else None  # shares the frozen weights
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     sampler = LocalModel(
@@ -167,13 +166,7 @@ def save_model(opened: Policy, config: RlConfig, out: Path, card: str) -> None:
     opened.whole.save_pretrained(adapter if merging else part)  # type: ignore[operator]
     if merging:
         weights.merge(config.model, adapter, part, next(opened.inner.parameters()).dtype)
-        weights.remove(adapter)
     weights.publish(part, out, opened.tokenizer, card)
-
-
-def _copy_of_trained(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy of the model that shares the weights which are not trained."""
-    return copy.deepcopy(model, {id(weight): weight for weight in model.parameters() if not weight.requires_grad})
 
 
 def _freeze_layers(model: PreTrainedModel, count: int) -> None:
@@ -195,7 +188,3 @@ def _refuse_unusable(config: RlConfig, tokenizer: TextTokenizer, model: PreTrain
             f"{packed_model.vocabulary_of(model)} only",
             hint="give the tokenizer that belongs to the model (tokenizer.json in its folder)",
         )
-
-
-def _has_bf16(device: str) -> bool:
-    return device != "cpu" and torch.cuda.is_bf16_supported()

@@ -12,7 +12,7 @@ from coa.rl.config import RlConfig
 from coa.rl.groups import Collected, Group, RewardedAttempt
 from coa.rl.guards import LogprobDiff
 from coa.rl.update import UpdateStats
-from coa.training.metrics import append, clock
+from coa.training.run_folder import append, clock
 
 
 def of_groups(collected: Collected, config: RlConfig) -> dict[str, float]:

@@ -79,3 +79,16 @@ async def _asked(own: Own, trajectory: Trajectory, success: float | None) -> tup
     except Exception as error:  # the border to code of any origin
         log.warning("no reward for task %s: %s: %s", trajectory.task.id, type(error).__name__, error)
         return None, f"the reward function failed: {type(error).__name__}: {error}"[:300]
+
+
+def overlong_penalty(model_tokens: int, *, limit: int, buffer: float, most: float) -> float:
+    """Soft overlong shaping, as in DAPO: the number to add to the reward.
+
+    It is 0 up to `limit - buffer * limit` tokens, then falls linearly to `-most` at `limit`. Only tokens that the model
+    wrote count: a long page that a tool returned is not the model's fault.
+    """
+    stretch = buffer * limit
+    if stretch <= 0:
+        return 0.0
+    over = model_tokens - (limit - stretch)
+    return -most * min(max(over / stretch, 0.0), 1.0)

@@ -20,14 +20,13 @@ from coa.models.base import Sampling
 from coa.models.local import LocalModel
 from coa.rl.config import RlConfig
 from coa.rl.groups import Group, RewardedAttempt
-from coa.rl.overlong import overlong_penalty
-from coa.rl.reward import REWARD, Rewards
+from coa.rl.reward import REWARD, Rewards, overlong_penalty
 from coa.runtime import Setting, run_many
 from coa.tools import Tool
 from coa.trajectory import Message, Profile, Stop, Task, Tokenizer, Trajectory, load_profile, profile_of, to_sample
 
 _SEEDS: Final = 1 << 12
-"""Distance between the seeds of two groups, so that all attempts of a group have seeds of their own."""
+"""Distance between the seeds of two groups, so that no two attempts have the same seed."""
 Leave = Callable[[int], None]
 
 
@@ -61,9 +60,10 @@ class Rollouts:
         return [self._group(*each, step - ahead) for each in zip(tasks, groups, refilled, strict=True)]
 
     async def _all(self, jobs: Sequence[tuple[Task, int]], name: str) -> list[list[Trajectory]]:
-        seeds = [_seed(f"{self.config.seed}/{name}/{task.id}") for task, _ in jobs]
+        names = (f"{self.config.seed}/{name}/{task.id}" for task, _ in jobs)
+        seeds = [int.from_bytes(hashlib.sha256(name.encode()).digest()[:5]) * _SEEDS for name in names]
         runs = [seed + number for seed, (_, count) in zip(seeds, jobs, strict=True) for number in range(count)]
-        with self.model.in_step(runs) if self.exact else nullcontext(_nobody) as leave:
+        with self.model.in_step(runs) if self.exact else nullcontext(lambda _: None) as leave:
             return await asyncio.gather(
                 *(self._attempts(task, count, seed, leave) for seed, (task, count) in zip(seeds, jobs, strict=True))
             )
@@ -136,14 +136,6 @@ def _ended(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
     return [t for t in trajectories if t.stop not in (Stop.FAILED, Stop.INTERRUPTED)]
 
 
-def _seed(name: str) -> int:
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:5]) * _SEEDS
-
-
 @cache
 def _profile(name: str) -> Profile:
     return load_profile(name)
-
-
-def _nobody(_: int) -> None:
-    pass

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -103,7 +103,8 @@ class SharedPrefixes:
         self._row = on(device, to_row(samples, total_weight=1.0))
         # The lowest layers may be frozen. A gradient must neither go back through them nor be collected in them; a pass
         # over a single token shows which keys and values have one.
-        probe = keys_of(model, {**self._row, **_first_token(self._row)})
+        first = {name: self._row[name][:, :1] for name in ("input_ids", "position_ids")}
+        probe = keys_of(model, {**self._row, **first, "segments": (1,)})
         with torch.no_grad():
             self._layers = {  # by layer: keys and values, each [1, heads, tokens, width]
                 layer: (
@@ -130,7 +131,3 @@ class SharedPrefixes:
             torch.autograd.backward(
                 [again[layer][which] for layer, which, _ in collected], [grad for *_, grad in collected]
             )
-
-
-def _first_token(row: dict[str, Any]) -> dict[str, Any]:
-    return {"input_ids": row["input_ids"][:, :1], "position_ids": row["position_ids"][:, :1], "segments": (1,)}

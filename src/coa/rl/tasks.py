@@ -95,8 +95,8 @@ def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
             hint="give other tasks with --eval-tasks",
         )
     lost = [task.id for task in tasks if not task.answer and task.tests is None]
-    ones_own = config.reward.function is not None or ":" in config.reward.scorer
-    if len(lost) == len(tasks) and not ones_own:
+    custom = config.reward.function is not None or ":" in config.reward.scorer
+    if len(lost) == len(tasks) and not custom:
         raise TrainingError(
             f"no task in {config.tasks} has an answer or tests, so no attempt could be scored",
             hint="add the field `answer` or `tests` to the rows, or --set reward.function=module:function",

@@ -4,7 +4,9 @@
 attempts are packed into rows without padding (`training/packing.py`); a prompt that several attempts share is computed
 once (`shared_prefix.py`). For each row the model gives the log-probabilities of the tokens that it wrote, the policy
 loss turns them and the advantages into one loss per token (`algorithms/`), and the weighted sum is differentiated.
-Gradients of all rows add up until the optimiser takes its step.
+Gradients of all rows add up until the optimiser takes its step. As an update is spread over several rows, its mean
+loss is taken by weights: each token's loss is multiplied by its share of the mean (`token_weights`), and the sums of
+all rows add up to it. Tokens that the environment wrote have no loss.
 
 Three log-probabilities of each token matter. *Sampled* ones were recorded when the engine wrote the token. *Current*
 ones are recomputed here and carry the gradient. *Proximal* ones are those from which clipping counts: the sampled ones,
@@ -20,7 +22,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
@@ -29,9 +31,9 @@ from transformers import PreTrainedModel
 from coa.errors import TrainingError
 from coa.rl.algorithms import policy_loss
 from coa.rl.algorithms.base import TokenBatch
+from coa.rl.algorithms.ppo_clip import MAX_LOG_RATIO
 from coa.rl.config import RlConfig
 from coa.rl.groups import Group, RewardedAttempt
-from coa.rl.loss import kl_to, token_weights
 from coa.rl.policy import Policy
 from coa.rl.shared_prefix import PrefixBatch, SharedPrefixes, prefix_batches
 from coa.training.attention import PrefixCache
@@ -273,3 +275,19 @@ class Trainer:
                 reference = self._logprobs(start, self._fed([item.sample]))
             found.append(float((torch.tensor(item.sampled_logprobs, device=self._device) - reference).sum()))
         return found
+
+
+def token_weights(lengths: Sequence[int], *, mode: Literal["token-mean", "seq-mean-token-mean"]) -> list[float]:
+    """The weight of a token of each attempt; `lengths` are the attempts' numbers of tokens.
+
+    The weighted sum over all tokens is the mean over tokens, or the mean over attempts of the mean over their tokens.
+    """
+    if mode == "token-mean":
+        return [1.0 / sum(lengths)] * len(lengths)
+    return [1.0 / (length * len(lengths)) for length in lengths]
+
+
+def kl_to(reference: Tensor, logprobs: Tensor) -> Tensor:
+    """An estimate of the KL divergence to the reference at each token which is never negative (k3); [tokens]."""
+    difference = (reference - logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return difference.exp() - difference - 1

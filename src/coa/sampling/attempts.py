@@ -1,4 +1,4 @@
-"""Attempts on disk and what each was worth: a file of trajectories that is appended to and gone on with."""
+"""Attempts on disk with their scores: a file of trajectories to which each start appends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AT_ONCE: Final = 32
 
 
 class Attempts:
-    """The scores of a file's trajectories, by task and number. What nobody could score is scored again when it is read.
+    """The scores of a file's trajectories, by task and number. Unscored trajectories are scored again when read.
 
     `judged_by` names the scorer and its judge: scores that another one gave do not count.
     """
@@ -34,11 +34,11 @@ class Attempts:
         self._scores: dict[str, dict[int, float | None]] = {}
 
     def retry_failed(self) -> int:
-        """Move the runs that broke out of the way, so that they are made again; how many there were."""
+        """Set failed runs aside, so that they are made again, and return their number."""
         return set_aside(self.file, (Stop.FAILED, Stop.INTERRUPTED))
 
     async def load(self, tasks: Mapping[str, Task]) -> None:
-        """What the file holds of these tasks."""
+        """Read the attempts at these tasks from the file."""
         if not self.file.is_file():
             return
         waiting: list[Trajectory] = []
@@ -47,10 +47,8 @@ class Attempts:
             if task is None:
                 continue
             if task.question != trajectory.task.question:
-                raise StoreError(
-                    f"{self.file} holds attempts at another task under the id {task.id!r}",
-                    hint="use another --out, or give the tasks ids that stay theirs",
-                )
+                hint = "use another --out, or give the tasks ids that do not change"
+                raise StoreError(f"{self.file} holds attempts at another task under the id {task.id!r}", hint=hint)
             same = (task.answer, task.tests) == (trajectory.task.answer, trajectory.task.tests)
             if same and self._judged(trajectory):
                 self.add(trajectory)
@@ -71,7 +69,7 @@ class Attempts:
         self.usage = self.usage + trajectory.usage
 
     def rate(self, task: Task, samples: int, solved_at: float) -> Rate:
-        """Of the first so many attempts, as far as they were made."""
+        """The rate over the first `samples` attempts, as far as they were made."""
         found = self._scores.get(task.id, {})
         return Rate.of((score for number, score in found.items() if number < samples), solved_at)
 

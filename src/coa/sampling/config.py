@@ -1,4 +1,4 @@
-"""What a query sampling is: the tasks, who attempts them and how often, and which tasks are kept."""
+"""The settings of `coa sample`: the tasks, which model attempts them how often, and which tasks are kept."""
 
 from __future__ import annotations
 
@@ -45,10 +45,5 @@ class SampleConfig(JudgeConfig):
 
     @property
     def rules(self) -> Rules:
-        return Rules(
-            samples=self.samples,
-            no_tools_samples=self.samples if self.no_tools_samples is None else self.no_tools_samples,
-            max_without_tools=self.max_without_tools,
-            keep_unsolved=self.keep_unsolved,
-            solved_at=self.solved_at,
-        )
+        given = self.model_dump(include=set(Rules.model_fields), exclude_none=True)
+        return Rules.model_validate({"no_tools_samples": self.samples, **given})

@@ -1,7 +1,7 @@
-"""Which tasks are worth RL: neither too easy nor hopeless, and not to be had without tools. Arithmetic only.
+"""Which tasks are worth RL: neither too easy nor hopeless, and not solved without tools. Only arithmetic is here.
 
-An attempt that nobody could score counts neither as solved nor as failed. A task is judged by the scored ones, if at
-least half of those asked for are scored; two that differ are enough to know that a group of it has spread.
+An attempt that could not be scored counts neither as solved nor as failed. A task is decided by its scored attempts if
+these are at least half of the planned ones; two that differ are enough to know that a group of attempts will differ.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from coa.trajectory.types import Frozen
 
 
 class Fate(StrEnum):
+    """Whether a task is kept, and if not, why it is dropped."""
+
     KEPT = "kept"
     IN_SFT_DATA = "in_sft_data"
     TOOLS_NOT_NEEDED = "tools_not_needed"
@@ -28,11 +30,11 @@ class Rules(Frozen):
     """When a task is kept."""
 
     samples: int = Field(8, ge=1)
-    """Attempts with tools."""
+    """Number of attempts with tools."""
     no_tools_samples: int = Field(8, ge=0)
-    """Attempts without; 0 does not ask whether tools are needed."""
+    """Number of attempts without tools; 0 does not test whether tools are needed."""
     max_without_tools: float = Field(0.3, ge=0, le=1)
-    """What is solved without tools more often than this is dropped."""
+    """A task that is solved without tools more often than this is dropped."""
     keep_unsolved: bool = False
     solved_at: float = 1.0
     """The score from which on an attempt counts as solved."""
@@ -40,7 +42,7 @@ class Rules(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What came of the attempts at one task."""
+    """How many attempts at one task were solved, failed and unscored."""
 
     solved: int = 0
     failed: int = 0
@@ -74,7 +76,7 @@ class Rate:
 
 
 def fate(without: Rate, with_tools: Rate, rules: Rules) -> Fate | None:
-    """What becomes of a task; None as long as further attempts could change it."""
+    """Whether a task is kept, and why not; None as long as further attempts could decide it."""
     early = fate_without(without, rules)
     return fate_with(with_tools, rules) if early is Fate.KEPT else early
 
@@ -89,7 +91,7 @@ def fate_without(rate: Rate, rules: Rules) -> Fate | None:
     left = max(total - rate.attempts, 0)
     enough = 2 * rate.scored >= total
     if left:
-        # Even if all that is left were solved.
+        # Kept if it would be even with all remaining attempts solved.
         return Fate.KEPT if enough and not _more(rate.solved + left, most, rate.scored + left) else None
     if not enough:
         return Fate.UNSCORED
@@ -116,5 +118,5 @@ def histogram(rates: Iterable[Rate], samples: int) -> list[int]:
 
 
 def _more(solved: int, share: float, of: int) -> bool:
-    """Whether it is more than that share; 3 of 10 is not more than 0.3, whatever binary fractions make of it."""
+    """Whether `solved` is more than that share; 3 of 10 is not more than 0.3, in spite of binary fractions."""
     return solved > share * of + 1e-9

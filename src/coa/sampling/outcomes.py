@@ -18,19 +18,30 @@ from coa.runtime import BatchProgress, Setting, run_many
 from coa.runtime.many import reported
 from coa.sampling.attempts import Attempts
 from coa.sampling.difficulty import Fate, Rate, Rules, fate, fate_with, fate_without
-from coa.sampling.without_tools import without_tools
 from coa.scoring import normalise
-from coa.trajectory import Profile, Task, Trajectory, load_profile
+from coa.trajectory import Kind, Profile, Task, Trajectory, load_profile
 from coa.trajectory.types import FrozenDict
 
 META_KEY: Final = "sampling"
-"""Where a kept task's meta tells its rates."""
+"""Key of a kept task's meta that holds its rates."""
 _NONE: Final = Rate()
+_PROMPT: Final = """
+Answer the user's question from what you know. There is nothing here to look things up with or to run programs with. \
+If you are not sure, give the answer that you hold for the most likely.
+
+Write this and nothing else:
+{agents}
+
+{rules}
+
+Keep the answer as short as the question allows. Where several answers are asked for, join them with |.
+"""
+"""The prompt of the attempts without tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A task and what was found out about it."""
+    """A task, whether it is kept, and how often it was solved."""
 
     task: Task
     fate: Fate
@@ -70,12 +81,9 @@ class Runs(Protocol):
 def agent_runs(setting: Setting) -> Runs:
     """Attempts with tools, as `coa run` makes them."""
 
-    def runs(
-        tasks: Sequence[Task], numbers: Sequence[int], attempts: Attempts, progress: BatchProgress
-    ) -> AsyncGenerator[Trajectory, None]:
-        return run_many(tasks, setting, samples=numbers, out=attempts.file, progress=progress, score=attempts.score)
-
-    return runs
+    return lambda tasks, numbers, attempts, progress: run_many(
+        tasks, setting, samples=numbers, out=attempts.file, progress=progress, score=attempts.score
+    )
 
 
 def closed_book_runs(setting: Setting) -> Runs:
@@ -96,15 +104,9 @@ def closed_book_runs(setting: Setting) -> Runs:
 
 
 async def sample_tasks(
-    tasks: Sequence[Task],
-    rules: Rules,
-    without: tuple[Runs, Attempts],
-    with_tools: tuple[Runs, Attempts],
-    *,
-    progress: Progress,
-    trained_on: Iterable[str] = (),
-    early_stop: bool = False,
-) -> list[Sampled]:
+    tasks: Sequence[Task], rules: Rules, without: tuple[Runs, Attempts], with_tools: tuple[Runs, Attempts], *,
+    progress: Progress, trained_on: Iterable[str] = (), early_stop: bool = False,
+) -> list[Sampled]:  # fmt: skip
     """The fate of each task, in their order. `trained_on` are questions that SFT has seen.
 
     With `early_stop`, attempts at a task are made one after another, and end as soon as its fate is certain.
@@ -138,15 +140,10 @@ async def sample_tasks(
 
 
 async def _try(
-    tasks: Sequence[Task],
-    samples: int,
-    side: tuple[Runs, Attempts],
-    decided: Callable[[Task], Fate | None],
-    name: str,
-    progress: Progress,
-    early_stop: bool,
-) -> None:
-    """All attempts at once, or a round for each number, so that a round knows what came of those before it."""
+    tasks: Sequence[Task], samples: int, side: tuple[Runs, Attempts], decided: Callable[[Task], Fate | None], name: str,
+    progress: Progress, early_stop: bool,
+) -> None:  # fmt: skip
+    """Make all attempts at once, or with `early_stop` in rounds, so that a round knows the results of those before."""
     runs, attempts = side
     for numbers in [[number] for number in range(samples)] if early_stop else [list(range(samples))]:
         waiting = [task for task in tasks if decided(task) is None] if early_stop else tasks
@@ -161,14 +158,32 @@ async def _try(
 
 def _sampled(task: Task, without: Rate, with_tools: Rate, rules: Rules) -> Sampled:
     found = fate(without, with_tools, rules)
-    # All attempts were made, so nothing can be open; a defect here must not look like a verdict.
+    # All attempts were made, so the task must be decided; a defect here must not look like a verdict.
     assert found is not None, f"the fate of task {task.id} is open"
     return Sampled(task, found, without, with_tools)
 
 
 def _profile(name: str | None, chosen: Profile) -> Profile:
-    """One that cannot be read is told by the runs with tools; what is asked here does not need its agents."""
+    """The profile of that name. One that cannot be read is reported by the runs with tools; here its agents are not
+    needed, so `chosen` serves as well."""
     try:
         return load_profile(name) if name else chosen
     except ProfileError:
         return chosen
+
+
+def without_tools(profile: Profile) -> Profile:
+    """The profile with only its thought and its answer, for a model that may use nothing but what it knows.
+
+    An answer then has the form that its scorer expects. The profile keeps its name, by which a reader of the runs finds
+    what the tags mean.
+    """
+    agents = {tag: agent for tag, agent in profile.agents.items() if agent.kind in (Kind.THOUGHT, Kind.ANSWER)}
+    changed = {
+        "about": "Answers from what it knows.",
+        "start": ("answer",),
+        "agents": agents,
+        "prompt": _PROMPT,
+        "limits": profile.limits.model_copy(update={"tool_calls": 0}),
+    }
+    return Profile.model_validate({**profile.model_dump(), **changed})

@@ -1,4 +1,4 @@
-"""What a sampling leaves: the kept tasks, the dropped ones with their reasons, and a report as JSON and as a page."""
+"""The output of a sampling: the kept tasks, the dropped ones with their reasons, and a report as JSON and as a page."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ MEANING: Final = {
     Fate.ALWAYS_SOLVED: "every scored attempt with tools solved it",
     Fate.NEVER_SOLVED: "no scored attempt with tools solved it",
 }
-"""In the order in which tasks leave."""
+"""In the order in which the rules are applied."""
 _EXAMPLES: Final = 5
-
-
 _HINTS: Final = {
     Fate.IN_SFT_DATA: "sample tasks that --exclude does not hold",
     Fate.TOOLS_NOT_NEEDED: "raise --max-without-tools, or skip that test with --no-tools-samples 0",
@@ -49,38 +47,34 @@ def folder_beside(out: Path) -> Path:
 
 
 def hold_settings(folder: Path, settings: Mapping[str, Any], rules: Rules) -> None:
-    """Write config.json; refuse a folder whose attempts were made in another way, for their rates would not compare."""
+    """Write config.json; refuse a folder whose attempts were made with other settings: their rates do not compare."""
     record = {"coa": __version__, "settings": settings, "rules": rules.model_dump(mode="json")}
     claim(folder, "sample", record, settings="settings", renew=True)
 
 
 def write_tasks(out: Path, found: Sequence[Sampled], **models: str) -> int:
-    """The kept tasks with their rates, and beside them the dropped ones; how many were kept."""
+    """Write the kept tasks with their rates, and beside them the dropped ones; return how many were kept."""
     kept = [item for item in found if item.fate is Fate.KEPT]
     dropped = [
         {
-            "id": item.task.id,
-            "question": item.task.question,
-            "dropped": item.fate.value,
-            "reason": item.reason,
-            "with_tools": item.with_tools.to_json(),
-            "without_tools": item.without.to_json(),
+            "id": item.task.id, "question": item.task.question, "dropped": item.fate.value, "reason": item.reason,
+            "with_tools": item.with_tools.to_json(), "without_tools": item.without.to_json(),
         }
         for item in found
         if item.fate is not Fate.KEPT
-    ]
+    ]  # fmt: skip
     if kept:
         with replacing(out) as part:
             write_rows(part, (orjson.dumps(from_task(item.measured(**models))) for item in kept))
     else:
-        out.unlink(missing_ok=True)  # an older selection must not be taken for this one
+        out.unlink(missing_ok=True)  # else an older selection would look like this one
     write_rows(folder_beside(out) / "dropped.jsonl", map(orjson.dumps, dropped))
     return len(kept)
 
 
 def report(found: Sequence[Sampled], rules: Rules, settings: Mapping[str, Any]) -> dict[str, Any]:
     fates = Counter(item.fate for item in found)
-    # A rate that is too thin to decide a fate is none to draw either.
+    # A rate with too few scored attempts to decide a task is not drawn either.
     acted = [item.with_tools for item in found if item.fate is not Fate.UNSCORED]
     asked = [item.without for item in found if item.fate is not Fate.UNSCORED or item.with_tools.attempts]
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -20,14 +20,15 @@ from coa.progress import Progress, Silent
 from coa.runtime import RunConfig, Setting, open_setting
 from coa.sampling.attempts import Attempts
 from coa.sampling.config import SampleConfig
-from coa.sampling.exclusion import questions_in
 from coa.sampling.outcomes import Sampled, agent_runs, closed_book_runs, sample_tasks
 from coa.sampling.report import folder_beside, hold_settings, write_report, write_tasks
 from coa.scoring.opening import open_judge, open_scorer
 from coa.tools import Tool
 from coa.trajectory import Task, Usage
-from coa.trajectory.formats.sources import ENDINGS
-from coa.trajectory.formats.tasks import read_tasks
+from coa.trajectory.formats.detect import Content, detect, read_trajectories
+from coa.trajectory.formats.rows import read_rows
+from coa.trajectory.formats.sources import ENDINGS, files
+from coa.trajectory.formats.tasks import question_in, read_tasks, tasks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,9 @@ class SampleReport:
     tasks: tuple[Sampled, ...]
     kept: int
     usage: Usage
-    """Spent on all attempts, earlier ones included."""
+    """Usage of all attempts, including earlier ones."""
     out: Path
-    """The kept tasks, each with its rates; there is no file where nothing was kept."""
+    """File with the kept tasks, each with its rates; it does not exist if none was kept."""
     folder: Path
     """Attempts, dropped tasks with their reasons, and the report."""
     data: Mapping[str, Any]
@@ -66,23 +67,18 @@ def sample(
     given = list(islice(read_tasks(config.tasks), config.limit))
     if not given:
         raise StoreError(f"{config.tasks} holds no task")
-    # As RL samples, or the rates would be those of another policy.
+    # Attempts are sampled as RL samples them, or the rates would be those of another policy.
     run = config.run.filled(temperature=1.0, top_p=1.0, top_k=0, constrain=Constrain.NEVER).resolved()
     with lock(folder_beside(out)):
         return run_blocking(_sample(config, run, given, out, progress or Silent(), model, tools))
 
 
 async def _sample(
-    config: SampleConfig,
-    run: RunConfig,
-    tasks: list[Task],
-    out: Path,
-    progress: Progress,
-    model: Model | None,
+    config: SampleConfig, run: RunConfig, tasks: list[Task], out: Path, progress: Progress, model: Model | None,
     tools: Mapping[str, Tool] | None,
-) -> SampleReport:
+) -> SampleReport:  # fmt: skip
     folder, rules = folder_beside(out), config.rules
-    trained_on = [question for source in config.exclude for question in questions_in(source)]
+    trained_on = [question for source in config.exclude for question in _questions_in(source)]
     async with AsyncExitStack() as stack:
         setting = await stack.enter_async_context(open_setting(run, tasks=tasks, model=model, tools=tools))
         closed_book = await _closed_book(stack, config, run, setting)
@@ -98,14 +94,9 @@ async def _sample(
         if config.retry_failed:
             before.retry_failed()
             after.retry_failed()
+        without, with_tools = (closed_book_runs(closed_book), before), (agent_runs(setting), after)
         found = await sample_tasks(
-            tasks,
-            rules,
-            (closed_book_runs(closed_book), before),
-            (agent_runs(setting), after),
-            progress=progress,
-            trained_on=trained_on,
-            early_stop=config.early_stop,
+            tasks, rules, without, with_tools, progress=progress, trained_on=trained_on, early_stop=config.early_stop
         )
     kept = write_tasks(out, found, model=settings["model"], no_tools_model=settings["no_tools_model"])
     data = write_report(folder, found, rules, settings)
@@ -123,7 +114,7 @@ async def _closed_book(stack: AsyncExitStack, config: SampleConfig, run: RunConf
 
 
 def _record(run: RunConfig, setting: Setting, closed_book: Setting) -> dict[str, Any]:
-    """What the rates depend on: a folder whose attempts were made otherwise is refused."""
+    """What the rates depend on; a folder whose attempts were made with other settings is refused."""
     return {
         "profile": setting.profile.name,
         "tool": sorted(run.tools),
@@ -139,3 +130,20 @@ def _record(run: RunConfig, setting: Setting, closed_book: Setting) -> dict[str,
         "no_tools_model": closed_book.model.name,
         "tools": sorted(setting.tools),
     }
+
+
+def _questions_in(source: str) -> Iterator[str]:
+    """The questions of fine-tuning data, which RL must not ask again.
+
+    The data may be trajectories, AFM's SFT rows or tasks: a file, a folder or a hub id.
+    """
+    for file in files(source):
+        if detect(file) is Content.TASKS:
+            yield from (task.question for task in tasks_of(read_rows(file), source=str(file)))
+            continue
+        for trajectory in read_trajectories(file):
+            question = trajectory.task.question
+            yield question
+            # Some rows have the instructions and the question in one text.
+            if (inside := question_in(question)) != question:
+                yield inside

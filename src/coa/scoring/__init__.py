@@ -9,23 +9,7 @@ from coa.scoring.registry import Means, register, scorer_for, scorer_names
 from coa.scoring.verdicts import VerdictCache
 
 __all__ = [
-    "PROMPT_HASH",
-    "Agreement",
-    "JudgeScorer",
-    "MathScorer",
-    "Means",
-    "PureScorer",
-    "Scorer",
-    "Verdict",
-    "VerdictCache",
-    "agreement",
-    "agreement_of",
-    "exact_match",
-    "normalise",
-    "register",
-    "score_trajectory",
-    "scorer_for",
-    "scorer_names",
-    "token_f1",
-    "verdict_of",
-]
+    "PROMPT_HASH", "Agreement", "JudgeScorer", "MathScorer", "Means", "PureScorer", "Scorer", "Verdict", "VerdictCache",
+    "agreement", "agreement_of", "exact_match", "normalise", "register", "score_trajectory", "scorer_for",
+    "scorer_names", "token_f1", "verdict_of",
+]  # fmt: skip

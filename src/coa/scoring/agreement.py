@@ -1,4 +1,4 @@
-"""How often two scorers say the same of the same runs, such as a judge and exact match."""
+"""How often two scorers agree on the same runs, such as a judge and exact match."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coa.trajectory import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Counts over runs that both were asked about. A score of a half or more counts as right."""
+    """Counts over runs that both scored. A score of 0.5 or more counts as right."""
 
     both_right: int = 0
     both_wrong: int = 0

@@ -20,7 +20,9 @@ from coa.trajectory.shapes import last_boxed
 MODE_KEY: Final = "answer_mode"
 
 
-class Mode(StrEnum):
+class AnswerMode(StrEnum):
+    """What several gold answers mean: any one of them is right, all are needed, or all in their order."""
+
     ANY = "any"
     ALL = "all"
     ORDERED = "ordered"
@@ -57,10 +59,10 @@ def golds(task: Task) -> list[str]:
     return [text for gold in task.answer if (text := final(gold))]
 
 
-def mode(task: Task) -> Mode | None:
-    """None where the task names a mode that there is not."""
+def mode(task: Task) -> AnswerMode | None:
+    """None where the task names an unknown mode."""
     try:
-        return Mode(str(task.meta.get(MODE_KEY, Mode.ANY)))
+        return AnswerMode(str(task.meta.get(MODE_KEY, AnswerMode.ANY)))
     except ValueError:
         return None
 
@@ -73,27 +75,27 @@ _SEPARATORS: Final = (r"\|", r"\n", r";", r",(?!\d{3}(?!\d))", r",(?!\d{3}(?!\d)
 """Tried in this order; a comma inside 1,000 separates nothing."""
 
 
-def splits(answer: str, how: Mode) -> Iterator[list[str]]:
+def splits(answer: str, how: AnswerMode) -> Iterator[list[str]]:
     """The ways to read a text as a list of answers. Where any gold will do, only a bar separates."""
     text = final(answer)
     yield [text]
-    for separator in _SEPARATORS if how is not Mode.ANY else _SEPARATORS[:1]:
+    for separator in _SEPARATORS if how is not AnswerMode.ANY else _SEPARATORS[:1]:
         parts = [part for piece in re.split(separator, text) if (part := final(piece.strip(" \t-*•")))]
         if len(parts) > 1:
             yield parts
 
 
-def matched(answer: str, wanted: Sequence[str], how: Mode, same: Callable[[str, str], bool]) -> bool:
+def matched(answer: str, wanted: Sequence[str], how: AnswerMode, same: Callable[[str, str], bool]) -> bool:
     """Whether some reading of the answer gives what is wanted. `same(gold, part)` compares two."""
     return any(_fits(parts, wanted, how, same) for parts in splits(answer, how))
 
 
-def _fits(parts: Sequence[str], wanted: Sequence[str], how: Mode, same: Callable[[str, str], bool]) -> bool:
-    if how is Mode.ANY:
+def _fits(parts: Sequence[str], wanted: Sequence[str], how: AnswerMode, same: Callable[[str, str], bool]) -> bool:
+    if how is AnswerMode.ANY:
         return all(any(same(gold, part) for gold in wanted) for part in parts)
     if len(parts) != len(wanted):
         return False
-    if how is Mode.ORDERED:
+    if how is AnswerMode.ORDERED:
         return all(same(gold, part) for gold, part in zip(wanted, parts, strict=True))
     left = list(parts)
     for gold in wanted:

@@ -1,7 +1,7 @@
 """The cascade for tasks of any kind: cheap and strict rules first, a judge last; the verdict names what decided.
 
 A rule decides when it finds the answer right, or when it has read both sides and rules it out. Otherwise the next one
-is asked. If none decides, the last one that found no match counts, unless one broke: then nobody knows.
+is asked. If none decides, the last one that found no match counts, unless one broke: then the answer is unscored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def rules_for(task: Task) -> list[str]:
 
 
 def is_math(task: Task) -> bool:
-    """Because its profile or its row says so."""
+    """Whether the task is one of mathematics, because its profile or its row says so."""
     said = any(str(task.meta.get(key) or "").casefold() == "math" for key in _KINDS)
     return said or (task.profile is not None and _answers(task.profile) is AnswerKind.MATH)
 
@@ -45,7 +45,7 @@ def is_math(task: Task) -> bool:
 def _answers(profile: str) -> AnswerKind:
     try:
         return load_profile(profile).answers
-    except ProfileError:  # named in a row, and nowhere to be found
+    except ProfileError:  # a row names a profile that does not exist
         return AnswerKind.TEXT
 
 
@@ -61,7 +61,7 @@ class AutoScorer:
 
     async def score(self, task: Task, answer: str | None) -> Verdict:
         rules = rules_for(task)
-        # Tests decide alone: what a judge thinks of a program is worth less than what it does.
+        # Tests decide alone: what a program does is worth more than what a judge thinks of it.
         tried: list[Verdict] = []
         for rule in [*rules, *(["judge"] if self._judged and rules != ["code"] else [])]:
             scorer = self._part(rule)

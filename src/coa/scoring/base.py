@@ -1,7 +1,7 @@
 """One way to ask how good an answer is, for filter, reward and benchmark alike.
 
 A scorer gives a number or None. None means unscored: there is no usable verdict. It is reported apart, kept out of
-means, and never stands for zero. Trouble that depends on the data ends as None with a reason; what is raised is only
+means, and never counted as zero. Trouble that depends on the data ends as None with a reason; what is raised is only
 what a person must repair before anything can be scored, such as a missing package.
 """
 
@@ -79,7 +79,7 @@ async def verdict_of(scorer: Scorer, task: Task, answer: str | None) -> Verdict:
     try:
         verdict = await scorer.score(task, answer)
     except CoaError:
-        raise  # set-up, which no other answer would mend
+        raise  # a problem of the set-up, which every answer would have
     except Exception as error:  # the border to code of any origin
         log.debug("scorer %s failed", scorer.name, exc_info=error)
         return Verdict(None, f"the scorer failed: {type(error).__name__}: {error}"[:300], scorer.name, broken=True)
@@ -91,12 +91,12 @@ async def verdict_of(scorer: Scorer, task: Task, answer: str | None) -> Verdict:
 async def score_trajectory(trajectory: Trajectory, scorer: Scorer, *, name: str | None = None) -> Trajectory:
     """A copy with one more entry in `scores`, under the scorer's name or the one given.
 
-    A run that broke or was interrupted before it answered is unscored: nobody knows what it would have said.
+    A run that broke or was interrupted before it answered is unscored: its answer is unknown.
     """
     answer = trajectory.answer
     if answer is None and trajectory.stop in (Stop.FAILED, Stop.INTERRUPTED):
-        told = trajectory.failure.message if trajectory.failure else "it was interrupted"
-        verdict = Verdict(None, f"the run did not end: {told}"[:300], scorer.name)
+        why = trajectory.failure.message if trajectory.failure else "it was interrupted"
+        verdict = Verdict(None, f"the run did not end: {why}"[:300], scorer.name)
     else:
         verdict = await verdict_of(scorer, trajectory.task, answer)
     return trajectory.scored(name or scorer.name, verdict.value, str(verdict))

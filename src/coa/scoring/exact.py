@@ -1,4 +1,4 @@
-"""Exact match and token F1 after the normalisation of SQuAD, mended where it calls different things equal.
+"""Exact match and token F1 after the normalisation of SQuAD, corrected where that calls different things equal.
 
 SQuAD lowers case and drops ASCII punctuation and articles. Taken literally that makes 3.14 and 314 equal, -5 and 5,
 C++ and C, vitamin A and vitamin. Here punctuation inside numbers stays, an article is one only before another word, and
@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from typing import Final
 
-from coa.scoring.answers import Mode, final, golds, matched, mode, plain, splits, unknown_mode
+from coa.scoring.answers import AnswerMode, final, golds, matched, mode, plain, splits, unknown_mode
 from coa.scoring.base import Verdict
 from coa.trajectory import Task
 
@@ -22,7 +22,7 @@ _PUNCTUATION: Final = re.compile(
     r"(?<=\d)[.,/:-](?=\d)"  # inside a number, a date, a ratio: kept
     r"|(?<![\w)])-(?=\.?\d)"  # a minus sign: kept
     r"|(?<=\w)[+#]+"  # C++, C#, A+: kept
-    r"|(?P<gap>[()\[\]{}\\])"  # these stood between words
+    r"|(?P<gap>[()\[\]{}\\])"  # these separate words
     r"|(?P<drop>[^\w\s+=<>|])"
 )
 _ARTICLE: Final = re.compile(r"""(?<![^\s"'*_])(?:a|an|the)\s+(?=[^\s|])""")
@@ -37,7 +37,7 @@ def normalise(text: str) -> str:
     text = _THOUSANDS.sub(lambda found: found.group(1) + found.group(2).replace(",", ""), text)
     # Articles first: once punctuation is gone, the A of "(A) B" or "A | B" would look like one.
     bare = " ".join(_PUNCTUATION.sub(_punctuation, _ARTICLE.sub("", text)).replace("_", " ").split())
-    return bare or " ".join(text.split())  # of "+" or "?" something must be left to compare
+    return bare or " ".join(text.split())  # something must be left of "+" or "?" to compare
 
 
 def exact_match(one: str, other: str) -> bool:
@@ -62,7 +62,7 @@ def exact(task: Task, answer: str) -> Verdict:
         return unknown_mode("exact", task)
     if matched(answer, wanted, how, exact_match):
         return Verdict(1.0, f"{_short(final(answer))} is {_wanted(wanted, how)}", "exact")
-    if how is Mode.ANY and any(_yes_or_no(gold, answer) for gold in wanted):
+    if how is AnswerMode.ANY and any(_yes_or_no(gold, answer) for gold in wanted):
         return Verdict(1.0, f"it begins with {wanted[0]!r}", "exact")
     return Verdict(0.0, f"{_short(final(answer))} is not {_wanted(wanted, how)}", "exact", certain=False)
 
@@ -71,7 +71,7 @@ def f1(task: Task, answer: str) -> Verdict:
     how, wanted = mode(task), golds(task)
     if how is None:
         return unknown_mode("f1", task)
-    if how is not Mode.ANY:
+    if how is not AnswerMode.ANY:
         value = token_f1(" ".join(wanted), " ".join(final(answer).replace("|", " ").split()))
         return Verdict(value, "words shared with all gold answers together", "f1", certain=False)
     # Of several answers the worst counts: otherwise a long enough list would contain the right one.
@@ -111,11 +111,11 @@ def _yes_or_no(gold: str, answer: str) -> bool:
     return word in _OPPOSITE and words[:1] == [word] and _OPPOSITE[word] not in words and "or" not in words[:3]
 
 
-def _wanted(wanted: list[str], how: Mode) -> str:
+def _wanted(wanted: list[str], how: AnswerMode) -> str:
     if len(wanted) == 1:
         return _short(wanted[0])
     names = ", ".join(_short(gold) for gold in wanted[:3]) + (", ..." if len(wanted) > 3 else "")
-    return f"{'one' if how is Mode.ANY else 'all'} of {names}"
+    return f"{'one' if how is AnswerMode.ANY else 'all'} of {names}"
 
 
 def _short(text: str) -> str:

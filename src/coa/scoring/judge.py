@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from coa.errors import ModelError
 from coa.models.base import Finish, Model, Sampling, reply
-from coa.scoring.answers import Mode, golds, mode, unknown_mode
+from coa.scoring.answers import AnswerMode, golds, mode, unknown_mode
 from coa.scoring.base import Verdict, unanswerable
 from coa.scoring.quoting import quoted
 from coa.scoring.verdicts import VerdictCache, verdict_key
@@ -41,9 +41,9 @@ Reply with one JSON object and nothing else: {{"reason": "one short sentence", "
 "incorrect".
 """
 _RULES: Final = {
-    Mode.ANY: "The answer must say the same as the reference; where several are listed, as any one of them.",
-    Mode.ALL: "The answer must say the same as all references together, in any order, and nothing more.",
-    Mode.ORDERED: "The answer must say the same as all references together, in their order, and nothing more.",
+    AnswerMode.ANY: "The answer must say the same as the reference; where several are listed, as any one of them.",
+    AnswerMode.ALL: "The answer must say the same as all references together, in any order, and nothing more.",
+    AnswerMode.ORDERED: "The answer must say the same as all references together, in their order, and nothing more.",
 }
 SCHEMA: Final = json.dumps({
     "type": "object",
@@ -58,7 +58,7 @@ PROMPT_HASH: Final = hashlib.sha256("\0".join([_BEFORE, _AFTER, *_RULES.values()
 """Names the wording, for caches and reports: another wording is another judge."""
 _LONGEST: Final = 8_000
 _TRAILER: Final = re.compile(r"(?:\s|```|</s>|<\|[^|<>\s]{1,30}\|>)+\Z")
-"""What may stand after the object: a fence, the token that ends a turn."""
+"""What may follow the object: a fence, the token that ends a turn."""
 _VALUES: Final = {"correct": 1.0, "incorrect": 0.0}
 
 
@@ -89,7 +89,7 @@ class JudgeScorer:
         lock = self._asking.get(place)
         if lock is None:
             lock = self._asking[place] = asyncio.Lock()
-        async with lock:  # of many that ask the same at once, one calls the model
+        async with lock:  # of many that ask the same question at once, one calls the model
             kept = await asyncio.to_thread(self._verdicts.get, key)
             if kept is not None:
                 return Verdict(kept[0], kept[1], self.name, detail={"cached": True})
@@ -107,7 +107,7 @@ class JudgeScorer:
         trouble, spent = "", {"prompt_tokens": 0, "completion_tokens": 0, "calls": 0}
         sampling = self._sampling
         for attempt in range(self._attempts):
-            if attempt:  # asked again in the same way, a model says the same again
+            if attempt:  # asked again in the same way, a model repeats itself
                 sampling = replace(sampling, temperature=0.5, seed=attempt)
             try:
                 said = await reply(self._model, messages, sampling=sampling)
@@ -130,7 +130,7 @@ class JudgeScorer:
         return Verdict(None, trouble[:300], self.name, broken=True, detail={**spent})
 
 
-def judge_prompt(question: str, wanted: Sequence[str], answer: str, how: Mode = Mode.ANY) -> str:
+def judge_prompt(question: str, wanted: Sequence[str], answer: str, how: AnswerMode = AnswerMode.ANY) -> str:
     listed = ", ".join(quoted(shorten(gold, _LONGEST)) for gold in wanted)
     data = (
         f"question: {quoted(shorten(question, _LONGEST))}\n"
@@ -145,7 +145,7 @@ def judge_prompt(question: str, wanted: Sequence[str], answer: str, how: Mode = 
 def read_verdict(text: str) -> tuple[float, str] | None:
     """Value and reason of the object that ends the reply. None if there is none, or if the reply holds another verdict.
 
-    A judge that quotes an answer may repeat a verdict that stands in it, so the whole reply must speak with one voice.
+    A judge that quotes an answer may repeat a verdict in that answer, so all verdicts in the reply must agree.
     """
     text = text.rpartition("</think>")[2]
     if "<think>" in text:
@@ -169,7 +169,7 @@ def read_verdict(text: str) -> tuple[float, str] | None:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object that says a thing twice says nothing."""
+    """Refuses an object in which a key occurs twice: it has no clear meaning."""
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError("a key occurs twice")
     return dict(pairs)

@@ -14,7 +14,7 @@ import sys
 from typing import Final
 
 from coa.errors import ScoringError
-from coa.scoring.answers import Mode, final, golds, matched, mode, unknown_mode
+from coa.scoring.answers import AnswerMode, final, golds, matched, mode, unknown_mode
 from coa.scoring.base import Verdict, unanswerable
 from coa.scoring.numeric import equal, read_number
 from coa.trajectory import Task
@@ -32,11 +32,9 @@ class MathScorer:
 
     def __init__(self, *, workers: int | None = None, timeout_s: float = 10.0, memory_bytes: int = 2 << 30) -> None:
         self._timeout_s = timeout_s
+        processes = workers or min(4, os.cpu_count() or 1)
         self.pool = WorkerPool(
-            "coa.scoring.math_worker",
-            processes=workers or min(4, os.cpu_count() or 1),
-            timeout_s=timeout_s,
-            memory_bytes=memory_bytes,
+            "coa.scoring.math_worker", processes=processes, timeout_s=timeout_s, memory_bytes=memory_bytes
         )
 
     async def score(self, task: Task, answer: str | None) -> Verdict:
@@ -48,7 +46,7 @@ class MathScorer:
             return unknown_mode(self.name, task)
         if matched(answer, wanted, how, literally):
             return Verdict(1.0, "literally the gold answer", self.name)
-        by_number = _as_numbers(wanted, final(answer)) if how is Mode.ANY else None
+        by_number = _as_numbers(wanted, final(answer)) if how is AnswerMode.ANY else None
         if by_number is not None:
             return by_number
         if max(map(len, [answer, *wanted])) > _LONGEST:
@@ -58,7 +56,7 @@ class MathScorer:
     async def close(self) -> None:
         await asyncio.to_thread(self.pool.close)
 
-    async def _compare(self, how: Mode, wanted: list[str], answer: str) -> Verdict:
+    async def _compare(self, how: AnswerMode, wanted: list[str], answer: str) -> Verdict:
         request = json.dumps({"mode": how, "golds": wanted, "answer": answer}).encode()
         try:
             reply = json.loads(await self.pool.ask(request))

@@ -9,7 +9,7 @@ import json
 from contextlib import suppress
 from typing import Any, Final
 
-from coa.scoring.answers import Mode, final, matched, splits
+from coa.scoring.answers import AnswerMode, final, matched, splits
 from coa.scoring.math import literally
 
 _TINY: Final = 1e-3
@@ -27,16 +27,16 @@ def prepare() -> None:
 def answer(request: bytes) -> bytes:
     asked = json.loads(request)
     try:
-        found = decide(Mode(asked["mode"]), asked["golds"], asked["answer"])
+        found = decide(AnswerMode(asked["mode"]), asked["golds"], asked["answer"])
     except ModuleNotFoundError as error:
         return json.dumps({"missing": str(error)}).encode()
     return json.dumps(dict(zip(("value", "reason", "certain", "broken"), found, strict=True))).encode()
 
 
-def decide(how: Mode, wanted: list[str], answer: str) -> _Found:
+def decide(how: AnswerMode, wanted: list[str], answer: str) -> _Found:
     """The answer as one piece, then in every way to read it as several."""
     # Several golds that are all needed make one set, or one tuple, which an answer may write as such.
-    joined = {Mode.ALL: "{}", Mode.ORDERED: "({})"}.get(how, "").format(", ".join(wanted))
+    joined = {AnswerMode.ALL: "{}", AnswerMode.ORDERED: "({})"}.get(how, "").format(", ".join(wanted))
     several = len(list(splits(answer, how))) > 1
     whole = _compared([joined] if joined else wanted, final(answer), prose=not several)
     unread = [whole] if whole[0] is None else []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from coa.scoring.answers import Mode, final, golds, matched, mode, plain, splits, unknown_mode
+from coa.scoring.answers import AnswerMode, final, golds, matched, mode, plain, splits, unknown_mode
 from coa.scoring.base import Verdict
 from coa.scoring.units import CURRENCIES, PER_CENT, SCALES, conversion, unit_name
 from coa.trajectory import Task
@@ -79,7 +79,7 @@ def numeric(task: Task, answer: str) -> Verdict:
     except (ValueError, OverflowError) as error:
         return Verdict(None, f"the task's tolerance cannot be used: {error}", "numeric")
     numbers = [number for gold in wanted if (number := read_number(gold))]
-    if not numbers or (how is not Mode.ANY and len(numbers) < len(wanted)):
+    if not numbers or (how is not AnswerMode.ANY and len(numbers) < len(wanted)):
         return Verdict(None, "the gold answer is not a number", "numeric")
     per_cent = re.search(r"%|per\s?cent", task.question, re.IGNORECASE) is not None
 

@@ -1,5 +1,5 @@
 """Scorers by name: `exact`, `f1`, `numeric`, `math`, `choice`, `code`, `judge`, `auto`, what others register, and
-`module:function` for one's own."""
+`module:function` for a function of the user's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from coa.trajectory import Task
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What scorers may need and callers have. Both stay the caller's to close."""
+    """What scorers may need and callers have. The caller closes both."""
 
     judge: Model | None = None
     verdicts: VerdictCache | None = None
@@ -52,7 +52,7 @@ _FACTORIES: dict[str, Factory] = {
     "math": lambda _: MathScorer(),
     "code": _code,
     "judge": _judge,
-    "auto": lambda means: AutoScorer(lambda name: _found(name, means), judged=means.judge is not None),
+    "auto": lambda means: AutoScorer(lambda name: _made(name, means), judged=means.judge is not None),
 }
 
 
@@ -69,41 +69,35 @@ def scorer_for(name: str, *, judge: Model | None = None, verdicts: VerdictCache 
     """The scorer of that name. Close it when done."""
     if ":" in name:
         return FunctionScorer(name)
-    factory = _FACTORIES.get(name)
-    if factory is None:
-        raise ScoringError(
-            f"there is no scorer {name!r}", hint=f"use one of {', '.join(scorer_names())}, or module:function"
-        )
-    return factory(Means(judge, verdicts))
+    scorer = _made(name, Means(judge, verdicts))
+    if scorer is None:
+        hint = f"use one of {', '.join(scorer_names())}, or module:function"
+        raise ScoringError(f"there is no scorer {name!r}", hint=hint)
+    return scorer
 
 
-def _found(name: str, means: Means) -> Scorer | None:
-    factory = _FACTORIES.get(name)
-    return factory(means) if factory is not None else None
+def _made(name: str, means: Means) -> Scorer | None:
+    return _FACTORIES[name](means) if name in _FACTORIES else None
 
 
 class FunctionScorer:
-    """A function of one's own: `(task, answer) -> number | None | Verdict`, plain or async, by import path."""
+    """A user's function `(task, answer) -> number | None | Verdict`, plain or async, by import path."""
 
     def __init__(self, path: str) -> None:
-        self._name = path
+        self.name = path
         self._function = import_function(path, what="the scorer", error=ScoringError)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     async def score(self, task: Task, answer: str | None) -> Verdict:
         found = self._function(task, answer)
         if inspect.isawaitable(found):
             found = await found
         if isinstance(found, Verdict):
-            return found if found.rule else replace(found, rule=self._name)
+            return found if found.rule else replace(found, rule=self.name)
         if found is None:
-            return Verdict(None, "no verdict", self._name)
+            return Verdict(None, "no verdict", self.name)
         if not isinstance(found, int | float):
-            return Verdict(None, f"it returned {type(found).__name__}, not a number", self._name, broken=True)
-        return Verdict(float(found), f"{float(found):g}", self._name)
+            return Verdict(None, f"it returned {type(found).__name__}, not a number", self.name, broken=True)
+        return Verdict(float(found), f"{float(found):g}", self.name)
 
     async def close(self) -> None:
         pass

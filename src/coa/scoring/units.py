@@ -85,7 +85,7 @@ _UNKNOWN: Final = re.compile(r"[^\W\d_]+(?:[ -][^\W\d_]+){0,2}")
 def unit_name(text: str) -> str | None:
     """The unit's canonical name, its own spelling if it is an unknown word, "" for no unit, None for anything else."""
     text = " ".join(text.replace("\\text", "").replace("{", "").replace("}", "").replace("\\", "").split())
-    # Plain text spells ℃ and squares in its own way.
+    # Plain text spells ℃ and squares differently.
     text = text.replace("° ", "°").replace("^", "")
     if not text:
         return ""
@@ -95,7 +95,7 @@ def unit_name(text: str) -> str | None:
             return _NAMES[spelling]
     if not _UNKNOWN.fullmatch(text):
         return None
-    # Of short symbols the case tells (mW, MW); of words it does not.
+    # The case matters in short symbols (mW, MW), not in words.
     return text if len(text) <= 3 else lowered.removesuffix("s")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,26 +10,18 @@ import orjson
 from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from coa.sft.plan import UpdatePlan
-from coa.training.checkpoint import PREFIX, rotate, seal
-from coa.training.interruption import Interruption
-from coa.training.metrics import append, clock, keep_until
+from coa.progress import Progress
+from coa.training.checkpoint import PREFIX, Interruption, rotate, seal
+from coa.training.run_folder import append, clock, keep_until
 
-_NAMES: Final = {
-    "loss": "loss",
-    "grad_norm": "grad_norm",
-    "learning_rate": "lr",
-    "label_tokens": "label_tokens",
-    "label_tokens_per_s": "label_tokens_per_s",
-    "eval_loss": "held_out_loss",
-}
+_NAMES: Final = {"learning_rate": "lr", "eval_loss": "held_out_loss"}
 
 
 class Metrics(TrainerCallback):
     """Appends to metrics.jsonl. Rows that a killed run wrote after its last checkpoint are removed when it resumes."""
 
-    def __init__(self, path: Path, tell: Callable[[str], None], plan: UpdatePlan) -> None:
-        self._path, self._tell, self._plan = path, tell, plan
+    def __init__(self, path: Path, progress: Progress) -> None:
+        self._path, self._progress = path, progress
         self._paces: list[float] = []
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -37,13 +29,9 @@ class Metrics(TrainerCallback):
             keep_until(self._path, state.global_step)
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: Mapping[str, float] | None = None,
-        **_: Any,
-    ) -> None:
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl,
+        logs: Mapping[str, float] | None = None, **_: Any,
+    ) -> None:  # fmt: skip
         if not state.is_world_process_zero or logs is None:
             return
         found = {_NAMES.get(name, name): value for name, value in logs.items() if not _of_no_interest(name)}
@@ -51,15 +39,15 @@ class Metrics(TrainerCallback):
             return
         append(self._path, state.global_step, found)
         if "loss" in found:
-            self._progress(state, found)
+            self._say_pace(state, found)
         elif "held_out_loss" in found:
-            self._tell(f"step {state.global_step}: held-out loss {found['held_out_loss']:.4f}")
+            self._progress.say(f"step {state.global_step}: held-out loss {found['held_out_loss']:.4f}")
 
-    def _progress(self, state: TrainerState, found: Mapping[str, float]) -> None:
+    def _say_pace(self, state: TrainerState, found: Mapping[str, float]) -> None:
         pace = found["label_tokens_per_s"]
         self._paces = [*self._paces[-9:], found["label_tokens"] / pace]
         left = (state.max_steps - state.global_step) * sum(self._paces) / len(self._paces)
-        self._tell(
+        self._progress.say(
             f"step {state.global_step}/{state.max_steps}  loss {found['loss']:.4f}  lr {found['lr']:.2e}  "
             f"{pace:.0f} trained tokens/s  {clock(left)} left"
         )

@@ -7,14 +7,11 @@ TRL or verl give them where one of the two has such a key; docs/sft.md has the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
-from coa.config import describe_config
-from coa.config import load_config as load
 from coa.models.tokenizer import SMOLLM2
 from coa.training.settings import Lora
 from coa.trajectory.types import Frozen
@@ -39,20 +36,12 @@ class SftConfig(Frozen):
     """Settings of `coa sft`. Where the model is smollm2, the settings in `SMALL` are the defaults."""
 
     RENAMED: ClassVar[dict[str, str]] = {
-        "warmup": "warmup_ratio",
-        "beta2": "adam_beta2",
-        "max_tokens": "max_length",
-        "context": "length_schedule",
-        "row_tokens": "micro_batch_tokens",
-        "skip_failed_calls": "mask_failed_calls",
-        "attention": "attn_implementation",
-        "eval_every": "eval_steps",
-        "patience": "early_stopping_patience",
-        "init_eval": "num_eval_tasks",
-        "tasks": "eval_tasks",
-        "checkpoint_every": "save_steps",
+        "warmup": "warmup_ratio", "beta2": "adam_beta2", "max_tokens": "max_length", "context": "length_schedule",
+        "row_tokens": "micro_batch_tokens", "skip_failed_calls": "mask_failed_calls",
+        "attention": "attn_implementation", "eval_every": "eval_steps", "patience": "early_stopping_patience",
+        "init_eval": "num_eval_tasks", "tasks": "eval_tasks", "checkpoint_every": "save_steps",
         "checkpoints_kept": "save_total_limit",
-    }
+    }  # fmt: skip
 
     model: str = SMOLLM2
     """Model to train: a folder, a hub id, or smollm2."""
@@ -91,7 +80,7 @@ class SftConfig(Frozen):
     packing: bool = True
     """Put several samples into one row, each with attention to itself alone; if false, a row holds one sample."""
     micro_batch_tokens: int | None = Field(None, ge=16)
-    """Maximum number of tokens in a row, which is what goes through the model at a time; none stands for `max_length`.
+    """Maximum number of tokens in a row, which is what goes through the model at a time; none takes `max_length`.
     Memory for activations grows with it."""
     group_by_length: bool = False
     """Form updates from samples of similar length, which keeps several devices equally busy."""
@@ -159,15 +148,3 @@ class SftConfig(Frozen):
         if self.early_stopping_patience and not (self.held_out or (self.num_eval_tasks and self.eval_tasks is None)):
             raise ValueError("early_stopping_patience needs held-out tasks to evaluate on, such as held_out=20")
         return self
-
-
-def load_config(path: Path | None, settings: Sequence[str] = (), **given: Any) -> SftConfig:
-    """From a TOML file, then `settings` (`key=value`), then named settings; None is not given."""
-    return load(
-        SftConfig, path, settings, hint="`coa sft --settings` lists every key with its meaning and default", given=given
-    )
-
-
-def describe() -> str:
-    """Every key, its default and its meaning."""
-    return describe_config(SftConfig)

@@ -1,4 +1,4 @@
-"""Trajectories -> examples, through the ledger, with a count of what became of them."""
+"""From trajectories to training samples, through the ledger, with a count of what was dropped and repaired."""
 
 from __future__ import annotations
 
@@ -17,23 +17,12 @@ from coa.report import plural
 from coa.sft.config import SftConfig
 from coa.training.packing import TokenSample
 from coa.training.weights import refuse_endless
-from coa.trajectory import (
-    OBSERVATION,
-    Author,
-    Kind,
-    Profile,
-    Sample,
-    Tally,
-    Task,
-    Trajectory,
-    load_profile,
-    profile_of,
-    to_samples,
-    with_profile,
-)
+from coa.trajectory import Author, Kind, Profile, Sample, Task, Trajectory, load_profile, profile_of, with_profile
 from coa.trajectory.formats.detect import by_kind, trajectories_of
 from coa.trajectory.formats.tasks import question_in
+from coa.trajectory.sample import Tally, to_samples
 from coa.trajectory.shapes import Reading, read
+from coa.trajectory.types import OBSERVATION
 
 
 @dataclass(frozen=True)
@@ -44,11 +33,11 @@ class SftData:
     held_out: list[Trajectory]
     fingerprint: str
     left_out: Counter[str]
-    """Rows without a trajectory in them, by what is wrong with them."""
+    """Number of rows that could not be read as a trajectory, by what is wrong with them."""
     repaired: int
-    """Trajectories with slips that were repaired when they were read."""
+    """Number of trajectories whose format the parser repaired when they were read."""
     repairs: Counter[str]
-    """How many of them have each kind of slip."""
+    """Number of these trajectories by kind of repair."""
 
     @property
     def defects(self) -> str:
@@ -60,7 +49,7 @@ class SftData:
 
 def load(config: SftConfig) -> SftData:
     left_out: Counter[str] = Counter()
-    # Tagged text has to be read with some profile; a profile asked for is the one it is meant to follow.
+    # Tagged text has to be read with some profile; if the settings name one, the text should follow that one.
     profile = load_profile(config.profile) if config.profile else None
     trajectories = [t for source in config.data for t in trajectories_of(source, profile, left_out)]
     if profile is not None:
@@ -107,15 +96,15 @@ def _refuse_unknown_agents(trajectories: Iterable[Trajectory], config: SftConfig
 
 
 def asked(task: Task) -> str:
-    """What makes two tasks the same. Ids do not: "1" is in every set, and a question has another one in each.
+    """What identifies a task. Ids do not: "1" is in every set, and one question has different ids in different sets.
 
-    Some rows have the instructions and the question in one text; the question alone counts.
+    Some rows have the instructions and the question in one text; only the question counts.
     """
     return question_in(task.question)
 
 
 def held_out_questions(trajectories: Sequence[Trajectory], count: int, seed: int) -> frozenset[str]:
-    """Whole questions, so that no other attempt at a held-out one is trained on, under whatever id."""
+    """The questions to hold out, so that no attempt at one of them is trained on, whatever its id."""
     questions = sorted({asked(t.task) for t in trajectories})
     if count and count >= len(questions):
         raise TrainingError(
@@ -168,7 +157,7 @@ def failed_calls(trajectory: Trajectory, profile: Profile) -> list[int]:
 
 
 def refuse_unusable(tokenizer: TextTokenizer, examples: Sequence[TokenSample], tally: Tally, vocabulary: int) -> None:
-    """What no training can come of, with a hint."""
+    """Refuse data and tokenizers that cannot be trained on."""
     refuse_endless(tokenizer)
     if not examples:
         raise TrainingError(

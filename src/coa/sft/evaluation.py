@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -12,9 +12,11 @@ import torch
 from coa.blocking import run_blocking
 from coa.models.local import LocalModel
 from coa.models.tokenizer import TextTokenizer
+from coa.progress import Progress
 from coa.runtime import RunConfig, open_setting
 from coa.runtime.success import figures, keep, look, sentence
 from coa.scoring.opening import open_scorer
+from coa.sft.config import SftConfig
 from coa.sft.data import asked
 from coa.tools import Tool
 from coa.training.packed_model import give_back
@@ -27,28 +29,21 @@ from coa.trajectory.types import FrozenDict
 Prompts = Mapping[str, Sequence[Message]]
 
 
+@dataclass(frozen=True)
 class AgentEval:
-    """Success on some tasks. It works on a copy of the weights, so that training goes on as if it had not been."""
+    """Success on some tasks. It works on a copy of the weights, so that training is not affected."""
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        profile: Profile,
-        tokenizer: TextTokenizer,
-        *,
-        given: Sequence[str],
-        world: str | None = None,
-        own: Mapping[str, Tool],
-        prompts: Prompts,
-        profiles: Mapping[str, Profile],
-        scorer: str,
-        out: Path,
-        tell: Callable[[str], None],
-    ) -> None:
-        self._tasks, self._profile, self._tokenizer = tasks, profile, tokenizer
-        self._given, self._world, self._own = given, world, own
-        self._prompts, self._profiles, self._scorer = prompts, profiles, scorer
-        self._out, self._tell = out, tell
+    config: SftConfig
+    tasks: Sequence[Task]
+    profile: Profile
+    """For tasks that `profiles` does not name."""
+    profiles: Mapping[str, Profile]
+    """By task id."""
+    prompts: Prompts
+    tokenizer: TextTokenizer
+    tools: Mapping[str, Tool]
+    out: Path
+    progress: Progress
 
     def __call__(self, model: torch.nn.Module, step: int) -> dict[str, float]:
         with torch.random.fork_rng():
@@ -57,22 +52,22 @@ class AgentEval:
             if inner is not copied:
                 inner = copied.merge_and_unload()  # type: ignore[operator]
             give_back(inner)
-            local = LocalModel(inner, self._tokenizer, name=f"step {step}")
+            local = LocalModel(inner, self.tokenizer, name=f"step {step}")
             done = run_blocking(self._run(local))
-        keep(done, self._out / f"step-{step}")
-        self._tell(f"step {step}: {sentence(done)}")
+        keep(done, self.out / f"step-{step}")
+        self.progress.say(f"step {step}: {sentence(done)}")
         return figures(done)
 
     async def _run(self, model: LocalModel) -> list[Trajectory]:
-        run = RunConfig(world=self._world, tools=tuple(self._given))
+        run = RunConfig(world=self.config.world, tools=self.config.tools)
         try:
             done: list[Trajectory] = []
             for profile, tasks in self._by_profile():
                 async with (
-                    open_setting(run, tasks=tasks, model=model, tools=self._own, profile=profile) as setting,
-                    open_scorer(self._scorer) as scorer,
+                    open_setting(run, tasks=tasks, model=model, tools=self.tools, profile=profile) as setting,
+                    open_scorer(self.config.scorer) as scorer,
                 ):
-                    shown = replace(setting, prompt=lambda task: self._prompts.get(task.id))
+                    shown = replace(setting, prompt=lambda task: self.prompts.get(task.id))
                     done += await look(tasks, shown, scorer)
             return sorted(done, key=lambda trajectory: trajectory.task.id)
         finally:
@@ -81,8 +76,8 @@ class AgentEval:
     def _by_profile(self) -> list[tuple[Profile, list[Task]]]:
         """Tasks of one profile run together; nearly always that is all of them."""
         groups: dict[str, tuple[Profile, list[Task]]] = {}
-        for task in self._tasks:
-            profile = self._profiles.get(task.id, self._profile)
+        for task in self.tasks:
+            profile = self.profiles.get(task.id, self.profile)
             groups.setdefault(profile.hash, (profile, []))[1].append(task)
         return list(groups.values())
 
@@ -103,7 +98,7 @@ def tasks_of(held_out: Sequence[Trajectory], count: int) -> tuple[list[Task], Pr
         if not task.answer and task.tests is None and trajectory.answer is not None:
             # Data without gold answers (AFM's SFT rows): what the teacher ended with is the best there is.
             task = task.model_copy(update={"answer": (trajectory.answer,)})
-        # It runs with the profile that the trajectory was made with, which its name alone does not tell.
+        # It runs with the profile that the trajectory was made with; its name alone does not identify it.
         profile = profiles[task.id] = profile_of(trajectory)
         kind = {"answer_type": profile.answers.value} if profile.answers is not AnswerKind.TEXT else {}
         tasks[question] = task.model_copy(update={"profile": None, "meta": FrozenDict({**kind, **task.meta})})

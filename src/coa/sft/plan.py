@@ -50,7 +50,7 @@ class UpdatePlan(Dataset[dict[str, Any]]):
         return rows_needed([len(example) for example in self.examples(update)], limit)
 
     def end_after(self, updates: int) -> None:
-        """Forget the updates after this number."""
+        """Drop the updates after this number."""
         del self.updates[updates:]
 
     def examples(self, update: Update) -> list[TokenSample]:

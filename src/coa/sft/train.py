@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 import torch
 from accelerate import PartialState
 
@@ -20,17 +18,16 @@ from coa.progress import Progress, Silent
 from coa.report import plural
 from coa.sft import data as examples_of
 from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked, has_stopped
-from coa.sft.card import model_card
 from coa.sft.config import SftConfig
 from coa.sft.evaluation import AgentEval, tasks_of
 from coa.sft.plan import HeldOut, UpdatePlan
-from coa.sft.trainer import RowTrainer, arguments, has_bf16
+from coa.sft.trainer import RowTrainer, arguments
 from coa.tools import Tool
 from coa.training import checkpoint, packed_model, weights
-from coa.training.interruption import Interruption
+from coa.training.card import model_card
 from coa.training.packing import TokenSample
-from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim
-from coa.training.trackers import refuse_absent
+from coa.training.requirements import refuse_absent
+from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim, figures
 from coa.trajectory import Profile, Tally, profile_of
 from coa.trajectory.formats.tasks import read_tasks
 from coa.version import __version__
@@ -51,59 +48,45 @@ def train(
 
     `tools` are objects for `num_eval_tasks`, beside those that the settings name.
     """
-    # On a machine without an accelerator several processes only find each other if they are told that there is none.
+    # On a machine without an accelerator several processes only find each other if accelerate knows that there is none.
     everyone = PartialState(cpu=not torch.accelerator.is_available())
-    say = (progress or Silent()).say if everyone.is_main_process else _silent
+    shown = progress if progress is not None and everyone.is_main_process else Silent()
     # One process holds the folder for all of them.
     with lock(out) if everyone.is_main_process else nullcontext():
-        return _train(config, out, tools or {}, command, say, everyone)
+        return _train(config, out, tools or {}, command, shown, everyone)
 
 
 def _train(
-    config: SftConfig,
-    out: Path,
-    tools: Mapping[str, Tool],
-    command: str | None,
-    say: Callable[[str], None],
+    config: SftConfig, out: Path, tools: Mapping[str, Tool], command: str | None, progress: Progress,
     everyone: PartialState,
-) -> TrainingResult:
+) -> TrainingResult:  # fmt: skip
+    say = progress.say
     refuse_absent(config.report_to)
     loaded = examples_of.load(config)
     with everyone.main_process_first():
-        claim(
-            out,
-            "sft",
-            config,
-            loaded.fingerprint,
-            free=_FREE,
-            seed=config.seed,
-            coa=__version__,
-            write=everyone.is_main_process,
-        )
+        claim(out, "sft", config, loaded.fingerprint, free=_FREE, write=everyone.is_main_process)
         if everyone.is_main_process:
             checkpoint.clear_torn(out)
     if (out / MODEL).is_dir():
         say(f"finished already: {out / MODEL}")
         return TrainingResult(out / MODEL, 0, True, {}, everyone.is_main_process)
-    bf16 = has_bf16() if config.precision == "auto" else config.precision == "bf16"
-    # With an adapter the model's weights do not change and may be bf16; weights that are trained need fp32.
-    dtype = torch.bfloat16 if bf16 and config.lora else torch.float32
+    bf16 = weights.uses_bf16(config.precision)
     torch.manual_seed(config.seed)
+    dtype = weights.frozen_dtype(config.precision, config.lora)
     trained, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device="cpu")
     tally, pools = _pools(config, loaded, tokenizer)
     for pool, counted in zip(pools, tally, strict=True):
         examples_of.refuse_unusable(tokenizer, pool, counted, packed_model.vocabulary_of(model))
     say(_data_line(config, loaded, tally, pools))
     packed_model.take_rows(model)
-    packed_model.check(
-        model
-    )  # with our own attention: others, flash_attention_2 for one, need the device it will be on
+    # Checked with our own attention: others, such as flash_attention_2, need the device that the model will be on.
+    packed_model.check(model)
     packed_model.take_rows(model, attention=config.attn_implementation)
     if config.lora is None and config.freeze_embeddings:
         weights.freeze_embeddings(model)
     plan = UpdatePlan(pools, config, processes=everyone.num_processes)
     held_out = _held_out(config, loaded, tokenizer)
-    agent_eval = _agent_eval(config, loaded, tokenizer, tools, out, say, everyone)
+    agent_eval = _agent_eval(config, loaded, tokenizer, tools, out, progress, everyone)
     if not len(held_out) and (config.held_out or config.early_stopping_patience):
         raise TrainingError(
             f"none of the {len(loaded.held_out)} held-out trajectories can be evaluated: they are too long, or nothing "
@@ -115,23 +98,17 @@ def _train(
     if last is not None and config.early_stopping_patience and has_stopped(last, config.early_stopping_patience):
         # It had stopped early, and was killed before its model was written.
         plan.end_after(checkpoint.step_of(last))
-    interruption = Interruption(say, "update")
-    trainer = RowTrainer(
-        trained,
-        arguments(
-            config, out, plan, processes=everyone.num_processes, looks=looks, bf16=bf16, resumed=last is not None
-        ),
-        plan,
-        held_out,
-        config,
-        agent_eval=agent_eval,
-        callbacks=[
-            Metrics(out / METRICS, say, plan),
-            Checkpoints(out, config.save_total_limit),
-            *([EarlyStop(config.early_stopping_patience)] if config.early_stopping_patience else []),
-            StopWhenAsked(interruption),
-        ],
+    interruption = checkpoint.Interruption(progress, "update")
+    callbacks = [
+        Metrics(out / METRICS, progress),
+        Checkpoints(out, config.save_total_limit),
+        *([EarlyStop(config.early_stopping_patience)] if config.early_stopping_patience else []),
+        StopWhenAsked(interruption),
+    ]
+    args = arguments(
+        config, out, plan, processes=everyone.num_processes, looks=looks, bf16=bf16, resumed=last is not None
     )
+    trainer = RowTrainer(trained, args, plan, held_out, config, agent_eval=agent_eval, callbacks=callbacks)
     count = sum(p.numel() for p in trained.parameters() if p.requires_grad)
     say(
         f"{plural(len(plan.updates), 'update')} of {plural(len(plan.updates[0].samples), 'sample')} in "
@@ -148,21 +125,27 @@ def _train(
         row["step"] == step and {"eval_loss", "answered"} & set(row) for row in trainer.state.log_history
     ):
         trainer.evaluate()
-    figures = _figures(out / METRICS)
+    formats = {"loss": ".4f", "held_out_loss": ".4f", "success": ".1%"}
+    measured = figures(out / METRICS, formats, at="after update", rate=("label_tokens_per_s", "trained tokens/s"))
     best = trainer.state.best_model_checkpoint if config.early_stopping_patience else None
     if best is not None:
-        figures["taken"] = f"update {checkpoint.step_of(Path(best))}, held-out loss {trainer.state.best_metric:.4f}"
+        measured["taken"] = f"update {checkpoint.step_of(Path(best))}, held-out loss {trainer.state.best_metric:.4f}"
+    profiles = ", ".join(sorted({t.profile for t in loaded.train}))
+    sources = [word for source in config.data for word in ("--data", source)]
     card = model_card(
         config,
-        name=out.name,
+        out,
+        stage="sft",
+        about=f"fine-tuned on trajectories of a chain of agents (profile: {profiles}) with coa {__version__}. Loss on "
+        "what the model wrote; none on prompts and observations.",
+        recipe=("lr", "batch_size", "seed"),
         data=_data_lines(config, loaded, tally, pools),
-        figures=figures,
-        command=command or _command(config, out),
-        profiles=", ".join(sorted({t.profile for t in loaded.train})),
+        figures=measured,
+        command=command or ["--model", config.model, *sources, "--out", str(out)],
     )
     _save(trainer, config, out, tokenizer, card, bf16=bf16)
     say(f"wrote {out / MODEL}")
-    return TrainingResult(out / MODEL, step, True, figures, everyone.is_main_process)
+    return TrainingResult(out / MODEL, step, True, measured, everyone.is_main_process)
 
 
 def _pools(
@@ -183,14 +166,9 @@ def _held_out(config: SftConfig, loaded: examples_of.SftData, tokenizer: TextTok
 
 
 def _agent_eval(
-    config: SftConfig,
-    loaded: examples_of.SftData,
-    tokenizer: TextTokenizer,
-    tools: Mapping[str, Tool],
-    out: Path,
-    tell: Callable[[str], None],
-    everyone: PartialState,
-) -> AgentEval | None:
+    config: SftConfig, loaded: examples_of.SftData, tokenizer: TextTokenizer, tools: Mapping[str, Tool], out: Path,
+    progress: Progress, everyone: PartialState,
+) -> AgentEval | None:  # fmt: skip
     if not config.num_eval_tasks:
         return None
     if everyone.num_processes > 1:
@@ -210,23 +188,11 @@ def _agent_eval(
                 f"{len(trained)} of the tasks to evaluate on are also trained on, e.g. {min(trained)!r}",
                 hint="give tasks that the training data does not hold",
             )
-        if any(t.prompt for t in loaded.train):  # taught with prompts of the rows' own, so asked with them
+        if any(t.prompt for t in loaded.train):  # the rows' prompts were trained on, so they are shown
             prompts = {task.id: task.prompt for task in tasks if task.prompt}
     else:
         tasks, prompts, profiles = tasks_of(loaded.held_out, config.num_eval_tasks)
-    return AgentEval(
-        tasks,
-        profile,
-        tokenizer,
-        given=config.tools,
-        world=config.world,
-        own=tools,
-        prompts=prompts,
-        profiles=profiles,
-        scorer=config.scorer,
-        out=out / "agent",
-        tell=tell,
-    )
+    return AgentEval(config, tasks, profile, profiles, prompts, tokenizer, tools, out / "agent", progress)
 
 
 def _data_line(
@@ -248,23 +214,6 @@ def _data_lines(
     return [*lines, loaded.defects] if loaded.defects else lines
 
 
-def _figures(path: Path) -> dict[str, str]:
-    """First and last of what was measured."""
-    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
-    figures = {}
-    for name, shown in (("loss", "{:.4f}"), ("held_out_loss", "{:.4f}"), ("success", "{:.1%}")):
-        found = [(row["step"], row[name]) for row in rows if name in row]
-        if found:
-            (first, one), (last, other) = found[0], found[-1]
-            figures[name.replace("_", "-")] = (
-                f"{shown.format(one)} after update {first}, {shown.format(other)} after update {last}"
-            )
-    rates = sorted(row["label_tokens_per_s"] for row in rows if "label_tokens_per_s" in row)
-    if rates:
-        figures["trained tokens/s (median)"] = f"{rates[len(rates) // 2]:.0f}"
-    return figures
-
-
 def _save(
     trainer: RowTrainer, config: SftConfig, out: Path, tokenizer: TextTokenizer, card: str, *, bf16: bool
 ) -> None:
@@ -279,18 +228,7 @@ def _save(
         dtype = torch.bfloat16 if bf16 else torch.float32
         if merging:
             weights.merge(config.model, adapter, part, dtype)
-            weights.remove(adapter)
         elif bf16 and config.lora is None:
             weights.narrow(part, dtype)
         weights.publish(part, out / MODEL, tokenizer, card)
     everyone.wait_for_everyone()
-
-
-def _command(config: SftConfig, out: Path) -> str:
-    return shlex.join(
-        ["coa", "sft", "--model", config.model, *(x for d in config.data for x in ("--data", d)), "--out", str(out)]
-    )
-
-
-def _silent(_: str) -> None:
-    pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -11,14 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import Dataset, Sampler, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from coa.sft.config import SftConfig
 from coa.sft.plan import HeldOut, UpdatePlan
-from coa.training.optimizer import cosine
 
 AgentEval = Callable[[torch.nn.Module, int], dict[str, float]]
 """Runs the agent with the model as it is after this number of updates, and returns metrics."""
@@ -122,6 +122,21 @@ class Clock:
         return max(spent, 1e-9)
 
 
+def cosine(optimizer: Optimizer, *, steps: int, warmup: float) -> LambdaLR:
+    """Rise linearly over the first share of the steps, then fall as a cosine to zero.
+
+    The first update already has a rate above zero: in a run of ten updates none may be lost.
+    """
+    rising = math.ceil(steps * warmup)
+
+    def factor(done: int) -> float:
+        if done < rising:
+            return (done + 1) / rising
+        return 0.5 * (1 + math.cos(math.pi * (done - rising) / max(steps - rising, 1)))
+
+    return LambdaLR(optimizer, factor)
+
+
 def _only_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     (row,) = rows
     return row
@@ -167,7 +182,3 @@ def arguments(
         log_level="error",
         average_tokens_across_devices=False,
     )
-
-
-def has_bf16() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_bf16_supported()

@@ -6,7 +6,7 @@ would cost alone and gives the same numbers to the last bit. transformers calls 
 `coa_segments`; the lengths of the samples come with the call.
 
 In RL, attempts at one task begin with the same prompt (`rl/shared_prefix.py`). The prompt's keys and values are then
-computed in a row of their own, and a sample sees them before its own through a `PrefixCache`.
+computed in another row, and a sample sees them before its own through a `PrefixCache`.
 """
 
 from __future__ import annotations

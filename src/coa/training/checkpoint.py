@@ -1,4 +1,4 @@
-"""Checkpoints that are complete or do not count.
+"""Checkpoints that are complete or do not count, and the signals that end a run at one.
 
 A checkpoint is a folder that several processes may write into. It counts once it is sealed, which means that its files
 are on the disk and then a file that marks it as complete. What a killed run left without this mark is removed.
@@ -7,10 +7,13 @@ are on the disk and then a file that marks it as complete. What a killed run lef
 from __future__ import annotations
 
 import shutil
+import signal
+import threading
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from coa.folder import sync, write_atomic
+from coa.progress import Progress
 
 PREFIX: Final = "checkpoint-"
 SEAL: Final = "complete"
@@ -60,3 +63,31 @@ def rotate(folder: Path, *, keep: int, also: Path | None = None) -> None:
 def _step(path: Path) -> int | None:
     number = path.name.removeprefix(PREFIX)
     return int(number) if number.isdecimal() else None
+
+
+class Interruption:
+    """Ctrl-C and SIGTERM: finish the current step, save, stop. A second signal stops at once."""
+
+    def __init__(self, progress: Progress, what: str) -> None:
+        self.asked = False
+        self._progress, self._what = progress, what
+        self._before: dict[signal.Signals, Any] = {}
+
+    def listen(self) -> None:
+        """Begin to handle signals; only the main thread can."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._ask)
+
+    def restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _ask(self, *_: object) -> None:
+        self.asked = True
+        self.restore()
+        self._progress.say(
+            f"asked to stop: finishing and saving this {self._what} first; a second signal stops at once"
+        )

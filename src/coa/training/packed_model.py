@@ -122,14 +122,11 @@ def check(model: PreTrainedModel) -> None:
         plain.append(logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0].cpu())
     model.train(training)
     theirs = torch.cat(plain)
-    if not torch.allclose(ours, theirs, rtol=1e-3 if ours.dtype == theirs.dtype else 5e-2, atol=_tolerance(model)):
+    absolute = 2e-3 if next(model.parameters()).dtype == torch.float32 else 0.3
+    if not torch.allclose(ours, theirs, rtol=1e-3 if ours.dtype == theirs.dtype else 5e-2, atol=absolute):
         raise ModelError(
             f"{type(model).__name__} does not give the same for samples in one row as for each alone "
             f"(log-probabilities differ by up to {(ours - theirs).abs().max():.2g})",
             hint="its head or its layers are of a kind that this trainer does not know; train it with another one: "
             "`coa export DATA --to messages`",
         )
-
-
-def _tolerance(model: PreTrainedModel) -> float:
-    return 2e-3 if next(model.parameters()).dtype == torch.float32 else 0.3

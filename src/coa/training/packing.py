@@ -80,7 +80,7 @@ def _without_first(weights: Tensor) -> Tensor:
 def rows_needed(lengths: Sequence[int], max_tokens: int) -> int:
     """The smallest number of rows into which `balanced` fits them."""
     rows = max(-(-sum(lengths) // max_tokens), 1)
-    while rows < len(lengths) and max(_loads(lengths, balanced(lengths, rows))) > max_tokens:
+    while rows < len(lengths) and max(sum(lengths[i] for i in row) for row in balanced(lengths, rows)) > max_tokens:
         rows += 1
     return rows
 
@@ -99,7 +99,3 @@ def balanced(lengths: Sequence[int], rows: int) -> list[list[int]]:
         loads[least] += lengths[index]
     order = sorted(range(rows), key=lambda row: (-loads[row], row))
     return [sorted(parts[row]) for row in order]
-
-
-def _loads(lengths: Sequence[int], rows: Sequence[Sequence[int]]) -> list[int]:
-    return [sum(lengths[index] for index in row) for row in rows]

@@ -1,13 +1,18 @@
-"""What training needs of this machine, checked before torch is imported."""
+"""What training needs of this machine: torch and the trackers of metrics. It is checked before anything is loaded."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from coa.errors import TrainingError
+
+TRACKERS: Final = ("tensorboard", "wandb", "swanlab", "trackio")
+"""Trackers that may get the metrics of a run besides metrics.jsonl."""
 
 
 @contextmanager
@@ -23,3 +28,13 @@ def loading_torch() -> Iterator[None]:
             f"training needs torch, transformers and peft ({error})",
             hint=f"{sys.executable} -m pip install 'chain-of-agents[train]'",
         ) from error
+
+
+def refuse_absent(report_to: Sequence[str]) -> None:
+    for name in report_to:
+        if name not in TRACKERS:
+            raise TrainingError(f"report_to: {name!r} is not known", hint=f"use some of {', '.join(TRACKERS)}")
+        if importlib.util.find_spec(name) is None:
+            raise TrainingError(
+                f"report_to: {name} is not installed", hint=f"pip install {name}, or --set 'report_to=[]'"
+            )

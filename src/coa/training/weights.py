@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from peft import PeftModel
 
 
+def uses_bf16(precision: str) -> bool:
+    """Whether the model computes in bf16: by the setting, or with `auto` if the GPU supports it."""
+    return precision == "bf16" or (precision == "auto" and torch.cuda.is_available() and torch.cuda.is_bf16_supported())
+
+
+def frozen_dtype(precision: str, lora: Lora | None) -> torch.dtype:
+    """Under an adapter the model's weights do not change and may be bf16; weights that are trained need fp32."""
+    return torch.bfloat16 if lora is not None and uses_bf16(precision) else torch.float32
+
+
 def freeze_embeddings(model: PreTrainedModel) -> None:
     for part in (model.get_input_embeddings(), model.get_output_embeddings()):  # type: ignore[no-untyped-call]
         if part is not None:
@@ -36,7 +46,9 @@ def open_trained(
     give_back_large_blocks()
     if lora is None or not is_adapter(source):
         model, tokenizer = load_weights(source, dtype=dtype, device=device)
-        return model if lora is None else _add_lora(model, _lasting(source), lora), model, tokenizer
+        folder = Path(result_folder(source))
+        base = str(folder.resolve()) if folder.is_dir() else source  # holds from any folder, and for other programs
+        return model if lora is None else _add_lora(model, base, lora), model, tokenizer
     adapter = Path(result_folder(source))
     model, _ = load_weights(base_of_adapter(adapter), dtype=dtype, device=device)
     return with_adapter(model, adapter, trainable=True), model, load_tokenizer(adapter)
@@ -48,12 +60,6 @@ def refuse_endless(tokenizer: TextTokenizer) -> None:
             "the model's tokenizer names no token that ends a turn (eos_token), so it could not learn when to stop",
             hint='add "eos_token" to tokenizer_config.json in the model folder',
         )
-
-
-def _lasting(source: str) -> str:
-    """A name of the base that holds from any folder, and for other programs."""
-    folder = Path(result_folder(source))
-    return str(folder.resolve()) if folder.is_dir() else source
 
 
 def _add_lora(model: PreTrainedModel, base: str, lora: Lora) -> PeftModel:
@@ -84,10 +90,11 @@ def base_of(model: torch.nn.Module) -> PreTrainedModel:
 
 
 def merge(source: str | Path, adapter: Path, out: Path, dtype: torch.dtype) -> None:
-    """Fold an adapter into the weights it was trained on, and save the whole."""
+    """Merge an adapter into the weights it was trained on, save the whole model, and remove the adapter."""
     base = base_of_adapter(Path(result_folder(source))) if is_adapter(source) else source
     model, _ = load_weights(base, dtype=dtype, device="cpu")
     with_adapter(model, adapter).merge_and_unload().save_pretrained(out)
+    shutil.rmtree(adapter, ignore_errors=True)
 
 
 def narrow(source: Path, dtype: torch.dtype) -> None:
@@ -102,7 +109,3 @@ def publish(part: Path, out: Path, tokenizer: TextTokenizer, card: str) -> None:
     (part / "README.md").write_text(card, encoding="utf-8")
     (part / "training_args.bin").unlink(missing_ok=True)  # a pickle of this process, of no use to others
     put(part, out)
-
-
-def remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

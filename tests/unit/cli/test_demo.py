@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from coa.cli import app
-from coa.demo.commands import DemoStage, run_stages, time_left
+from coa.demo.commands import run_stages, time_left
 from coa.demo.page import demo_page
-from coa.demo.recipes import RECIPES, stages_of
+from coa.demo.recipes import RECIPES, DemoStage, stages_of
 from coa.demo.result import goals, new_question, short_table
 from coa.errors import CoaError, FolderError
 from coa.trajectory import Step, Task, Trajectory, observation, write

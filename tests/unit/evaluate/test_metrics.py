@@ -20,7 +20,7 @@ def test_pass_at_k_by_hand() -> None:
     assert pass_at_k(5, 2, 2) == pytest.approx(0.7)
     assert pass_at_k(5, 2, 4) == 1.0
     assert pass_at_k(16, 0, 16) == 0.0
-    with pytest.raises(ValueError, match="pass@6 cannot be had from 5"):
+    with pytest.raises(ValueError, match="pass@6 cannot be computed from 5"):
         pass_at_k(5, 2, 6)
 
 

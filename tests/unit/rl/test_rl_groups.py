@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from coa.config import describe_config, load_config
 from coa.errors import ConfigError, TrainingError
 from coa.rl import config as settings
-from coa.rl.config import Guards, RlConfig, describe, load_config
+from coa.rl.config import Guards, RlConfig
 from coa.rl.groups import Collected, Group, RewardedAttempt, collect, keep
 from coa.rl.guards import LogprobDiff, Watch
 from coa.rl.report import equal, of_groups
@@ -19,6 +20,7 @@ from coa.rl.reward import Rewards, is_well_formed, own_reward
 from coa.rl.state import _groups
 from coa.rl.tasks import Sampler, load_tasks
 from coa.scoring import scorer_for
+from coa.training.run_folder import figures
 from coa.trajectory import Sample, Step, Task, Trajectory, load_profile, observation, read
 from coa.trajectory.types import Usage
 
@@ -141,9 +143,7 @@ def test_surplus_comes_back_as_it_was_also_where_a_task_was_drawn_twice(tmp_path
     assert [(g.task, g.rewards, g.step) for g in after] == [(g.task, g.rewards, g.step) for g in before]
 
 
-def test_the_card_tells_success_of_what_was_sampled_not_of_what_was_chosen(tmp_path: Path) -> None:
-    from coa.rl.loop import _figures
-
+def test_the_card_shows_success_of_what_was_sampled_not_of_what_was_chosen(tmp_path: Path) -> None:
     rows = [
         {"step": 1, "success": 0.25, "groups_drawn": 8},
         {"step": 2, "success": 0.75, "groups_drawn": 8},
@@ -151,8 +151,12 @@ def test_the_card_tells_success_of_what_was_sampled_not_of_what_was_chosen(tmp_p
         {"step": 3, "held_out_success": 0.7},
     ]
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    figures = _figures(tmp_path / "metrics.jsonl")
-    assert figures["success"] == "25.0% at step 1, 75.0% at step 2" and "step 3" in figures["held-out-success"]
+    formats, rate = {"success": ".1%", "held_out_success": ".1%"}, ("tokens_per_s", "sampled tokens/s")
+    found = figures(tmp_path / "metrics.jsonl", formats, at="at step", rate=rate)
+    assert found == {
+        "success": "25.0% at step 1, 75.0% at step 2",
+        "held-out-success": "70.0% at step 3, 70.0% at step 3",
+    }
 
 
 # ---- rewards
@@ -214,7 +218,7 @@ def test_ones_own_reward_may_leave_an_attempt_out_and_may_break() -> None:
     assert rewarded(answered, own=lambda *_: float("nan"))[0] is None
     with pytest.raises(TrainingError, match="cannot be imported"):
         own_reward("no_such_module:reward")
-    with pytest.raises(TrainingError, match="is not a function"):
+    with pytest.raises(TrainingError, match=r"is no.* function"):
         own_reward("math:pi")
 
 
@@ -363,14 +367,14 @@ def test_gradients_that_are_no_numbers_stop_the_run_if_they_go_on() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs" / "rl").glob("*.toml")), ids=lambda path: path.stem)
 def test_every_recipe_loads(path: Path) -> None:
-    config = load_config(path)
+    config = load_config(RlConfig, path)
     assert config.clip_ratio_high == 0.28 and config.dynamic_sampling and config.kl_coef == 0
     config.limits(load_profile(config.profile))
 
 
 @pytest.mark.parametrize("size", ["3b", "7b", "32b"])
 def test_multi_hop_is_rewarded_for_exact_match_alone(size: str) -> None:
-    reward = load_config(ROOT / "configs" / "rl" / f"mhqa-{size}.toml").reward
+    reward = load_config(RlConfig, ROOT / "configs" / "rl" / f"mhqa-{size}.toml").reward
     assert reward == settings.Reward(scorer="exact", require_format=False)
 
 
@@ -382,17 +386,17 @@ def test_defaults_are_the_papers() -> None:
     assert (config.advantage_estimator, config.scale_rewards, config.overlong_buffer_ratio) == ("grpo", "group", 1 / 8)
 
 
-def test_a_wrong_key_names_the_fix() -> None:
-    with pytest.raises(ConfigError, match="coa rl --settings"):
-        load_config(None, ["reward.scorrer=exact"])
-    assert load_config(None, ["reward.scorer=exact", "lora.rank=4"]).reward.scorer == "exact"
-    assert "guards.max_logprob_diff" in describe() and "reward.scorer" in describe()
+def test_a_wrong_key_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"reward\.scorrer: Extra inputs"):
+        load_config(RlConfig, None, ["reward.scorrer=exact"])
+    assert load_config(RlConfig, None, ["reward.scorer=exact", "lora.rank=4"]).reward.scorer == "exact"
+    assert "guards.max_logprob_diff" in describe_config(RlConfig) and "reward.scorer" in describe_config(RlConfig)
     with pytest.raises(ConfigError, match="clip_ratio_c must be above"):
-        load_config(None, ["clip_ratio_c=1.1"])
-    with pytest.raises(ConfigError, match=r"advantage_estimator: .*'gae' is not one of grpo, token_baseline"):
-        load_config(None, ["advantage_estimator=gae"])
+        load_config(RlConfig, None, ["clip_ratio_c=1.1"])
+    with pytest.raises(ConfigError, match=r"advantage_estimator: .*'grpo' or 'token_baseline'"):
+        load_config(RlConfig, None, ["advantage_estimator=gae"])
     with pytest.raises(ConfigError, match="leave full_determinism out, or set one_step_off_policy=false"):
-        load_config(None, ["one_step_off_policy=true", "full_determinism=true"])
+        load_config(RlConfig, None, ["one_step_off_policy=true", "full_determinism=true"])
 
 
 def test_limits_that_contradict_the_profile_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import get_args
 
 import pytest
 import torch
 
-from coa.rl.algorithms import ADVANTAGE_ESTIMATORS, POLICY_LOSSES, advantage_estimator, policy_loss
+from coa.rl.algorithms import advantage_estimator, policy_loss
 from coa.rl.algorithms.base import TokenBatch, has_contrast
 from coa.rl.algorithms.grpo import group_advantages
 from coa.rl.algorithms.gspo import mean_over_attempt
 from coa.rl.algorithms.ppo_clip import ClipRange, clipped_loss, importance_weights
 from coa.rl.config import RlConfig
-from coa.rl.loss import kl_to, token_weights
-from coa.rl.overlong import overlong_penalty
+from coa.rl.reward import overlong_penalty
+from coa.rl.update import kl_to, token_weights
 from coa.trajectory import Sample, Task, Trajectory
 
 
@@ -111,7 +112,11 @@ def test_importance_is_the_ratio_up_to_a_cap() -> None:
     assert found.tolist() == pytest.approx([0.5, 1.0, 2.0, 2.0])
 
 
-# ---- the registry, and advantages per token
+# ---- every algorithm that the settings name, and advantages per token
+
+
+def choices(setting: str) -> tuple[str, ...]:
+    return get_args(RlConfig.model_fields[setting].annotation)
 
 
 @dataclass(frozen=True)
@@ -132,8 +137,8 @@ class Fake:
 
 def test_every_estimator_gives_an_advantage_for_each_token_that_the_model_wrote() -> None:
     group = [Fake(1.0, 100), Fake(0.0, 200), Fake(0.0, 100)]
-    for name in ADVANTAGE_ESTIMATORS:
-        found = advantage_estimator(name)(group, RlConfig(advantage_estimator=name))
+    for name in choices("advantage_estimator"):
+        found = advantage_estimator(name)(group, RlConfig.model_validate({"advantage_estimator": name}))
         assert [len(tokens) for tokens in found] == [100, 200, 100]
     plain = advantage_estimator("grpo")(group, RlConfig(scale_rewards="none"))
     assert [set(tokens) for tokens in plain] == [{1 - 1 / 3}, {-1 / 3}, {-1 / 3}]
@@ -141,7 +146,7 @@ def test_every_estimator_gives_an_advantage_for_each_token_that_the_model_wrote(
     assert [set(tokens) for tokens in even] == [{0.75}, {-0.25}, {-0.25}]
 
 
-@pytest.mark.parametrize("name", POLICY_LOSSES)
+@pytest.mark.parametrize("name", choices("policy_loss"))
 def test_the_advantage_of_one_token_changes_the_loss_of_that_token_alone(name: str) -> None:
     logprobs, proximal = torch.tensor([-1.0, -0.9, -2.0]), torch.tensor([-1.1, -1.0, -2.0])
     attempt, config = torch.tensor([0, 0, 1]), RlConfig(importance_sampling_cap=2.0)

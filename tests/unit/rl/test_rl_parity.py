@@ -14,7 +14,7 @@ from coa.rl.algorithms.base import TokenBatch
 from coa.rl.algorithms.grpo import group_advantages
 from coa.rl.algorithms.ppo_clip import ClipRange
 from coa.rl.config import RlConfig
-from coa.rl.loss import kl_to, token_weights
+from coa.rl.update import kl_to, token_weights
 
 BATCH, LENGTH, CLIP = 6, 17, ClipRange(0.2, 0.28, 3.0)
 TOKEN, SEQUENCE = "token-mean", "seq-mean-token-mean"

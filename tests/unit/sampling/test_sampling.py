@@ -15,9 +15,8 @@ from coa.progress import Silent
 from coa.runtime import BatchProgress, Setting
 from coa.sampling.attempts import Attempts
 from coa.sampling.difficulty import Fate, Rate, Rules
-from coa.sampling.outcomes import Sampled, agent_runs, closed_book_runs, sample_tasks
+from coa.sampling.outcomes import Sampled, agent_runs, closed_book_runs, sample_tasks, without_tools
 from coa.sampling.report import folder_beside, hold_settings, report, write_report, write_tasks
-from coa.sampling.without_tools import without_tools
 from coa.scoring import PureScorer, Scorer, Verdict, scorer_for
 from coa.trajectory import Stop, Task, load_profile, read
 from coa.trajectory.formats.tasks import read_tasks

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coa.scoring.code.compare import Comparison, same_output, same_value
+from coa.scoring.code.compare import OutputComparison, same_output, same_value
 
 RIGHT = [
     ("1\n", "1"),
@@ -58,9 +58,9 @@ def test_wrong_outputs_are_not(output: str, expected: str) -> None:
 
 
 def test_a_problem_may_be_more_lenient() -> None:
-    assert same_output("yes", "YES", Comparison(ignore_case=True))
-    assert same_output("0.333", "0.3333", Comparison(relative=1e-2))
-    assert not same_output("334", "333", Comparison(relative=1e-2))  # integers stay exact
+    assert same_output("yes", "YES", OutputComparison(ignore_case=True))
+    assert same_output("0.333", "0.3333", OutputComparison(relative=1e-2))
+    assert not same_output("334", "333", OutputComparison(relative=1e-2))  # integers stay exact
 
 
 @given(st.text())

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from coa.config import load_config
 from coa.errors import CoaError, ConfigError, TrainingError
 from coa.models.chat_template import ChatTemplate
 from coa.models.tokenizer import TextTokenizer
 from coa.scoring.auto import rules_for
-from coa.sft.config import SftConfig, load_config
+from coa.sft.config import SftConfig
 from coa.sft.data import failed_calls, load, refuse_unusable, to_examples
 from coa.sft.evaluation import tasks_of
 from coa.sft.plan import HeldOut, UpdatePlan
@@ -302,7 +303,9 @@ def test_a_tokenizer_without_a_token_that_ends_a_turn_is_refused_with_a_hint() -
 def test_settings_come_from_file_set_and_options_and_unknown_ones_fail(tmp_path: Path) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text("lr = 2e-5\nepochs = 4\n[lora]\nrank = 8\n")
-    found = load_config(path, ["lr=1", "lora.alpha=64", "seed=3"], model="x", data=("b.jsonl",))
+    found = load_config(
+        SftConfig, path, ["lr=1", "lora.alpha=64", "seed=3"], given={"model": "x", "data": ("b.jsonl",)}
+    )
     assert (found.lr, found.epochs, found.model, found.data) == (1.0, 4.0, "x", ("b.jsonl",))
     assert found.lora is not None and (found.lora.rank, found.lora.alpha) == (8, 64)
     for wrong in (
@@ -314,6 +317,6 @@ def test_settings_come_from_file_set_and_options_and_unknown_ones_fail(tmp_path:
         "nothing",
     ):
         with pytest.raises(ConfigError):
-            load_config(None, [wrong])
+            load_config(SftConfig, None, [wrong])
     with pytest.raises(ConfigError, match="patience needs held-out"):  # tasks have no loss that could fall
-        load_config(None, ["early_stopping_patience=2", "num_eval_tasks=3", "eval_tasks=t.jsonl"])
+        load_config(SftConfig, None, ["early_stopping_patience=2", "num_eval_tasks=3", "eval_tasks=t.jsonl"])

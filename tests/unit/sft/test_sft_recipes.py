@@ -6,20 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from coa.sft.config import describe, load_config
+from coa.config import describe_config, load_config
+from coa.sft.config import SftConfig
 
 RECIPES = sorted((Path(__file__).parents[3] / "configs" / "sft").glob("*.toml"))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_loads(path: Path) -> None:
-    config = load_config(path)
+    config = load_config(SftConfig, path)
     assert config.model and config.phases[-1].max_length >= 1024
 
 
 def test_the_papers_figures_are_in_the_recipes() -> None:
     """lr, epochs, tokens of the longest phase, batch (the paper names none for multi-hop)."""
-    found = {path.stem: load_config(path) for path in RECIPES}
+    found = {path.stem: load_config(SftConfig, path) for path in RECIPES}
     for name, lr, epochs, tokens, batch in [
         ("web-7b", 1.4e-5, 2.5, 32_768, 256),
         ("web-32b", 1.4e-5, 2.5, 32_768, 256),
@@ -36,11 +37,11 @@ def test_the_papers_figures_are_in_the_recipes() -> None:
 
 
 def test_a_size_that_the_paper_did_not_train_has_the_settings_that_its_recipe_says() -> None:
-    found = {path.stem: load_config(path) for path in RECIPES}
+    found = {path.stem: load_config(SftConfig, path) for path in RECIPES}
     assert found["web-3b"] == found["web-7b"].model_copy(update={"model": "Qwen/Qwen2.5-3B-Instruct"})
 
 
 def test_every_setting_is_explained() -> None:
-    lines = describe().splitlines()
+    lines = describe_config(SftConfig).splitlines()
     assert any(line.startswith("lora.rank") for line in lines)
     assert [line for line in lines if not line.endswith(".")] == []

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from coa.config import load_config
 from coa.errors import FolderError, TrainingError
 from coa.rl.config import Guards, Reward, RlConfig
-from coa.rl.config import load_config as load_rl
-from coa.sft.config import SMALL, Phase, SftConfig, load_config
+from coa.sft.config import SMALL, Phase, SftConfig
+from coa.training.requirements import refuse_absent
 from coa.training.run_folder import claim
 from coa.training.settings import Lora
-from coa.training.trackers import refuse_absent
 from coa.trajectory.types import Frozen
 
 NANO = Path(__file__).parents[3] / "configs" / "sft" / "nano.toml"
@@ -24,26 +24,28 @@ NANO = Path(__file__).parents[3] / "configs" / "sft" / "nano.toml"
 def test_the_embedded_model_has_defaults_of_its_size_from_the_command_line_and_from_python() -> None:
     recipe = tomllib.loads(NANO.read_text())
     assert recipe.pop("model") == "smollm2" and recipe == SMALL
-    bare = load_config(None, ["seed=3", "lr=1e-4"], data=("d",))
+    bare = load_config(SftConfig, None, ["seed=3", "lr=1e-4"], given={"data": ("d",)})
     assert (bare.batch_size, bare.max_length, bare.seed, bare.lr) == (8, 1024, 3, 1e-4)
     assert bare == SftConfig(seed=3, lr=1e-4, data=("d",))
-    assert load_config(None, [], model="some/other").batch_size == SftConfig(model="some/other").batch_size == 256
+    other = load_config(SftConfig, given={"model": "some/other"})
+    assert other.batch_size == SftConfig(model="some/other").batch_size == 256
 
 
 def test_numbers_without_a_point_are_learning_rates_too() -> None:
-    assert load_config(None, ["lr=1"]).lr == 1.0 and isinstance(load_config(None, ["lr=1"]).lr, float)
+    found = load_config(SftConfig, None, ["lr=1"]).lr
+    assert found == 1.0 and isinstance(found, float)
 
 
 def test_old_keys_of_rl_are_accepted_with_a_warning_in_tables_too(caplog: pytest.LogCaptureFixture) -> None:
     old = ["group=4", "mean=sequence", "ratio=sequence", "kl_in=reward", "ahead=1", "guards.moved=0.3",
            "reward.well_formed=false", "lora.targets=x"]  # fmt: skip
-    found = load_rl(None, old)
+    found = load_config(RlConfig, None, old)
     assert (found.num_generations, found.loss_agg_mode, found.policy_loss) == (4, "seq-mean-token-mean", "gspo")
     assert found.use_kl_in_reward and found.one_step_off_policy and found.guards.max_policy_kl == 0.3
     assert not found.reward.require_format and found.lora and found.lora.target_modules == "x"
     assert "group is now called num_generations" in caplog.text
     assert "guards.moved is now called max_policy_kl" in caplog.text
-    assert load_rl(None, ["baseline=token"]).advantage_estimator == "token_baseline"
+    assert load_config(RlConfig, None, ["baseline=token"]).advantage_estimator == "token_baseline"
 
 
 def test_old_keys_of_sft_are_accepted_with_a_warning_in_lists_of_tables_too(
@@ -53,7 +55,7 @@ def test_old_keys_of_sft_are_accepted_with_a_warning_in_lists_of_tables_too(
         'model = "m"\nwarmup = 0.2\nrow_tokens = 64\ncontext = [{ max_tokens = 32, epochs = 1.0 }]\n'
         "[lora]\ndora = true\n"
     )
-    found = load_config(tmp_path / "old.toml", ["patience=2", "held_out=3"])
+    found = load_config(SftConfig, tmp_path / "old.toml", ["patience=2", "held_out=3"])
     assert (found.warmup_ratio, found.micro_batch_tokens, found.early_stopping_patience) == (0.2, 64, 2)
     assert found.phases[0].max_length == 32 and found.lora and found.lora.use_dora
     assert "length_schedule.max_tokens is now called max_length" in caplog.text
@@ -67,7 +69,7 @@ def test_every_old_key_has_a_new_one_and_is_not_in_use_itself(kind: type[Frozen]
 
 
 def _claim(out: Path, config: RlConfig) -> None:
-    claim(out, "rl", config, "f", free=(), seed=0, coa="1")
+    claim(out, "rl", config, "f", free=())
 
 
 def test_a_run_goes_on_though_it_is_older_than_a_setting(tmp_path: Path) -> None:

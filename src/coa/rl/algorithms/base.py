@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from coa.rl.config import RlConfig
 from coa.trajectory import Sample, Trajectory
 
 if TYPE_CHECKING:
@@ -34,23 +35,8 @@ class Rewarded(Protocol):
     def reward(self) -> float: ...
 
 
-class AlgorithmSettings(Protocol):
-    """The settings that algorithms read; `RlConfig` has them, with their meaning."""
-
-    @property
-    def scale_rewards(self) -> Literal["group", "none"]: ...
-    @property
-    def clip_ratio_low(self) -> float: ...
-    @property
-    def clip_ratio_high(self) -> float: ...
-    @property
-    def clip_ratio_c(self) -> float: ...
-    @property
-    def importance_sampling_cap(self) -> float: ...
-
-
 class AdvantageEstimator(Protocol):
-    def __call__(self, group: Sequence[Rewarded], config: AlgorithmSettings) -> list[list[float]]:
+    def __call__(self, group: Sequence[Rewarded], config: RlConfig) -> list[list[float]]:
         """For each attempt of the group, an advantage for each of the `sample.trained` tokens that the model wrote."""
 
 
@@ -70,7 +56,7 @@ class TokenBatch:
 
 
 class PolicyLoss(Protocol):
-    def __call__(self, tokens: TokenBatch, config: AlgorithmSettings) -> tuple[Tensor, Tensor]:
+    def __call__(self, tokens: TokenBatch, config: RlConfig) -> tuple[Tensor, Tensor]:
         """The loss of each token, and whether clipping took its gradient away; both [tokens]."""
 
 

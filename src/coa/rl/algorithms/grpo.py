@@ -9,10 +9,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from coa.rl.algorithms.base import SMALL, AlgorithmSettings, Rewarded, for_all_tokens, has_contrast
+from coa.rl.algorithms.base import SMALL, Rewarded, for_all_tokens, has_contrast
+from coa.rl.config import RlConfig
 
 
-def advantages(group: Sequence[Rewarded], config: AlgorithmSettings) -> list[list[float]]:
+def advantages(group: Sequence[Rewarded], config: RlConfig) -> list[list[float]]:
     rewards = [attempt.reward for attempt in group]
     return for_all_tokens(group, group_advantages(rewards, scaled=config.scale_rewards == "group"))
 

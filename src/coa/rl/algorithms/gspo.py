@@ -9,11 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from coa.rl.algorithms.base import AlgorithmSettings, TokenBatch
+from coa.rl.algorithms.base import TokenBatch
 from coa.rl.algorithms.ppo_clip import clipped_and_weighted
+from coa.rl.config import RlConfig
 
 
-def policy_loss(tokens: TokenBatch, config: AlgorithmSettings) -> tuple[Tensor, Tensor]:
+def policy_loss(tokens: TokenBatch, config: RlConfig) -> tuple[Tensor, Tensor]:
     log_ratio = mean_over_attempt(tokens.logprobs - tokens.proximal_logprobs, tokens.attempt)
     staleness = mean_over_attempt(tokens.proximal_logprobs - tokens.sampled_logprobs, tokens.attempt)
     return clipped_and_weighted(log_ratio, staleness, tokens.advantages, config)

@@ -14,7 +14,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from coa.rl.algorithms.base import AlgorithmSettings, TokenBatch
+from coa.rl.algorithms.base import TokenBatch
+from coa.rl.config import RlConfig
 
 MAX_LOG_RATIO: Final = 20.0
 """Log ratios are cut here, where exp is still a number that can be used."""
@@ -25,18 +26,17 @@ class ClipRange:
     low: float = 0.2
     high: float = 0.28
     dual: float = 10.0
-    """0 stands for no dual clip."""
+    """0 turns the dual clip off."""
 
 
-def policy_loss(tokens: TokenBatch, config: AlgorithmSettings) -> tuple[Tensor, Tensor]:
+def policy_loss(tokens: TokenBatch, config: RlConfig) -> tuple[Tensor, Tensor]:
     log_ratio = tokens.logprobs - tokens.proximal_logprobs
-    return clipped_and_weighted(
-        log_ratio, tokens.proximal_logprobs - tokens.sampled_logprobs, tokens.advantages, config
-    )
+    log_staleness = tokens.proximal_logprobs - tokens.sampled_logprobs
+    return clipped_and_weighted(log_ratio, log_staleness, tokens.advantages, config)
 
 
 def clipped_and_weighted(
-    log_ratio: Tensor, log_staleness: Tensor, advantages: Tensor, config: AlgorithmSettings
+    log_ratio: Tensor, log_staleness: Tensor, advantages: Tensor, config: RlConfig
 ) -> tuple[Tensor, Tensor]:
     """The clipped loss, weighted by truncated importance sampling where that is on; all tensors are [tokens].
 

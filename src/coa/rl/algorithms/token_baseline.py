@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coa.rl.algorithms.base import AlgorithmSettings, Rewarded, for_all_tokens
+from coa.rl.algorithms.base import Rewarded, for_all_tokens
 from coa.rl.algorithms.grpo import group_advantages
+from coa.rl.config import RlConfig
 
 
-def advantages(group: Sequence[Rewarded], config: AlgorithmSettings) -> list[list[float]]:
+def advantages(group: Sequence[Rewarded], config: RlConfig) -> list[list[float]]:
     rewards, lengths = [attempt.reward for attempt in group], [attempt.sample.trained for attempt in group]
     return for_all_tokens(group, group_advantages(rewards, scaled=config.scale_rewards == "group", weights=lengths))

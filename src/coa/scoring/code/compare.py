@@ -1,6 +1,6 @@
 """When an output is right: by lines, then by tokens, and by number only where a number with a fraction was expected.
 
-Nothing here runs code, and nothing compared here has an `==` of its own: outputs are text, values are plain JSON.
+Nothing here runs code, and nothing compared here can define its own `==`: outputs are text, values are plain JSON.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _NOT_FINITE: Final = frozenset(("nan", "inf", "infinity"))
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """How strictly. The tolerances hold for numbers with a fraction: within one of the two is near enough."""
+class OutputComparison:
+    """How strictly outputs are compared. The tolerances hold for numbers with a fraction; one of them must be met."""
 
     relative: float = 1e-9
     absolute: float = 1e-12
     """Small, because problems with answers near 1e-10 exist; a problem that allows 1e-6 says so."""
     ignore_case: bool = False
     bool_is_int: bool = False
-    """As Python's own `==` has it; for expectations that were written as assertions."""
+    """As in Python, where True == 1; for expectations that were written as assertions."""
 
 
-STRICT: Final = Comparison()
+STRICT: Final = OutputComparison()
 
 
-def same_output(output: str, expected: str, how: Comparison = STRICT) -> bool:
+def same_output(output: str, expected: str, how: OutputComparison = STRICT) -> bool:
     """Blanks at the ends of lines and blank lines at the end never count. The order and number of tokens always do."""
     if _lines(output) == _lines(expected):
         return True
@@ -46,7 +46,7 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-def _same_token(given: str, wanted: str, how: Comparison) -> bool:
+def _same_token(given: str, wanted: str, how: OutputComparison) -> bool:
     if given == wanted or (how.ignore_case and given.casefold() == wanted.casefold()):
         return True
     number = _number(wanted)
@@ -70,7 +70,7 @@ def _number(token: str) -> Decimal | None:
     return number if number.is_finite() else None
 
 
-def _near(given: float | Decimal, wanted: float | Decimal, how: Comparison) -> bool:
+def _near(given: float | Decimal, wanted: float | Decimal, how: OutputComparison) -> bool:
     try:
         one, other = float(given), float(wanted)
     except OverflowError:
@@ -78,7 +78,7 @@ def _near(given: float | Decimal, wanted: float | Decimal, how: Comparison) -> b
     return math.isfinite(other) and math.isclose(one, other, rel_tol=how.relative, abs_tol=how.absolute)
 
 
-def same_value(given: JsonValue, expected: JsonValue, how: Comparison = STRICT) -> bool:
+def same_value(given: JsonValue, expected: JsonValue, how: OutputComparison = STRICT) -> bool:
     """What a function returned, as the sandbox reports it (`plain` in `sandbox.inside.cell`), against JSON.
 
     Tuples are lists. A bool is not a number. Sets equal only sets, dictionaries are compared by the JSON form of keys.
@@ -94,7 +94,7 @@ def same_value(given: JsonValue, expected: JsonValue, how: Comparison = STRICT) 
     if isinstance(given, str) and isinstance(expected, str):
         return given == expected or (how.ignore_case and given.casefold() == expected.casefold())
     if isinstance(given, list) and isinstance(expected, list):
-        return _same_list(given, expected, how)
+        return len(given) == len(expected) and all(same_value(a, b, how) for a, b in zip(given, expected, strict=True))
     if isinstance(given, dict):
         pairs = given.get("dict")
         if isinstance(pairs, list) and isinstance(expected, dict):
@@ -103,11 +103,7 @@ def same_value(given: JsonValue, expected: JsonValue, how: Comparison = STRICT) 
     return given is None and expected is None
 
 
-def _same_list(given: Sequence[JsonValue], expected: Sequence[JsonValue], how: Comparison) -> bool:
-    return len(given) == len(expected) and all(same_value(a, b, how) for a, b in zip(given, expected, strict=True))
-
-
-def _same_dict(pairs: Sequence[JsonValue], expected: dict[str, JsonValue], how: Comparison) -> bool:
+def _same_dict(pairs: Sequence[JsonValue], expected: dict[str, JsonValue], how: OutputComparison) -> bool:
     found: dict[str, JsonValue] = {}
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:

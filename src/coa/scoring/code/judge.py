@@ -1,4 +1,4 @@
-"""Runs a solution on a problem's tests and says, test by test, what came of it.
+"""Runs a solution on a problem's tests and gives a verdict on each.
 
 The solution runs in the sandbox, the comparison here: what is expected never goes in. A test that the sandbox itself
 failed is tried once more and otherwise counts for nothing.
@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from coa.errors import ScoringError
 from coa.sandbox import Limits, Program, Result, Sandbox, Verdict
-from coa.scoring.code.compare import Comparison, same_output, same_value
+from coa.scoring.code.compare import OutputComparison, same_output, same_value
 from coa.scoring.code.problem import Case, Problem
 
 PRELUDE: Final = """
@@ -50,7 +50,7 @@ AT_ONCE: Final = 2
 """Tests of one program that are asked for at the same time. The sandbox runs them so where it has turns to spare."""
 
 BESIDE: Final = "by assertions that ran beside the solution"
-"""Said of what passed so: a solution made to deceive such assertions can."""
+"""The note of what passed in this way: a solution that is made to deceive such assertions can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ async def judge_tests(
             checker = await sandbox.program(problem.checker, prelude=PRELUDE, limits=Limits())
         for number, case in enumerate(problem.cases, start=1):
             running.append(asyncio.ensure_future(_judge_case(problem, case, program, checker)))
-            # The first one alone: it often tells enough.
+            # The first test runs alone: it often decides.
             while running and (number in (1, len(problem.cases)) or len(running) == AT_ONCE):
                 test = await running.popleft()
                 yield test
@@ -144,7 +144,7 @@ async def _try_case(problem: Problem, case: Case, program: Program, checker: Pro
         return TestResult(Verdict.RE, result, "it ended without returning")
     if checker is not None:
         return await _ask_checker(checker, case, result)
-    how = Comparison(problem.relative, problem.absolute, problem.ignore_case, problem.bool_is_int)
+    how = OutputComparison(problem.relative, problem.absolute, problem.ignore_case, problem.bool_is_int)
     if case.arguments is not None:
         right = same_value(result.value, case.expected, how)
         if not right and problem.wrapped and isinstance(case.expected, list) and len(case.expected) == 1:
@@ -155,7 +155,7 @@ async def _try_case(problem: Problem, case: Case, program: Program, checker: Pro
 
 
 async def _ask_checker(checker: Program, case: Case, result: Result) -> TestResult:
-    """The problem's own judge runs in a sandbox of its own: it is somebody's code too."""
+    """The problem's checker runs in a separate sandbox: it is foreign code too."""
     output = _untagged(result.value) if case.arguments is not None else result.text
     given = list(case.arguments) if case.arguments is not None else case.stdin
     said = await checker.call("check", [given, output, case.expected])
@@ -165,9 +165,8 @@ async def _ask_checker(checker: Program, case: Case, result: Result) -> TestResu
         if proof.ok and proof.value is True:
             return TestResult(Verdict.WA, result, f"the checker cannot read it: {_last_line(said)}")
     if not said.ok or not isinstance(said.value, bool):
-        return TestResult(
-            Verdict.SANDBOX_ERROR, said, f"the checker failed: {_last_line(said) or said.note or said.value}"
-        )
+        why = _last_line(said) or said.note or said.value
+        return TestResult(Verdict.SANDBOX_ERROR, said, f"the checker failed: {why}")
     return TestResult(Verdict.AC if said.value else Verdict.WA, result, "" if said.value else "the checker refused it")
 
 
@@ -182,9 +181,8 @@ async def _judge_assertions(problem: Problem, code: str, sandbox: Sandbox) -> Te
         await program.close()
     if result.ok:
         passed = result.returned and result.value is True
-        return TestResult(
-            Verdict.AC if passed else Verdict.RE, result, BESIDE if passed else "it ended before the assertions"
-        )
+        note = BESIDE if passed else "it ended before the assertions"
+        return TestResult(Verdict.AC if passed else Verdict.RE, result, note)
     failed = _last_line(result).startswith("AssertionError")
     return TestResult(Verdict.WA if failed else result.verdict, result, _last_line(result) or result.note)
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from pydantic import Field, JsonValue, ValidationError
 
+from coa.config import first_problem
 from coa.errors import ScoringError
 from coa.sandbox import Limits
 from coa.trajectory import Task
@@ -52,7 +53,7 @@ class Problem(Frozen):
     ignore_case: bool = False
     bool_is_int: bool = False
     wrapped: bool = False
-    """Whether an expected list of one item may stand for the item, as some collections have it."""
+    """Whether an expected list of one item may mean the item itself, as in some collections."""
 
     @property
     def limits(self) -> Limits:
@@ -66,9 +67,8 @@ def read_problem(path: str | Path) -> Problem:
     except (OSError, ValueError) as error:
         raise ScoringError(f"{path} cannot be read as a problem: {error}") from error
     if not isinstance(row, dict):
-        raise ScoringError(
-            f"{path} holds {type(row).__name__}, not one problem", hint="give a file with one JSON object"
-        )
+        hint = "give a file with one JSON object"
+        raise ScoringError(f"{path} holds {type(row).__name__}, not one problem", hint=hint)
     return problem_from(row, source=str(path))
 
 
@@ -88,7 +88,7 @@ def problem_from(row: Mapping[str, Any], *, source: str = "row") -> Problem:
     try:
         problem = _problem_from(row)
     except (ValidationError, ValueError, TypeError, KeyError, zlib.error, pickle.UnpicklingError, SyntaxError) as error:
-        reason = _first_fault(error) if isinstance(error, ValidationError) else str(error)
+        reason = first_problem(error) if isinstance(error, ValidationError) else str(error)
         raise ScoringError(f"{source} is not a problem: {reason}") from error
     if not problem.cases and problem.assertions is None:
         raise ScoringError(
@@ -96,11 +96,6 @@ def problem_from(row: Mapping[str, Any], *, source: str = "row") -> Problem:
             hint="give `cases` with stdin and expected, LiveCodeBench's test fields, or inputs and outputs",
         )
     return problem
-
-
-def _first_fault(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _problem_from(row: Mapping[str, Any]) -> Problem:

@@ -1,4 +1,4 @@
-"""The scorer `code`: 1 if a program passes all tests of its task, 0 if not, None where the sandbox could not tell."""
+"""The scorer `code`: 1 if a program passes all tests of its task, 0 if not, None where the sandbox failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CodeScorer:
     name = "code"
 
     def __init__(self, sandbox: Sandbox | None = None) -> None:
-        """Without a sandbox it opens its own at the first program, and closes it."""
+        """Without a sandbox the scorer opens one at the first program, and closes it."""
         self._sandbox = sandbox
         self._own = sandbox is None
         self._opening = asyncio.Lock()
