@@ -247,7 +247,8 @@ def _html(report: Figures) -> str:
         for name, value in found["metrics"].items()
     ]
     benchmark, agents = report["benchmark"], report["agents"]
-    written = [(name, count, f"{agents['share'][name]:.1%}") for name, count in agents["written_tokens"].items()]
+    shares = {name: "" if share is None else f"{share:.1%}" for name, share in agents["share"].items()}
+    written = [(name, count, shares[name]) for name, count in agents["written_tokens"].items()]
     about = f"{benchmark['about']}. {benchmark['note']}" if benchmark.get("note") else benchmark.get("about", "")
     parts = [
         paragraph(headline(report)),
