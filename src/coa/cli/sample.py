@@ -19,7 +19,7 @@ _RULES = "Which tasks are kept"
 Command = accepting(
     {flag: f"run.{key}" for flag, key in options.RUN_FLAGS.items()}
     | {"--judge-name": "judge_name", "--judge-key-env": "judge_key_env", "--no-tools-name": "no_tools_name",
-       "--no-tools-key-env": "no_tools_key_env", "--enough": "early_stop=true"}
+       "--no-tools-key-env": "no_tools_key_env", "--enough": "early_stop=true", "--solved-at": "solved_at", "--temperature": "run.temperature"}
 )  # fmt: skip
 
 
@@ -33,7 +33,6 @@ def sample(
     world: options.World = None,
     tool: options.Tool = None,
     mcp: options.Mcp = None,
-    temperature: options.Temperature = None,
     seed: options.Seed = None,
     budget: options.Budget = None,
     samples: Annotated[
@@ -66,10 +65,6 @@ def sample(
     keep_unsolved: Annotated[
         bool | None,
         typer.Option("--keep-unsolved", help="Keep tasks that no attempt solved.", rich_help_panel=_RULES),
-    ] = None,
-    solved_at: Annotated[
-        float | None,
-        typer.Option(help="Score from which on an attempt counts as solved.", rich_help_panel=_RULES),
     ] = None,
     exclude: Annotated[
         list[str] | None,
@@ -105,10 +100,10 @@ def sample(
     show_warnings()
     given = {
         **run_flags("run.", model=model, model_name=model_name, profile=profile, world=world, tool=tool, mcp=mcp,
-                    temperature=temperature, seed=seed, budget=budget, concurrency=concurrency),
+                    seed=seed, budget=budget, concurrency=concurrency),
         "tasks": tasks, "samples": samples, "no_tools_samples": no_tools_samples, "no_tools_model": no_tools_model,
         "early_stop": early_stop, "limit": limit, "retry_failed": retry_failed,
-        "max_without_tools": max_without_tools, "keep_unsolved": keep_unsolved, "solved_at": solved_at,
+        "max_without_tools": max_without_tools, "keep_unsolved": keep_unsolved,
         "exclude": tuple(exclude) if exclude else None, "scorer": scorer, "judge": judge,
     }  # fmt: skip
     chosen = resolve(SampleConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run)
