@@ -19,7 +19,8 @@ _RULES = "Which tasks are kept"
 Command = accepting(
     {flag: f"run.{key}" for flag, key in options.RUN_FLAGS.items()}
     | {"--judge-name": "judge_name", "--judge-key-env": "judge_key_env", "--no-tools-name": "no_tools_name",
-       "--no-tools-key-env": "no_tools_key_env", "--enough": "early_stop=true", "--solved-at": "solved_at", "--temperature": "run.temperature"}
+       "--no-tools-key-env": "no_tools_key_env", "--enough": "early_stop=true", "--solved-at": "solved_at",
+       "--temperature": "run.temperature"}
 )  # fmt: skip
 
 
