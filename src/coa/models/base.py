@@ -76,12 +76,7 @@ class Model(Protocol):
         """None where ids cannot be exchanged; runs then have no tokens and cannot be trained on by RL."""
 
     async def generate(
-        self,
-        context: Context,
-        *,
-        stop: Sequence[str],
-        sampling: Sampling,
-        on_text: Callable[[str], None] | None = None,
+        self, context: Context, *, stop: Sequence[str], sampling: Sampling, on_text: Callable[[str], None] | None = None
     ) -> Generation:
         """Raises `ModelError` and nothing else. `on_text` hears the text so far, time and again where it can stream."""
 

@@ -46,12 +46,7 @@ class ChatModel:
         return None
 
     async def generate(
-        self,
-        context: Context,
-        *,
-        stop: Sequence[str],
-        sampling: Sampling,
-        on_text: Callable[[str], None] | None = None,
+        self, context: Context, *, stop: Sequence[str], sampling: Sampling, on_text: Callable[[str], None] | None = None
     ) -> Generation:
         body = self._body(context, stop[: self._abilities.most_stops], sampling)
         before = context.text if self._abilities.prefix else ""

@@ -23,11 +23,7 @@ class Dialect(StrEnum):
     LLAMACPP = "llamacpp"
 
 
-PATHS: Final = {
-    Dialect.VLLM: "/v1/completions",
-    Dialect.SGLANG: "/generate",
-    Dialect.LLAMACPP: "/v1/completions",
-}
+PATHS: Final = {Dialect.VLLM: "/v1/completions", Dialect.SGLANG: "/generate", Dialect.LLAMACPP: "/v1/completions"}
 
 
 def request(

@@ -34,12 +34,7 @@ class ScriptedModel:
         return self._tokenizer
 
     async def generate(
-        self,
-        context: Context,
-        *,
-        stop: Sequence[str],
-        sampling: Sampling,
-        on_text: Callable[[str], None] | None = None,
+        self, context: Context, *, stop: Sequence[str], sampling: Sampling, on_text: Callable[[str], None] | None = None
     ) -> Generation:
         line = self._next(context)
         if isinstance(line, Exception):

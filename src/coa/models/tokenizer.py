@@ -408,11 +408,7 @@ def _from_gguf(path: Path) -> TextTokenizer:
 
 
 def _build(
-    fast: FastTokenizer,
-    template: str,
-    special: dict[str, str | None],
-    ends: Sequence[int],
-    settings: Mapping[str, Any],
+    fast: FastTokenizer, template: str, special: dict[str, str | None], ends: Sequence[int], settings: Mapping[str, Any]
 ) -> TextTokenizer:
     end = special["eos_token"]
     end_id = fast.token_to_id(end) if end else None

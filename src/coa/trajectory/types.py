@@ -286,10 +286,7 @@ def _as_score(value: object) -> object:
     return {"value": value} if value is None or isinstance(value, int | float) else value
 
 
-Scores = Annotated[
-    Mapping[str, Annotated[Score, BeforeValidator(_as_score)]],
-    AfterValidator(FrozenDict),
-]
+Scores = Annotated[Mapping[str, Annotated[Score, BeforeValidator(_as_score)]], AfterValidator(FrozenDict)]
 
 
 class Trajectory(Frozen):

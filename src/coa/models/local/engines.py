@@ -29,13 +29,7 @@ class Engines:
     """As one engine; `submit` from anywhere."""
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: Tokenizer,
-        *,
-        max_rows: int,
-        kv_bytes: int,
-        temperature: float = 1.0,
+        self, model: PreTrainedModel, tokenizer: Tokenizer, *, max_rows: int, kv_bytes: int, temperature: float = 1.0
     ) -> None:
         self._lean = lean(model)
         if self._lean is None and next(model.parameters()).device.type == "cpu" and max_rows >= FEW_ROWS:

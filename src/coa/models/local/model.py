@@ -20,14 +20,7 @@ from coa.folder import lock_file, replacing
 from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.local.engines import Engines
 from coa.models.local.request import Request, Result
-from coa.models.tokenizer import (
-    SMOLLM2,
-    TextTokenizer,
-    cache_folder,
-    load_tokenizer,
-    result_folder,
-    smollm2_file,
-)
+from coa.models.tokenizer import SMOLLM2, TextTokenizer, cache_folder, load_tokenizer, result_folder, smollm2_file
 from coa.trajectory import Tokenizer, Tokens, Usage
 from coa.trajectory.grammar import Grammar
 
@@ -123,13 +116,7 @@ class LocalModel:
         tokens = Tokens(ids=tuple(result.ids), logprobs=tuple(result.logprobs))
         constrained = result.log_kept is not None
         return Generation(
-            text,
-            result.finish,
-            usage,
-            tokens,
-            constrained=constrained,
-            log_kept=result.log_kept,
-            ended=result.ended,
+            text, result.finish, usage, tokens, constrained=constrained, log_kept=result.log_kept, ended=result.ended
         )
 
     def forget(self) -> None:
