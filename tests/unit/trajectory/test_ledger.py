@@ -233,7 +233,7 @@ def test_the_prompt_is_what_the_chat_template_says() -> None:
 
 
 def test_an_observation_has_no_tokens_of_its_own() -> None:
-    with pytest.raises(ValueError, match="no sampled tokens"):
+    with pytest.raises(ValueError, match="cannot have sampled tokens"):
         Step(agent="observation", text="x", author=Author.ENVIRONMENT, tokens=Tokens(ids=(1,)))
     assert observation("x").author is Author.ENVIRONMENT
 
