@@ -85,7 +85,7 @@ _GRAMMAR: Final = {Dialect.SGLANG: "ebnf", Dialect.LLAMACPP: "grammar"}
 
 
 def form(dialect: Dialect | None, sampling: Sampling, rules: str | None = None) -> dict[str, Any]:
-    """Asks for text of a grammar or JSON of a schema, if one is wanted. `None` stands for the OpenAI standard."""
+    """Asks for text of a grammar or JSON of a schema, if one is wanted. `None` means the OpenAI standard."""
     if rules is not None and dialect is not None:
         return {_GRAMMAR[dialect]: rules} if dialect in _GRAMMAR else {"structured_outputs": {"grammar": rules}}
     if sampling.json_schema is None:

@@ -191,22 +191,26 @@ def ledgers_of(
     trajectories: Iterable[Trajectory], tokenizer: Tokenizer, profile: Profile, *, end_of_turn: bool | None = None
 ) -> list[Ledger]:
     """`ledger_of` for several trajectories; the tokenizer encodes all their spans together."""
-    plans = [_plan(trajectory, tokenizer, profile) for trajectory in trajectories]
-    encoded = iter(tokenizer.encode([text for plan in plans for _, _, text, tokens in plan.spans if tokens is None]))
+    planned = [(trajectory, _planned(trajectory, tokenizer, profile)) for trajectory in trajectories]
+    encoded = iter(tokenizer.encode([text for _, spans in planned for _, _, text, tokens in spans if tokens is None]))
     ledgers = []
-    for plan in plans:
+    for trajectory, spans in planned:
+        sampled = any(span.tokens for span in spans)
+        written = any(span.author is Author.MODEL for span in spans)
+        usable = trajectory.tokenizer == tokenizer.fingerprint and (sampled or not written)
+        ends = deque(trajectory.ends if usable else ())
         ledger = Ledger(tokenizer)
-        ledger.open(plan.messages)
-        ends = deque(plan.ends)
-        for step, author, text, tokens in plan.spans:
+        ledger.open(trajectory.prompt or profile.messages(trajectory.task))
+        for step, author, text, tokens in spans:
             while ends and ends[0].before <= step:
                 ledger.end_turn(ends.popleft())
             ids, logprobs = (tuple(next(encoded)), None) if tokens is None else (tokens.ids, tokens.logprobs)
             ledger._add(Span(author, text, ids, logprobs, step))
         for end in ends:
             ledger.end_turn(end)
-        if end_of_turn or (end_of_turn is None and plan.finished_unsampled):
-            ledger.close(step=plan.last_step)
+        finished_unsampled = trajectory.stop is Stop.ANSWERED and written and not sampled
+        if finished_unsampled if end_of_turn is None else end_of_turn:
+            ledger.close(step=len(trajectory.steps) - 1)
         ledgers.append(ledger)
     return ledgers
 
@@ -242,33 +246,16 @@ class _Planned(NamedTuple):
     tokens: Tokens | None
 
 
-@dataclass(frozen=True)
-class _Plan:
-    messages: Sequence[Message]
-    spans: list[_Planned]
-    last_step: int
-    finished_unsampled: bool
-    ends: tuple[TurnEnd, ...]
-
-
-def _plan(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile) -> _Plan:
+def _planned(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile) -> list[_Planned]:
     # Ids of another vocabulary have another meaning here; their text is tokenised instead.
-    same = trajectory.tokenizer is not None and trajectory.tokenizer == tokenizer.fingerprint
+    same = trajectory.tokenizer == tokenizer.fingerprint
     spans = []
     for step, author, text in pieces(trajectory.steps, profile):
         tokens = trajectory.steps[step].tokens if same and author is Author.MODEL else None
         spans.append(_Planned(step, author, text, tokens))
-    sampled = any(span.tokens for span in spans)
-    if sampled:
+    if any(span.tokens for span in spans):
         _refuse_mixtures(trajectory, spans)
-    written = any(span.author is Author.MODEL for span in spans)
-    return _Plan(
-        messages=trajectory.prompt or profile.messages(trajectory.task),
-        spans=spans,
-        last_step=len(trajectory.steps) - 1,
-        finished_unsampled=trajectory.stop is Stop.ANSWERED and written and not sampled,
-        ends=trajectory.ends if same and (sampled or not written) else (),
-    )
+    return spans
 
 
 def _refuse_mixtures(trajectory: Trajectory, spans: Sequence[_Planned]) -> None:

@@ -286,5 +286,5 @@ def test_ends_of_turns_in_a_changed_record_are_refused() -> None:
     )
     made = make_trajectory().model_copy(update={"steps": steps, "tokenizer": tok.fingerprint})
     made = made.model_copy(update={"ends": (TurnEnd(before=1, id=5, logprob=-1.0),)})
-    with pytest.raises(LedgerError, match="ended its turn before step 1 and yet wrote on"):
+    with pytest.raises(LedgerError, match="ended its turn before step 1, but the next token is also the model's"):
         to_sample(made, tok, WEB, ends=True)

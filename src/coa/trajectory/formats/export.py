@@ -73,7 +73,7 @@ def _trajectories(data: str, profile: str | Path | None) -> Iterator[Trajectory]
 
 
 def _tasks(trajectories: Iterator[Trajectory]) -> Iterator[Task]:
-    """Each task once. Ids such as "1" occur in every data set, so the question tells two tasks with one id apart."""
+    """Each task once. Ids such as "1" occur in every data set, so the question distinguishes two tasks with one id."""
     seen: set[tuple[str, str]] = set()
     for task in (trajectory.task for trajectory in trajectories):
         if (task.id, task.question) not in seen:
