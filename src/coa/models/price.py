@@ -20,9 +20,11 @@ class Price(Frozen):
     """Prices per million tokens, in any currency."""
 
     input: float = Field(0.0, ge=0)
+    """Price per million input tokens."""
     output: float = Field(0.0, ge=0)
+    """Price per million output tokens."""
     cached: float | None = Field(None, ge=0)
-    """Price of input tokens that the server took from its cache; None means the price of other input."""
+    """Price per million input tokens that the server took from its cache; None means the price of other input."""
 
     def of(self, usage: Usage) -> float:
         return self.cost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
