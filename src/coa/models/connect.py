@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 async def connect(
     url: str, name: str | None = None, *, mode: Mode = Mode.AUTO, tokenizer: str | TextTokenizer | None = None,
-    api_key_env: str = "COA_API_KEY", patience: Patience | None = None, pool: int = 512,
+    api_key_env: str = "COA_API_KEY", patience: Patience | None = None,
 ) -> Model:  # fmt: skip
     """A model behind an OpenAI-compatible server. `api_key_env` names the environment variable with the key."""
-    server = ModelServer(url, key=os.environ.get(api_key_env), patience=patience, pool=pool)
+    server = ModelServer(url, key=os.environ.get(api_key_env), patience=patience)
     try:
         return await _connect(server, name, mode, tokenizer)
     except BaseException:

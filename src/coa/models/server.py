@@ -31,12 +31,12 @@ class ModelServer(Client):
     max_bytes = None
     redirects = True
 
-    def __init__(self, url: str, *, key: str | None = None, patience: Patience | None = None, pool: int = 512) -> None:
+    def __init__(self, url: str, *, key: str | None = None, patience: Patience | None = None) -> None:
         headers: Mapping[str, str] = {"Authorization": f"Bearer {key}"} if key else {}
         address = url.rstrip("/").removesuffix("/v1")
         super().__init__(
             public(address), address, headers=headers, secrets=[key or ""], patience=patience or PATIENCE,
-            breaker=False, pool=pool,
+            breaker=False, pool=512,
         )  # fmt: skip
 
     def refusal(self, status: int, message: str, path: str) -> Exception:

@@ -227,28 +227,20 @@ def asking(task: Task) -> Message:
     return Message(role="user", content=task.question + "".join(f"\nfile: {path}" for path in task.files))
 
 
-def with_tool(profile: Profile, tag: str, *, title: str, does: str, shape: Shape, color: str = "blue") -> Profile:
+def with_tool(profile: Profile, tag: str, *, title: str, does: str, shape: Shape) -> Profile:
     """The profile with one more tool. It may act wherever the profile's tools may, and the same agents may follow."""
     known = set(profile.tools)
     like = profile.agents[profile.tools[0]] if known else None
 
-    def leads_to_tools(agent: Agent) -> bool:
-        return bool(known & set(agent.next)) if known else bool(agent.next)
-
-    agents = {
-        name: agent.model_copy(update={"next": (*agent.next, tag), "verdict": _leading_to(agent.verdict, known, tag)})
-        if leads_to_tools(agent)
-        else agent
-        for name, agent in profile.agents.items()
-    }
+    agents = dict(profile.agents)
+    for name, agent in profile.agents.items():
+        if known & set(agent.next) if known else agent.next:
+            verdict = _leading_to(agent.verdict, known, tag)
+            agents[name] = agent.model_copy(update={"next": (*agent.next, tag), "verdict": verdict})
+    following = (*(like.next if like else dict.fromkeys([*profile.start, "answer"])), tag)
+    thought = like is not None and like.thought
     agents[tag] = Agent(
-        title=title,
-        kind=Kind.TOOL,
-        does=does,
-        shape=shape,
-        next=(*(like.next if like else dict.fromkeys([*profile.start, "answer"])), tag),
-        thought=like.thought if like else False,
-        color=color,
+        title=title, kind=Kind.TOOL, does=does, shape=shape, next=following, thought=thought, color="blue"
     )
     start = (*profile.start, tag) if not known or known & set(profile.start) else profile.start
     try:
@@ -493,7 +485,7 @@ def _reachable(profile: Profile, start: Iterable[str]) -> set[str]:
         tag = waiting.pop()
         if tag not in seen:
             seen.add(tag)
-            waiting.extend(_ways(profile.agents[tag]))
+            waiting.extend(name for turn in _turns(profile.agents[tag]) for name in turn)
     return seen
 
 
@@ -537,13 +529,6 @@ def _turns(agent: Agent) -> list[tuple[str, ...]]:
     if agent.verdict is None:
         return [agent.next]
     return list(dict.fromkeys([agent.verdict.passed or agent.next, agent.verdict.failed]))
-
-
-def _ways(agent: Agent) -> tuple[str, ...]:
-    """Who can follow an agent, given its verdict: what neither outcome allows is left out."""
-    if agent.verdict is None:
-        return agent.next
-    return (*(agent.verdict.passed or agent.next), *agent.verdict.failed)
 
 
 def _either(names: Iterable[str]) -> str:
