@@ -15,8 +15,7 @@ index = typer.Typer(help="Build a local search index, or search one.", no_args_i
 @index.command()
 def build(
     source: Annotated[
-        list[Path],
-        typer.Argument(help="JSONL (.gz), Parquet, or a folder of HTML, Markdown and text. Repeatable."),
+        list[Path], typer.Argument(help="JSONL (.gz), Parquet, or a folder of HTML, Markdown and text. Repeatable.")
     ],
     out: Annotated[Path, typer.Option(help="Folder for the index.")],
     language: Annotated[str, typer.Option(help="Language for stemming; none switches it off.")] = "english",
