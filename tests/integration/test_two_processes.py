@@ -56,7 +56,7 @@ HELD = {
     "export": ("coa.trajectory.formats.export", "_rows"),
     "index": ("coa.tools.index.build", "_fill"),
     "world": ("coa.worlds.folder", "_write"),
-    "demo": ("coa.cli.stages", "_run"),
+    "demo": ("coa.demo.commands", "_run"),
 }
 """Stages that ask nobody: the function before which they wait."""
 WAITING = """

@@ -50,8 +50,8 @@ def test_commands_options_and_settings_are_all_there() -> None:
     for heading in ("coa run", "coa eval", "coa rl", "coa world build", "coa index search", "coa demo"):
         assert f"\n## {heading}\n" in cli
     # An option of each kind: plain, bounded, repeatable, a flag, and one that must be given.
-    assert "| `--model-name` | text |  | Name of the model on a server that serves several. |" in cli
-    assert "| `--port` | integer, ≥ 0 and ≤ 65535 | `8765` |" in cli
+    assert "| `--model-name` | text |  | Which model of the server, if it serves several. |" in cli
+    assert "| `--top-p` | number, ≥ 0 and ≤ 1 | `0.9` |" in cli
     assert "| `--mcp` | list of text |" in cli
     assert "| `--plan` |  |  | Print the commands, and stop. |" in cli
     assert "| `TRACES` | list of path | required |" in cli
