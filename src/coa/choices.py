@@ -45,3 +45,15 @@ class PromptSource(StrEnum):
     PROFILE = "profile"
     ROW = "row"
     """Each task brings its own."""
+
+
+class Target(StrEnum):
+    """What `coa export` writes."""
+
+    TRAJECTORIES = "trajectories"
+    TASKS = "tasks"
+    MESSAGES = "messages"
+    ALPACA = "alpaca"
+    SHAREGPT = "sharegpt"
+    VERL = "verl"
+    ATIF = "atif"

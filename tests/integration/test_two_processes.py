@@ -53,7 +53,7 @@ def build(task):
     return CodeAgent(tools=[], model=Scripted())
 """
 HELD = {
-    "export": ("coa.cli.export", "_converter"),
+    "export": ("coa.trajectory.formats.export", "_rows"),
     "index": ("coa.tools.index.build", "_fill"),
     "world": ("coa.worlds.folder", "_write"),
     "demo": ("coa.demo.commands", "_run"),

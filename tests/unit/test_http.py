@@ -110,7 +110,7 @@ def test_a_model_servers_failure_is_a_model_error_with_a_hint() -> None:
         lambda url: ModelServer(f"{url}/v1", key=KEY, patience=QUICK), answered({"error": KEY}, 401)
     )
     assert isinstance(refused, ModelError) and isinstance(refused, ModelUnserved)
-    assert "answers 401: [key] (asked for /it)" in refused.message and "--api-key-env" in str(refused.hint)
+    assert "answers 401: [key] (asked for /it)" in refused.message and "--set api_key_env=" in str(refused.hint)
     assert server.asked[0].path == "/it" and server.asked[0].headers["Authorization"] == f"Bearer {KEY}"
     absent, _, _ = ask(lambda url: ModelServer(url, patience=QUICK), answered({}, 503))
     assert isinstance(absent, ModelUnserved) and "in 3 attempts" in absent.message

@@ -9,10 +9,12 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from coa.cli.terminal import printable
+from coa.cli.terminal import folded, printable
 from coa.report import plural
 from coa.runtime import ChainEvent, Observed
-from coa.trajectory import Delta, Opened, Profile, Step, Trajectory, Usage
+from coa.trajectory import Delta, Opened, Profile, Trajectory, Usage
+
+_FOLD_LINES = 6
 
 
 def display(profile: Profile) -> Callable[[ChainEvent], None]:
@@ -36,7 +38,9 @@ def display(profile: Profile) -> Callable[[ChainEvent], None]:
                 console.print()
             middle_of_line = False
             console.print(Text(event.step.agent, style="bold bright_black"))
-            console.print(Padding(Text(_folded(event.step), style="bright_black"), (0, 0, 0, 2), expand=False))
+            console.print(
+                Padding(Text(folded(event.step.text, _FOLD_LINES), style="bright_black"), (0, 0, 0, 2), expand=False)
+            )
 
     return show
 
@@ -59,8 +63,3 @@ def spent(usage: Usage) -> str:
         f"{usage.total_tokens} tokens ({usage.completion_tokens} written, {usage.cached_tokens} from cache), "
         f"{plural(usage.tool_calls, 'tool call')}, {usage.seconds:.1f} s{cost}"
     )
-
-
-def _folded(step: Step, most: int = 6) -> str:
-    lines = printable(step.text).strip().split("\n")
-    return "\n".join(lines if len(lines) <= most else [*lines[:most], f"... {plural(len(lines) - most, 'more line')}"])

@@ -1,4 +1,4 @@
-"""`coa index`: a local search index over documents of one's own."""
+"""`coa index`: a local search index over your own documents."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ index = typer.Typer(help="Build a local search index, or search one.", no_args_i
 @index.command()
 def build(
     source: Annotated[
-        list[Path],
-        typer.Argument(help="JSONL (.gz), Parquet, or a folder of HTML, Markdown and text. Several may be given."),
+        list[Path], typer.Argument(help="JSONL (.gz), Parquet, or a folder of HTML, Markdown and text. Repeatable.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the index.")],
-    language: Annotated[str, typer.Option(help="Whose word endings to cut; none for no stemming.")] = "english",
+    out: Annotated[Path, typer.Option(help="Folder for the index.")],
+    language: Annotated[str, typer.Option(help="Language for stemming; none switches it off.")] = "english",
     passage_words: Annotated[
-        int, typer.Option(min=0, help="Longer texts are cut into passages of so many words; 0 cuts nothing.")
+        int, typer.Option(min=0, help="Number of words per passage into which texts are cut; 0 cuts nothing.")
     ] = 150,
-    base_url: Annotated[str, typer.Option(help="Address under which a folder's pages are to be known.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace the index that is there.")] = False,
+    base_url: Annotated[str, typer.Option(help="URL prefix for the pages of a folder.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
-    """Build an index. Rows need a text; id, title, url and date are used where there are any."""
+    """Build an index. Rows need a text; id, title, url and date are used if present."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -41,10 +40,10 @@ def build(
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("", total=sources.total_bytes, passages=0)
 
-        def tell(passages: int) -> None:
+        def report(passages: int) -> None:
             progress.update(bar, completed=sources.read_bytes, passages=f"{passages:,}")
 
-        manifest = build_index(sources, out, language=language, passage_words=passage_words, replace=force, tell=tell)
+        manifest = build_index(sources, out, language=language, passage_words=passage_words, replace=force, tell=report)
     if as_json:
         typer.echo(manifest.model_dump_json(indent=2))
         return
@@ -58,11 +57,11 @@ def build(
 @index.command()
 def search(
     folder: Annotated[Path, typer.Argument(help="Folder of the index.")],
-    query: Annotated[str, typer.Argument(help="Words to look for.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many passages.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    query: Annotated[str, typer.Argument(help="Words to search for.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of passages to show.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """Look a query up in an index."""
+    """Search an index."""
     from dataclasses import asdict
 
     from coa.cli.terminal import printable
@@ -78,9 +77,7 @@ def search(
         return
     for number, hit in enumerate(hits, 1):
         passage = hit.passage
-        typer.echo(
-            printable(f"{number}. {passage.title or passage.id}  [{passage.id}]  {hit.score:.2f}  {passage.url}")
-        )
-        typer.echo(printable(f"   {snippet(passage.text, opened.terms(query))}"))
+        heading = f"{number}. {passage.title or passage.id}  [{passage.id}]  {hit.score:.2f}  {passage.url}"
+        typer.echo(printable(f"{heading}\n   {snippet(passage.text, opened.terms(query))}"))
     if not hits:
         typer.echo("nothing found", err=True)

@@ -1,4 +1,4 @@
-"""`coa judge`: run a solution on a problem's tests and print a verdict for each."""
+"""`coa judge`: run a program on the tests of a problem and print a verdict for each test."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ if TYPE_CHECKING:
 
 
 def judge(
-    problem: Annotated[Path, typer.Argument(help="JSON: LiveCodeBench, CodeContests, APPS, AFM, or coa's own shape.")],
-    solution: Annotated[Path, typer.Argument(help="The program; - reads stdin.", allow_dash=True)],
-    stop_at_first: Annotated[bool, typer.Option("--stop-at-first", help="End with the first test not passed.")] = False,
+    problem: Annotated[
+        Path, typer.Argument(help="JSON file in the format of LiveCodeBench, CodeContests, APPS, AFM, or coa.")
+    ],
+    solution: Annotated[Path, typer.Argument(help="File with the program; - reads stdin.", allow_dash=True)],
+    stop_at_first: Annotated[
+        bool, typer.Option("--stop-at-first", help="Stop at the first test that does not pass.")
+    ] = False,
     kind: Kind = None,
     unsafe: Unsafe = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Judge a program by its tests. Exit code 0 if all passed, 1 if not."""
     import asyncio
@@ -53,22 +57,17 @@ def judge(
     if as_json:
         import orjson
 
+        spent = ("cpu_s", "wall_s", "memory_mb")
         tests = [
-            {
-                "verdict": test.verdict,
-                "note": test.note,
-                "cpu_s": test.result.cpu_s,
-                "wall_s": test.result.wall_s,
-                "memory_mb": test.result.memory_mb,
-            }
+            {"verdict": test.verdict, "note": test.note, **{name: getattr(test.result, name) for name in spent}}
             for test in judged.tests
         ]
         report = {"verdict": judged.verdict, "passed": judged.passed, "tests": judged.total, "results": tests}
         typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
     else:
         for number, test in enumerate(judged.tests, start=1):
-            spent = f"{test.result.cpu_s:6.2f} s {test.result.memory_mb:6.0f} MB"
-            typer.echo(f"{number:4}  {test.verdict:<13} {spent}  {printable(test.note)}".rstrip())
+            took = f"{test.result.cpu_s:6.2f} s {test.result.memory_mb:6.0f} MB"
+            typer.echo(f"{number:4}  {test.verdict:<13} {took}  {printable(test.note)}".rstrip())
         typer.echo(f"{judged.verdict}: {judged.passed} of {judged.total} tests passed")
     if judged.verdict is not Verdict.AC:
         raise typer.Exit(1)

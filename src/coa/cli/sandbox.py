@@ -1,4 +1,4 @@
-"""`coa sandbox`: run code behind walls, here or for other machines."""
+"""`coa sandbox`: run code in isolation, here or for other machines."""
 
 from __future__ import annotations
 
@@ -8,40 +8,42 @@ from typing import Annotated
 
 import typer
 
-sandbox = typer.Typer(
-    help="Serve the sandbox to other machines, or see which isolation there is.", no_args_is_help=True
-)
+sandbox = typer.Typer(help="Serve the sandbox to other machines, or show its isolation.", no_args_is_help=True)
 
 Kind = Annotated[
     str | None,
-    typer.Option(help="auto, zygote, nsjail, bwrap, runsc, unsafe, or addresses of sandbox servers, with commas."),
+    typer.Option(
+        help="Isolation: auto, zygote, nsjail, bwrap, runsc, unsafe, or comma-separated URLs of sandbox servers."
+    ),
 ]
-Unsafe = Annotated[bool, typer.Option("--unsafe", help="Run code WITHOUT isolation where none is possible.")]
+Unsafe = Annotated[bool, typer.Option("--unsafe", help="Run code WITHOUT isolation if none is possible.")]
 
 
 @sandbox.command("serve")
 def serve(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8765,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     token_env: Annotated[
-        str | None, typer.Option(help="Environment variable that holds the token which requests must bring.")
+        str | None, typer.Option(help="Environment variable that holds the token that requests must send.")
     ] = None,
     kind: Kind = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Runs at once; default: one for each core.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of runs at a time; default: one per core.")] = None,
     unsafe: Unsafe = False,
-    max_wall_s: Annotated[float, typer.Option(help="The most wall time a request may ask for.")] = 120,
-    max_cpu_s: Annotated[float, typer.Option(help="The most CPU time.")] = 120,
-    max_memory_mb: Annotated[int, typer.Option(help="The most memory; so much for each of the workers.")] = 4096,
-    max_disk_mb: Annotated[int, typer.Option(help="The most that a run may write.")] = 1024,
-    max_processes: Annotated[int, typer.Option(help="The most processes and threads.")] = 256,
-    max_output_mb: Annotated[float, typer.Option(help="The most output, of each stream.")] = 64,
-    max_code_mb: Annotated[float, typer.Option(help="The longest program, its prelude included.")] = 1,
-    max_stdin_mb: Annotated[float, typer.Option(help="The most input.")] = 16,
-    max_files_mb: Annotated[float, typer.Option(help="The most in files that are sent along.")] = 32,
-    max_waiting: Annotated[int, typer.Option(help="Requests at once; each test of a program is one.")] = 1000,
-    max_programs: Annotated[int, typer.Option(help="Programs that are kept compiled between tests.")] = 32,
+    max_wall_s: Annotated[float, typer.Option(help="Wall time that a request may ask for at most.")] = 120,
+    max_cpu_s: Annotated[float, typer.Option(help="CPU time that a request may ask for at most.")] = 120,
+    max_memory_mb: Annotated[int, typer.Option(help="Memory that a request may ask for at most, per worker.")] = 4096,
+    max_disk_mb: Annotated[int, typer.Option(help="Disk space that a request may ask for at most.")] = 1024,
+    max_processes: Annotated[int, typer.Option(help="Processes and threads that a request may ask for at most.")] = 256,
+    max_output_mb: Annotated[float, typer.Option(help="Largest output, per stream.")] = 64,
+    max_code_mb: Annotated[float, typer.Option(help="Longest program, its prelude included.")] = 1,
+    max_stdin_mb: Annotated[float, typer.Option(help="Largest input.")] = 16,
+    max_files_mb: Annotated[float, typer.Option(help="Largest sum of the files of a request.")] = 32,
+    max_waiting: Annotated[
+        int, typer.Option(help="Number of requests at a time; each test of a program is one.")
+    ] = 1000,
+    max_programs: Annotated[int, typer.Option(help="Number of programs that stay compiled between tests.")] = 32,
 ) -> None:
-    """Run code for others: POST /run, SandboxFusion's POST /run_code, GET /health.
+    """Run code for other machines: POST /run, SandboxFusion's POST /run_code, GET /health.
 
     A request above a cap (--max-...) gets 400, or 413 where it is too large, with the name of the cap.
     """
@@ -56,13 +58,15 @@ def serve(
     token = os.environ.get(token_env) if token_env else None
     if token_env and not token:
         raise SandboxError(f"{token_env} is not set", hint=f"export {token_env}=$(openssl rand -hex 16)")
-    local = host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+    try:
+        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = False
     if token is None and not local:
         raise SandboxError(
             f"a sandbox on {host} without a token would run anybody's code",
             hint="add --token-env NAME with the token in that environment variable, or listen on 127.0.0.1",
         )
-
     caps = Caps(
         wall_s=max_wall_s,
         cpu_s=max_cpu_s,
@@ -92,16 +96,15 @@ def serve(
         except asyncio.CancelledError:
             pass
         except OSError as error:
-            raise SandboxError(
-                f"cannot listen on {host}:{port}: {error.strerror}", hint="take another --port"
-            ) from error
+            message = f"cannot listen on {host}:{port}: {error.strerror}"
+            raise SandboxError(message, hint="choose another --port") from error
 
     asyncio.run(go())
 
 
 @sandbox.command("show")
 def show(kind: Kind = None, unsafe: Unsafe = False) -> None:
-    """Say which isolation is in force here."""
+    """Show which isolation is in force on this machine."""
     import asyncio
 
     from coa.sandbox import open_sandbox
@@ -114,13 +117,3 @@ def show(kind: Kind = None, unsafe: Unsafe = False) -> None:
             await opened.close()
 
     typer.echo(asyncio.run(go()))
-
-
-def _is_address(host: str) -> bool:
-    import ipaddress
-
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

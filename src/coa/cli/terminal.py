@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 
 from rich.console import Console
 
+from coa.report import plural
+
 
 @contextmanager
 def paged(*, wanted: bool) -> Iterator[Console]:
@@ -41,6 +43,14 @@ del _CONTROLS[ord("\n")], _CONTROLS[ord("\t")]
 def printable(text: str) -> str:
     """Text of any origin for a terminal: escape sequences in it must not reach the screen as such."""
     return text.translate(_CONTROLS)
+
+
+def folded(text: str, most: int | None, hint: str = "") -> str:
+    """A text for a terminal, cut after `most` lines."""
+    lines = printable(text).strip().split("\n")
+    if most is not None and len(lines) > most:
+        lines = [*lines[:most], f"... {plural(len(lines) - most, 'more line')}{hint}"]
+    return "\n".join(lines)
 
 
 def show_warnings() -> None:

@@ -1,4 +1,4 @@
-"""`coa tools`: which tools there are, and one of them tried by hand."""
+"""`coa tools`: list the tools, or try one by hand."""
 
 from __future__ import annotations
 
@@ -11,59 +11,54 @@ if TYPE_CHECKING:
     from coa.tools import Observation
 
 tools = typer.Typer(help="List the tools, or try one by hand.", no_args_is_help=True)
-
-
-_MCP = typer.Option(help="All tools of an MCP server: its command in quotes, or its URL. Repeatable.")
+_MCP = typer.Option(help="MCP server whose tools to add: its command in quotes, or its URL. Repeatable.")
 
 
 @tools.command("list")
 def list_tools(
     mcp: Annotated[list[str] | None, _MCP] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
-    """Every tool that can be opened by name, whether it works here, and if not, how to fix it."""
+    """List every tool that can be opened by name, whether it works on this machine, and if not, how to fix it."""
     from coa.cli.terminal import printable, show_warnings
     from coa.tools.registry import declarations
 
     show_warnings()
-    rows = [(declared, declared.missing()) for declared in declarations().values()]
-    added = _of_mcp(mcp or [])
+    rows = [(declared.name, declared.about, declared.missing()) for declared in declarations().values()]
+    rows += [(name, about, None) for name, about in _of_mcp(mcp or [])]
     if as_json:
         import orjson
 
         listed = [
-            {
-                "name": declared.name,
-                "about": declared.about,
-                "works": missing is None,
-                "detail": None if missing is None else missing.message,
-                "hint": None if missing is None else missing.hint,
-            }
-            for declared, missing in rows
-        ]
-        listed += [{"name": name, "about": about, "works": True, "detail": None, "hint": None} for name, about in added]
+            {"name": name, "about": about, "works": missing is None,
+             "detail": missing and missing.message, "hint": missing and missing.hint}
+            for name, about, missing in rows
+        ]  # fmt: skip
         typer.echo(orjson.dumps(listed, option=orjson.OPT_INDENT_2))
         return
-    for declared, missing in rows:
-        typer.echo(f"{'ok' if missing is None else 'no':>4}  {declared.name:<18} {declared.about}")
+    for name, about, missing in rows:
+        typer.echo(f"{'ok' if missing is None else 'no':>4}  {name:<18} {printable(about)}")
         if missing is not None:
             typer.echo(f"      {missing.message}" + (f"\n      hint: {missing.hint}" if missing.hint else ""))
-    for name, about in added:
-        typer.echo(f"  ok  {name:<18} {printable(about)}")
 
 
 @tools.command("call")
 def call(
-    name: Annotated[str, typer.Argument(help="The tool's name, as in `coa tools list` or in --tool.")],
-    argument: Annotated[str, typer.Argument(help="What the model would write between the tags; - reads stdin.")],
+    name: Annotated[str, typer.Argument(help="Name of the tool, as in `coa tools list` or in --tool.")],
+    argument: Annotated[str, typer.Argument(help="Text that the model would write between the tags; - reads stdin.")],
     tool: Annotated[
-        list[str] | None, typer.Option(help="name=setting, or name=module:factory for one of your own.")
+        list[str] | None,
+        typer.Option(help="Setting of a tool as name=setting, or name=module:factory for your own tool."),
     ] = None,
     mcp: Annotated[list[str] | None, _MCP] = None,
-    question: Annotated[str, typer.Option(help="The task's question, for tools that read with a goal.")] = "",
-    file: Annotated[list[str] | None, typer.Option(help="A file of the task. Repeatable.")] = None,
-    timeout: Annotated[float, typer.Option(min=0, help="Seconds, if less than the tool's own.")] = 600.0,
-    max_characters: Annotated[int, typer.Option(min=100, help="Longer answers are cut from the middle.")] = 20_000,
+    question: Annotated[str, typer.Option(help="Question of the task, for tools that read with a goal.")] = "",
+    file: Annotated[list[str] | None, typer.Option(help="File of the task. Repeatable.")] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Time limit in seconds, if shorter than the limit of the tool.")
+    ] = 600.0,
+    max_characters: Annotated[
+        int, typer.Option(min=100, help="Length above which an answer is cut in the middle.")
+    ] = 20_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print the observation as JSON.")] = False,
 ) -> None:
     """Call one tool as a run would, and print its observation."""

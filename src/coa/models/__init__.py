@@ -1,1 +1,1 @@
-"""Where tokens come from."""
+"""Language models: servers, weights in this process, and fixed replies for tests."""

@@ -1,4 +1,8 @@
-"""What a model is to the rest of coa: something that goes on writing where a context ends."""
+"""What a model is to the rest of coa: something that goes on writing where a context ends.
+
+Any object with the members of `Model` can be used. The models that come with coa are servers that exchange token ids
+(`completions`), chat servers (`chat`), weights in this process (`local`) and fixed replies for tests (`scripted`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ from typing import Protocol, runtime_checkable
 
 from coa.trajectory import Message, Tokenizer, Tokens, Usage
 from coa.trajectory.grammar import Grammar
+
+OnText = Callable[[str], None] | None
+"""Is called with the text so far, repeatedly if the model can stream."""
 
 
 class Finish(StrEnum):
@@ -24,28 +31,28 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The paper's setting by default."""
+    """How to sample. The defaults are those of the paper."""
 
     temperature: float = 1.0
     top_p: float = 0.9
     top_k: int = 20
     max_tokens: int = 4096
-    """Of one call; the chain lowers it to what its budget leaves."""
+    """Limit of one call. The chain lowers it to what is left of its budget."""
     seed: int | None = None
     json_schema: str | None = None
-    """The reply must be JSON of this schema. Servers that can enforce it do; other models are not held to it."""
+    """The reply must be JSON of this schema. Servers enforce it if they can; other models ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """All that came before: the prompt's messages, and the one assistant turn so far as text and as ids."""
+    """What the model continues: the messages of the prompt, and the one assistant turn so far as text and as ids."""
 
     messages: Sequence[Message]
     text: str
     ids: Sequence[int] | None
-    """Prompt and turn together; None for a model without a tokenizer."""
+    """Ids of the prompt and the turn together; None for a model without a tokenizer."""
     turns: Sequence[tuple[bool, str]] = ()
-    """The turn cut where the author changes, as (model wrote it, text); for servers that cannot continue a turn."""
+    """The turn cut where the author changes, as (by the model, text), for servers that cannot continue a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +60,18 @@ class Generation:
     """What a model wrote."""
 
     text: str
-    """With the stop string, where one ended it; without the token that ends the turn."""
+    """Includes the stop string that ended it, if one did, but not the token that ends the turn."""
     finish: Finish
     usage: Usage
     tokens: Tokens | None = None
-    """Exactly what was sampled; decodes to `text`."""
+    """The sampled ids; they decode to `text`."""
     constrained: bool = False
-    """Whether a grammar kept it from writing anything else."""
+    """Whether decoding was constrained by a grammar."""
     log_kept: float | None = None
-    """Logarithm of the probability that the grammar left, over all tokens, where the model can tell: the logprobs less
-    this are those of the distribution that was sampled from."""
+    """Sum over all tokens of the logarithm of the probability mass that the grammar allowed, if the model knows it.
+    The logprobs minus this are those of the distribution that was sampled from."""
     ended: tuple[int, float] | None = None
-    """The token with which the model ended its turn and its logprob, where it did and the model can tell."""
+    """The token with which the model ended its turn and its logprob, if it did and the model knows them."""
 
 
 class Model(Protocol):
@@ -73,57 +80,47 @@ class Model(Protocol):
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """None where ids cannot be exchanged; runs then have no tokens and cannot be trained on by RL."""
+        """None if ids cannot be exchanged. Runs then have no tokens, and RL cannot train on them."""
 
     async def generate(
-        self,
-        context: Context,
-        *,
-        stop: Sequence[str],
-        sampling: Sampling,
-        on_text: Callable[[str], None] | None = None,
+        self, context: Context, *, stop: Sequence[str], sampling: Sampling, on_text: OnText = None
     ) -> Generation:
-        """Raises `ModelError` and nothing else. `on_text` hears the text so far, time and again where it can stream."""
+        """Continue the context. Raises no other error than `ModelError`."""
 
     async def close(self) -> None: ...
 
 
 @runtime_checkable
 class Constrained(Model, Protocol):
-    """A model that can be held to a grammar."""
+    """A model whose decoding can be constrained by a grammar."""
 
     @property
     def constrained_by_default(self) -> bool:
-        """Whether it should be where nobody says otherwise."""
+        """Whether to constrain it if the settings leave the choice open."""
 
     @property
     def unconstrainable(self) -> str | None:
-        """Why it cannot be after all; None if it can."""
+        """Why this model cannot be constrained; None if it can."""
 
     async def generate(
-        self,
-        context: Context,
-        *,
-        stop: Sequence[str],
-        sampling: Sampling,
-        on_text: Callable[[str], None] | None = None,
+        self, context: Context, *, stop: Sequence[str], sampling: Sampling, on_text: OnText = None,
         grammar: Grammar | None = None,
-    ) -> Generation: ...
+    ) -> Generation: ...  # fmt: skip
 
 
 async def complete(model: Model, messages: Sequence[Message], *, sampling: Sampling) -> str:
-    """One reply to a prompt, for judges and the like; no chain."""
+    """One reply to a prompt, without a chain of agents; judges use it."""
     return (await reply(model, messages, sampling=sampling)).text
 
 
 async def reply(model: Model, messages: Sequence[Message], *, sampling: Sampling) -> Generation:
-    """The same, with what it cost and how it ended."""
+    """As `complete`, with the usage and the reason for the end."""
     ids = model.tokenizer.encode_prompt(messages)[1] if model.tokenizer is not None else None
     return await model.generate(Context(messages, "", ids), stop=(), sampling=sampling)
 
 
 def first_stop(text: str, stop: Sequence[str]) -> tuple[int, str] | None:
-    """Where the earliest stop string in a text ends, and which one it is."""
+    """Where the earliest stop string in a text ends, and which stop string it is."""
     found = [(text.find(word), word) for word in stop]
     ends = [(at + len(word), word) for at, word in found if at >= 0]
     return min(ends, key=lambda pair: pair[0]) if ends else None

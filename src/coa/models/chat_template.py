@@ -1,4 +1,4 @@
-"""Chat templates as models ship them: Jinja, run in a sandbox."""
+"""The chat templates of models: Jinja templates, rendered in a sandbox."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
@@ -16,53 +16,38 @@ from coa.errors import TokenizerError
 from coa.trajectory import Message
 
 PLAIN: Final = "{% for message in messages %}{{ message['content'] }}\n\n{% endfor %}"
-"""For base models, which ship no template: the messages, a blank line after each."""
+"""For base models, which have no template: the messages, with a blank line after each."""
 
 
 class ChatTemplate:
     """`render` gives the prompt up to where the model begins to write."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
-        self._source = source or PLAIN
+        self.source = source or PLAIN
         self._special_tokens = special_tokens
 
-    @property
-    def source(self) -> str:
-        return self._source
-
     def render(self, messages: Sequence[Message]) -> str:
+        rows = [message.model_dump() for message in messages]
         try:
-            return self._render(messages)
+            return self._template.render(messages=rows, add_generation_prompt=True, **self._special_tokens)
         except TemplateError as error:
             if len(messages) < 2 or messages[0].role != "system":
                 raise TokenizerError(f"the model's chat template refuses the prompt: {error}") from error
-        # Some templates refuse a system message; its text then leads the user's.
+        # Some templates refuse a system message; its text then comes before that of the user.
         system, first, *rest = messages
         return self.render([first.model_copy(update={"content": f"{system.content}\n\n{first.content}"}), *rest])
-
-    def _render(self, messages: Sequence[Message]) -> str:
-        rows = [message.model_dump() for message in messages]
-        return self._template.render(messages=rows, add_generation_prompt=True, **self._special_tokens)
 
     @cached_property
     def _template(self) -> Template:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = _to_json
+        environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
         environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = _now
+        environment.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
         try:
-            return environment.from_string(self._source)
+            return environment.from_string(self.source)
         except TemplateError as error:
             raise TokenizerError(f"the model's chat template cannot be read: {error}") from error
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
 def _refuse(message: str) -> NoReturn:
     raise TemplateError(message)
-
-
-def _now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)

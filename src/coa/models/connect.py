@@ -1,4 +1,4 @@
-"""From `--model` to a model: what a server is, what it can do, and what it cannot, said once at the start."""
+"""Connects to a model server: finds out what it is and what it can do, and warns once about what it cannot do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coa.choices import Mode
 from coa.errors import ModelError, TokenizerError
 from coa.http import Patience
 from coa.models.base import Model
-from coa.models.chat import Abilities, ChatModel
+from coa.models.chat import ChatModel
 from coa.models.completions import CompletionsModel
 from coa.models.dialects import Dialect
 from coa.models.server import ModelServer, ModelUnserved
@@ -20,17 +20,11 @@ log = logging.getLogger(__name__)
 
 
 async def connect(
-    url: str,
-    name: str | None = None,
-    *,
-    mode: Mode = Mode.AUTO,
-    tokenizer: str | TextTokenizer | None = None,
-    api_key_env: str = "COA_API_KEY",
-    patience: Patience | None = None,
-    pool: int = 512,
-) -> Model:
-    """A model behind an OpenAI-compatible server. The key, if one is needed, is read from the environment by name."""
-    server = ModelServer(url, key=os.environ.get(api_key_env), patience=patience, pool=pool)
+    url: str, name: str | None = None, *, mode: Mode = Mode.AUTO, tokenizer: str | TextTokenizer | None = None,
+    api_key_env: str = "COA_API_KEY", patience: Patience | None = None,
+) -> Model:  # fmt: skip
+    """A model behind an OpenAI-compatible server. `api_key_env` names the environment variable with the key."""
+    server = ModelServer(url, key=os.environ.get(api_key_env), patience=patience)
     try:
         return await _connect(server, name, mode, tokenizer)
     except BaseException:
@@ -44,13 +38,12 @@ async def _connect(server: ModelServer, name: str | None, mode: Mode, tokenizer:
     except ModelUnserved as error:
         if name is None or mode is Mode.TOKENS or error.status not in (404, 405):
             raise
-        listed = []  # a chat server need not list its models, and this one was named
+        listed = []  # a chat server need not list its models if the name is given
     names = [str(row.get("id")) for row in listed]
     if name is None:
         if len(names) != 1:
-            raise ModelError(
-                f"{server.name} serves {', '.join(names) or 'no model that it lists'}", hint="add --model-name NAME"
-            )
+            served = ", ".join(names) or "no model that it lists"
+            raise ModelError(f"{server.name} serves {served}", hint="add --model-name NAME")
         name = names[0]
     elif names and name not in names:
         raise ModelError(f"{server.name} does not serve {name!r}; it serves {', '.join(names)}")
@@ -59,23 +52,16 @@ async def _connect(server: ModelServer, name: str | None, mode: Mode, tokenizer:
         found = _tokenizer(tokenizer, name, listed, required=mode is Mode.TOKENS)
         if found is not None:
             return CompletionsModel(server, name, found, dialect)
-        log.warning(
-            "no tokenizer for %r here, so the run has no token ids and RL cannot train on it; --tokenizer gives one",
-            name,
-        )
+        log.warning("found no tokenizer for %r: runs have no token ids, RL cannot use them; add --set tokenizer=", name)
     if mode is Mode.TOKENS:
         raise ModelError(
             f"{server.name} is not known to take and return token ids",
-            hint="serve the model with vLLM, SGLang or llama.cpp, or use --mode chat",
+            hint="serve the model with vLLM, SGLang or llama.cpp, or use --set mode=chat",
         )
     if dialect is None:
-        log.warning(
-            "%s: an unknown kind of server: no token ids, no logprobs, at most 4 stop strings, and observations are "
-            "sent as user messages",
-            server.name,
-        )
-        return ChatModel(server, name)
-    return ChatModel(server, name, Abilities(prefix=True, dialect=dialect, most_stops=16))
+        lacking = "no token ids, no logprobs, at most 4 stop strings, and observations are sent as user messages"
+        log.warning("%s: an unknown kind of server: %s", server.name, lacking)
+    return ChatModel(server, name, dialect)
 
 
 async def _models(server: ModelServer) -> list[dict[str, Any]]:
@@ -87,7 +73,7 @@ async def _models(server: ModelServer) -> list[dict[str, Any]]:
 
 
 def _dialect(listed: list[dict[str, Any]]) -> Dialect | None:
-    """The three servers sign their model lists."""
+    """The three servers name themselves in their model lists."""
     owners = {str(row.get("owned_by", "")).lower() for row in listed}
     return next((dialect for dialect in Dialect if dialect.value in owners), None)
 
@@ -95,7 +81,7 @@ def _dialect(listed: list[dict[str, Any]]) -> Dialect | None:
 def _tokenizer(
     given: str | TextTokenizer | None, name: str, listed: list[dict[str, Any]], *, required: bool
 ) -> TextTokenizer | None:
-    """The one that was named, or the one of the served model's own folder or hub id."""
+    """The given tokenizer, or that of the folder or hub id of the served model."""
     if given is not None:
         return load_tokenizer(given) if isinstance(given, str) else given
     roots = [str(row["root"]) for row in listed if row.get("id") == name and row.get("root")]
@@ -105,5 +91,5 @@ def _tokenizer(
         except TokenizerError as error:
             log.debug("%s: %s", source, error)
     if required:
-        raise ModelError(f"token mode needs the tokenizer of {name!r}", hint="add --tokenizer FOLDER or HUB-ID")
+        raise ModelError(f"token mode needs the tokenizer of {name!r}", hint="add --set tokenizer=FOLDER (or a hub id)")
     return None

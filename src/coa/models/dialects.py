@@ -1,6 +1,6 @@
-"""How vLLM, SGLang and llama.cpp each want to be asked for ids, and how they answer.
+"""How to ask vLLM, SGLang and llama.cpp for ids, and how to read their answers.
 
-One reader serves whole answers and streams alike: a whole answer is a stream of one event. Field names are those of
+One reader serves both whole answers and streams: a whole answer is a stream of one event. Field names are those of
 vLLM's `return_token_ids`, SGLang's `/generate` and llama.cpp's server.
 """
 
@@ -23,24 +23,14 @@ class Dialect(StrEnum):
     LLAMACPP = "llamacpp"
 
 
-PATHS: Final = {
-    Dialect.VLLM: "/v1/completions",
-    Dialect.SGLANG: "/generate",
-    Dialect.LLAMACPP: "/v1/completions",
-}
+PATHS: Final = {Dialect.VLLM: "/v1/completions", Dialect.SGLANG: "/generate", Dialect.LLAMACPP: "/v1/completions"}
 
 
 def request(
-    dialect: Dialect,
-    name: str,
-    ids: Sequence[int],
-    stop: Sequence[str],
-    sampling: Sampling,
-    *,
-    stream: bool,
+    dialect: Dialect, name: str, ids: Sequence[int], stop: Sequence[str], sampling: Sampling, *, stream: bool,
     rules: str | None = None,
-) -> dict[str, Any]:
-    """The body of a request for ids. `rules`: a grammar in GBNF, which all three take."""
+) -> dict[str, Any]:  # fmt: skip
+    """The body of a request for ids. `rules` is a grammar in GBNF, which all three servers accept."""
     if dialect is Dialect.SGLANG:
         wanted = {
             "temperature": sampling.temperature,
@@ -54,18 +44,7 @@ def request(
         if sampling.seed is not None:
             wanted["sampling_seed"] = sampling.seed
         return {"input_ids": ids, "return_logprob": True, "sampling_params": wanted, "stream": stream}
-    body = {
-        "model": name,
-        "prompt": ids,
-        "stop": stop,
-        "max_tokens": sampling.max_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        **beyond_openai(dialect, sampling),
-        **form(dialect, sampling, rules),
-    }
-    if sampling.seed is not None:
-        body["seed"] = sampling.seed
+    body = {"prompt": ids, **openai_body(dialect, name, stop, sampling, rules), **beyond_openai(dialect, sampling)}
     if dialect is Dialect.VLLM:
         body |= {"logprobs": 0, "return_token_ids": True, "include_stop_str_in_output": True}
     else:
@@ -73,17 +52,32 @@ def request(
     return body | streaming() if stream else body
 
 
+def openai_body(
+    dialect: Dialect | None, name: str, stop: Sequence[str], sampling: Sampling, rules: str | None = None
+) -> dict[str, Any]:
+    """The settings that OpenAI's API has."""
+    body = {
+        "model": name,
+        "stop": stop,
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        **form(dialect, sampling, rules),
+    }
+    return body if sampling.seed is None else {**body, "seed": sampling.seed}
+
+
 def streaming() -> dict[str, Any]:
-    """Asks an OpenAI-like server for events, with the usage in the last of them."""
+    """Asks an OpenAI-like server for events, the last of which has the usage."""
     return {"stream": True, "stream_options": {"include_usage": True}}
 
 
 def beyond_openai(dialect: Dialect, sampling: Sampling) -> dict[str, Any]:
-    """Settings that OpenAI's API does not have. Each server has its own number for "all of the vocabulary"."""
+    """Settings that OpenAI's API does not have. Servers differ in the value that means the whole vocabulary."""
     if dialect is Dialect.SGLANG:
         return {"top_k": sampling.top_k or -1}  # it refuses 0
     if dialect is Dialect.LLAMACPP:
-        return {"top_k": sampling.top_k, "min_p": 0.0}  # its own min_p is 0.05
+        return {"top_k": sampling.top_k, "min_p": 0.0}  # its default for min_p is 0.05
     return {"top_k": sampling.top_k}
 
 
@@ -91,7 +85,7 @@ _GRAMMAR: Final = {Dialect.SGLANG: "ebnf", Dialect.LLAMACPP: "grammar"}
 
 
 def form(dialect: Dialect | None, sampling: Sampling, rules: str | None = None) -> dict[str, Any]:
-    """Asks for text of a grammar or JSON of a schema, where one is wanted; `None` is the standard's way."""
+    """Asks for text of a grammar or JSON of a schema, if one is wanted. `None` means the OpenAI standard."""
     if rules is not None and dialect is not None:
         return {_GRAMMAR[dialect]: rules} if dialect in _GRAMMAR else {"structured_outputs": {"grammar": rules}}
     if sampling.json_schema is None:
@@ -106,7 +100,7 @@ def form(dialect: Dialect | None, sampling: Sampling, rules: str | None = None) 
 
 
 class Answer:
-    """What a server has said so far. `add` an event at a time."""
+    """What a server has sent so far. Call `add` with each event."""
 
     def __init__(self, dialect: Dialect, url: str) -> None:
         self.ids: list[int] = []
@@ -123,7 +117,7 @@ class Answer:
 
     @property
     def ended_by(self) -> int | None:
-        """The id that ended the turn, where the server names it."""
+        """The id that ended the turn, if the server reports it."""
         named = self._reason.get("matched") if self._dialect is Dialect.SGLANG else self._last.get("stop_reason")
         return named if isinstance(named, int) and self.ids and self.ids[-1] == named else None
 
@@ -134,7 +128,7 @@ class Answer:
         if isinstance(event, dict) and event.get("usage"):
             self.usage = usage_of(event)
         if self._last and isinstance(event, dict) and event.get("choices") == []:
-            return  # an event for the usage alone
+            return  # an event that carries only the usage
         self._last = first_choice(event)
         logprobs = self._last.get("logprobs") or {}
         if self._dialect is Dialect.LLAMACPP:
@@ -145,7 +139,7 @@ class Answer:
         if self._last.get("token_ids") is None:
             raise ModelError(
                 f"{self._url} does not return token ids",
-                hint="upgrade vLLM to 0.10.2 or later, or run in chat mode (--mode chat)",
+                hint="upgrade vLLM to 0.10.2 or later, or run in chat mode (--set mode=chat)",
             )
         self.ids += self._last["token_ids"]
         self._logprobs += logprobs.get("token_logprobs") or []
@@ -153,7 +147,7 @@ class Answer:
     def _add_sglang(self, event: Any) -> None:
         meta = event.get("meta_info") if isinstance(event, dict) else None
         if not meta or "output_token_logprobs" not in meta:
-            raise ModelError(f"{self._url} answers in a shape that is not SGLang's: {str(event)[:200]}")
+            raise ModelError(f"{self._url} does not answer in the format of SGLang: {str(event)[:200]}")
         pairs = meta["output_token_logprobs"]
         count = meta.get("completion_tokens", len(pairs))
         if len(pairs) >= count:  # each event repeats all tokens so far, unless the server is set to send only new ones
@@ -169,7 +163,7 @@ class Answer:
         )
 
     def finish(self, text: str, stop: Sequence[str]) -> Finish:
-        """Why it stopped, given the text of its ids."""
+        """Why it stopped. `text` is what its ids decode to."""
         reason = self._reason.get("type") if self._dialect is Dialect.SGLANG else self._last.get("finish_reason")
         if reason == "length":
             return Finish.LENGTH
@@ -178,12 +172,9 @@ class Answer:
 
 def first_choice(answer: Any) -> dict[str, Any]:
     try:
-        choice = answer["choices"][0]
-    except (KeyError, IndexError, TypeError) as error:
+        return dict(answer["choices"][0])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ModelError(f"the server answers in an unknown shape: {str(answer)[:200]}") from error
-    if not isinstance(choice, dict):
-        raise ModelError(f"the server answers in an unknown shape: {str(answer)[:200]}")
-    return choice
 
 
 def usage_of(answer: dict[str, Any]) -> Usage:

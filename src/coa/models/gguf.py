@@ -1,7 +1,7 @@
-"""The key-value header of a GGUF file, without touching the weights behind it.
+"""Reads the key-value header of a GGUF file, not the weights behind it.
 
-The `gguf` package maps every array element on its own and takes seconds for a vocabulary; `coa inspect --mask` should
-not. Tests compare the two. Weights are read by transformers and llama.cpp, never here.
+The `gguf` package maps every array element separately and takes seconds for a vocabulary, which is too long for
+`coa inspect --mask`. Tests compare the two. Weights are read by transformers and llama.cpp, never here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _NUMBERS: Final = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f"
 _STRING: Final = 8
 _ARRAY: Final = 9
 _MOST: Final = 1 << 24
-"""No vocabulary and no template comes near this; a larger count means a damaged file."""
+"""No vocabulary and no template is this long, so a larger count means a damaged file."""
 
 
 def read_header(path: Path) -> dict[str, object]:
-    """All keys of the file with their values."""
+    """All keys of the header with their values."""
     try:
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":

@@ -12,22 +12,17 @@ from coa.models.connect import connect
 
 
 async def open_model(
-    source: str,
-    name: str | None = None,
-    *,
-    mode: Mode = Mode.AUTO,
-    tokenizer: str | None = None,
-    api_key_env: str = "COA_API_KEY",
-    rows: int = 32,
-) -> Model:
-    """A server's URL, `nano`, `smollm2`, a model folder, or a hub id. Close the model when done.
+    source: str, name: str | None = None, *, mode: Mode = Mode.AUTO, tokenizer: str | None = None,
+    api_key_env: str = "COA_API_KEY", rows: int = 32,
+) -> Model:  # fmt: skip
+    """Open the URL of a server, `nano`, `smollm2`, a model folder, or a hub id. Close the model when done.
 
     `name` chooses a model of a server that serves several. `rows` is the number of runs that a model in this process
-    may decode at a time.
+    decodes at a time.
     """
     if source.startswith(("http://", "https://")):
         return await connect(source, name, mode=mode, tokenizer=tokenizer, api_key_env=api_key_env)
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: waiting threads must not spin
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # set before torch is imported: waiting threads must not spin
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
         from coa.models.local import load_local

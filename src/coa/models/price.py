@@ -1,4 +1,4 @@
-"""What a model's tokens cost. Prices are the user's: none is built in, because they change and differ by contract."""
+"""Prices of tokens. Users give them: none is built in, because prices change and differ by contract."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _SHAPE: Final = '["the model\'s name"] with input = ..., output = ... and perhap
 
 
 class Price(Frozen):
-    """Per million tokens, in whatever currency."""
+    """Prices per million tokens, in any currency."""
 
     input: float = Field(0.0, ge=0)
+    """Price per million input tokens."""
     output: float = Field(0.0, ge=0)
+    """Price per million output tokens."""
     cached: float | None = Field(None, ge=0)
-    """Of what the server took from its cache; None: as any other input."""
+    """Price per million input tokens that the server took from its cache; None means the price of other input."""
 
     def of(self, usage: Usage) -> float:
         return self.cost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
@@ -35,7 +37,7 @@ class Price(Frozen):
 
 
 def read_prices(path: str | Path) -> dict[str, Price]:
-    """A TOML file with a table for each model."""
+    """Read a TOML file with one table per model."""
     try:
         data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -57,7 +59,7 @@ def read_prices(path: str | Path) -> dict[str, Price]:
 
 
 def price_of(name: str, path: str | Path) -> Price:
-    """The price of one model in such a file."""
+    """The price of one model in a file that `read_prices` reads."""
     prices = read_prices(path)
     if name not in prices:
         raise ModelError(

@@ -1,45 +1,32 @@
-"""A model that says what it is told to say: for tests, demos and benchmarks."""
+"""A model that replies with given texts, for tests, demos and benchmarks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from coa.errors import ModelError
-from coa.models.base import Context, Finish, Generation, Sampling, first_stop
+from coa.models.base import Context, Finish, Generation, OnText, Sampling, first_stop
 from coa.trajectory import Tokenizer, Tokens, Usage
 
 Script = Callable[[Context], str | Exception]
 
 
 class ScriptedModel:
-    """Answers each call with the next line, or with what a function of the context returns.
+    """Answers each call with the next line of the script, or with what a function returns for the context.
 
-    With a tokenizer it samples real ids, so that everything downstream can be tried without weights.
+    With a tokenizer it produces real ids, so that everything that needs ids can be tried without weights.
     """
 
     def __init__(
         self, script: Sequence[str | Exception] | Script, *, tokenizer: Tokenizer | None = None, name: str = "scripted"
     ) -> None:
-        self._script = script
-        self._tokenizer = tokenizer
-        self._name = name
+        self.name = name
+        self.tokenizer = tokenizer
         self.calls: list[Context] = []
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def tokenizer(self) -> Tokenizer | None:
-        return self._tokenizer
+        self._script = script
 
     async def generate(
-        self,
-        context: Context,
-        *,
-        stop: Sequence[str],
-        sampling: Sampling,
-        on_text: Callable[[str], None] | None = None,
+        self, context: Context, *, stop: Sequence[str], sampling: Sampling, on_text: OnText = None
     ) -> Generation:
         line = self._next(context)
         if isinstance(line, Exception):
@@ -48,11 +35,11 @@ class ScriptedModel:
         text = line[: found[0]] if found else line
         finish = Finish.STOP if found else Finish.END
         tokens, count = None, len(text.split())
-        if self._tokenizer:
-            ids = self._tokenizer.encode([text])[0]
+        if self.tokenizer:
+            ids = self.tokenizer.encode([text])[0]
             if len(ids) > sampling.max_tokens:
                 finish, ids = Finish.LENGTH, ids[: sampling.max_tokens]
-                text = self._tokenizer.decode(ids)
+                text = self.tokenizer.decode(ids)
             tokens, count = Tokens(ids=tuple(ids), logprobs=(-0.1,) * len(ids)), len(ids)
         elif count > sampling.max_tokens:
             finish, text, count = Finish.LENGTH, " ".join(text.split()[: sampling.max_tokens]), sampling.max_tokens

@@ -1,4 +1,4 @@
-"""The HTTP client of a model server: more patient than a tool's, because a run without its model has nothing to do."""
+"""The HTTP client of a model server. It waits longer than that of a tool: without its model a run cannot go on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coa.http import Client, Patience, Unserved, public
 PATIENCE: Final = Patience(attempts=5, timeout_s=600.0, silence_s=180.0, max_wait_s=60.0, waits_out=True)
 _HINTS: Final = {
     "service": "check that the model server runs and that the address is right",
-    "key": "set the key that the server wants (--api-key-env NAME)",
+    "key": "put the key of the server into an environment variable (--set api_key_env=NAME)",
 }
 
 
@@ -25,18 +25,18 @@ class ModelUnserved(Unserved, ModelError):
 
 
 class ModelServer(Client):
-    """Answers may be of any size, and the server is asked however often it failed: there is no other."""
+    """Answers may be of any size, and a server that failed is asked again, because there is no other."""
 
     failure = ModelUnserved
     max_bytes = None
     redirects = True
 
-    def __init__(self, url: str, *, key: str | None = None, patience: Patience | None = None, pool: int = 512) -> None:
+    def __init__(self, url: str, *, key: str | None = None, patience: Patience | None = None) -> None:
         headers: Mapping[str, str] = {"Authorization": f"Bearer {key}"} if key else {}
         address = url.rstrip("/").removesuffix("/v1")
         super().__init__(
             public(address), address, headers=headers, secrets=[key or ""], patience=patience or PATIENCE,
-            breaker=False, pool=pool,
+            breaker=False, pool=512,
         )  # fmt: skip
 
     def refusal(self, status: int, message: str, path: str) -> Exception:

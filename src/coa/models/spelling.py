@@ -1,4 +1,4 @@
-"""Which bytes a vocabulary entry spells, for the two ways in which tokenizers write bytes down."""
+"""Which bytes a vocabulary entry spells, for the two ways in which tokenizers represent bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BYTE: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def speller(decoder: dict[str, Any] | None) -> Callable[[str], bytes | None] | None:
-    """From the decoder of a `tokenizer.json`; None where an entry alone does not tell its bytes."""
+    """A function from entry to bytes, from the decoder of a `tokenizer.json`; None if an entry does not decide."""
     parts = list(_parts(decoder))
     kinds = {part["type"] for part in parts}
     if "ByteLevel" in kinds:
@@ -38,7 +38,7 @@ def _parts(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
 
 
 def _stand_ins() -> dict[str, int]:
-    """Byte-level BPE writes each byte as a printable character: itself, or the next free one from 256 on."""
+    """Byte-level BPE writes each byte as a printable character: the byte itself, or the next free one from 256 on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + n): byte for n, byte in enumerate(others)}
@@ -50,5 +50,5 @@ _BYTES: Final = _stand_ins()
 def _byte_level(name: str) -> bytes | None:
     try:
         return bytes(_BYTES[char] for char in name)
-    except KeyError:  # no way of writing bytes: an entry that no text reaches
+    except KeyError:  # the entry does not represent bytes, so no text produces it
         return None

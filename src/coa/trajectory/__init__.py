@@ -1,95 +1,23 @@
 """The trajectory: its types, its grammar, its text, its tokens and its files."""
 
 from coa.trajectory.codec import Closed, Delta, Event, Opened, Parser, neutralise, parse, pieces, readable, render
-from coa.trajectory.ledger import Ledger, Sample, Span, Tokenizer, attribute, ledger_of, ledgers_of
+from coa.trajectory.ledger import Ledger, Sample, Tokenizer, attribute, ledger_of
 from coa.trajectory.profile import Agent, Kind, Limits, Profile, load_profile, profile_of, with_profile
-from coa.trajectory.protocol import Rule, State, Violation, check
+from coa.trajectory.protocol import Rule, State, check
 from coa.trajectory.sample import Drop, Tally, fit, to_sample, to_samples
 from coa.trajectory.shapes import ArgumentField, Form, Reading, Shape, Slip
 from coa.trajectory.store import JsonlWriter, ParquetWriter, read, write, writer
-from coa.trajectory.types import (
-    OBSERVATION,
-    SCHEMA_VERSION,
-    Author,
-    CodeTests,
-    Failure,
-    FailureSite,
-    Message,
-    Repair,
-    RepairKind,
-    Score,
-    Step,
-    Stop,
-    Task,
-    TestCase,
-    Tokens,
-    Trajectory,
-    TurnEnd,
-    Usage,
-    observation,
-)
+from coa.trajectory.types import OBSERVATION, Author, CodeTests, Failure, FailureSite, Message, Repair, RepairKind
+
+# isort: split
+from coa.trajectory.types import Score, Step, Stop, Task, TestCase, Tokens, Trajectory, TurnEnd, Usage, observation
 
 __all__ = [
-    "OBSERVATION",
-    "SCHEMA_VERSION",
-    "Agent",
-    "ArgumentField",
-    "Author",
-    "Closed",
-    "CodeTests",
-    "Delta",
-    "Drop",
-    "Event",
-    "Failure",
-    "FailureSite",
-    "Form",
-    "JsonlWriter",
-    "Kind",
-    "Ledger",
-    "Limits",
-    "Message",
-    "Opened",
-    "ParquetWriter",
-    "Parser",
-    "Profile",
-    "Reading",
-    "Repair",
-    "RepairKind",
-    "Rule",
-    "Sample",
-    "Score",
-    "Shape",
-    "Slip",
-    "Span",
-    "State",
-    "Step",
-    "Stop",
-    "Tally",
-    "Task",
-    "TestCase",
-    "Tokenizer",
-    "Tokens",
-    "Trajectory",
-    "TurnEnd",
-    "Usage",
-    "Violation",
-    "attribute",
-    "check",
-    "fit",
-    "ledger_of",
-    "ledgers_of",
-    "load_profile",
-    "neutralise",
-    "observation",
-    "parse",
-    "pieces",
-    "profile_of",
-    "read",
-    "readable",
-    "render",
-    "to_sample",
-    "to_samples",
-    "with_profile",
-    "write",
-    "writer",
-]
+    "OBSERVATION", "Agent", "ArgumentField", "Author", "Closed", "CodeTests", "Delta", "Drop",
+    "Event", "Failure", "FailureSite", "Form", "JsonlWriter", "Kind", "Ledger", "Limits", "Message", "Opened",
+    "ParquetWriter", "Parser", "Profile", "Reading", "Repair", "RepairKind", "Rule", "Sample", "Score", "Shape",
+    "Slip", "State", "Step", "Stop", "Tally", "Task", "TestCase", "Tokenizer", "Tokens", "Trajectory",
+    "TurnEnd", "Usage", "attribute", "check", "fit", "ledger_of", "load_profile",
+    "neutralise", "observation", "parse", "pieces", "profile_of", "read", "readable", "render", "to_sample",
+    "to_samples", "with_profile", "write", "writer",
+]  # fmt: skip

@@ -1,7 +1,7 @@
-"""What a trajectory costs as it stands, counted with a tokenizer instead of taken from a server.
+"""Counts the tokens of a trajectory with a tokenizer, instead of taking the numbers of a server.
 
-Written are the model's steps. Read is the context at the start of each stretch that the model writes, as a server that
-bills every request counts prompts. The length counts everything once, as a server that keeps the context works.
+Completion tokens are those of the model's steps. Prompt tokens are those of the context at each point where the model
+starts to write, as a server counts them that bills every request. The length counts every token once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Counted(NamedTuple):
     usage: Usage
     length: int
     written: dict[str, int]
-    """By agent; the token that ends the turn is its last agent's."""
+    """Completion tokens by agent. The token that ends the turn counts for the last agent."""
 
 
 def count_tokens(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile) -> Counted:

@@ -1,8 +1,10 @@
 """The token ledger: an append-only list of spans, and the only place where text becomes ids to train on.
 
-Each span is tokenised on its own and never again, and sampled ids are kept as sampled, so a trajectory has the same ids
-in SFT, RL and inference. What is trained follows from who wrote a span. Searching the ids for a tag would break as soon
-as the tokenizer merges the tag with its neighbour (`><`, `>\n\n`, ` <`).
+A transcript alternates between the model and the environment. Tokenised as a whole, a token could cross the border
+between the two, and the ids would differ from those that the model sampled. So the ledger cuts the transcript into
+spans, each with one author. Each span is tokenised separately and only once, and sampled ids are kept as sampled, so a
+trajectory has the same ids in SFT, RL and inference. A token is trained if the model wrote its span. Searching the ids
+for a tag instead would break as soon as the tokenizer merges the tag with its neighbour (`><`, `>\n\n`, ` <`).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple, Protocol
 
 from coa.errors import LedgerError
@@ -23,11 +25,11 @@ PROMPT: Final = -1
 
 
 class Tokenizer(Protocol):
-    """What the ledger needs to know of a tokenizer; `coa.models.tokenizer` has the real ones."""
+    """The part of a tokenizer that the ledger needs. `coa.models.tokenizer` implements it."""
 
     @property
     def fingerprint(self) -> str:
-        """The same for two tokenizers that give the same ids for every text."""
+        """Equal for two tokenizers that give the same ids for every text."""
 
     @property
     def end_of_turn(self) -> int | None:
@@ -35,22 +37,22 @@ class Tokenizer(Protocol):
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """All ids that end a turn; many models have several. `end_of_turn` is one of them."""
+        """All ids that end a turn, `end_of_turn` included; many models have several."""
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text as it stands inside a transcript: no prefix, and control tokens in it are plain text."""
+        """Ids of each text as part of a transcript: without a prefix, and with control tokens in it as plain text."""
 
     def encode_prompt(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
-        """Text and ids of the chat template filled in, up to where the model begins to write."""
+        """Text and ids of the filled chat template, up to where the model begins to write."""
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
     def split(self, ids: Sequence[int]) -> list[str]:
-        """Text of each id; joined they are the whole. A character made of several ids stands with the last of them."""
+        """Text of each id; joined they are the whole text. A character of several ids belongs to the last of them."""
 
 
 class Span(NamedTuple):
-    """A stretch of tokens by one author."""
+    """Consecutive tokens by one author."""
 
     author: Author
     text: str
@@ -61,27 +63,27 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """Token ids ready to train on. All lists have one entry a token."""
+    """Token ids ready to train on. All lists have one entry per token."""
 
     ids: list[int]
     mask: list[bool]
-    """Whether the model wrote it, i.e. whether it is trained."""
+    """Whether the model wrote the token, and so whether it is trained."""
     steps: list[int]
-    """Index of the step it belongs to; `PROMPT` before the first."""
+    """Index of the token's step; `PROMPT` before the first step."""
     logprobs: list[float] | None
-    """As sampled, 0 where the environment wrote; None unless every trained token has one."""
+    """Logprobs as sampled, 0 for tokens of the environment; None unless every trained token has one."""
     agents: tuple[str, ...] = ()
-    """Tag of each step, for losses that weigh agents differently."""
+    """Tag of each step, for losses that weight agents differently."""
     labels: Mapping[int, int] = field(default_factory=dict)
-    """What the model sampled at these positions instead of the id that stands there: it ended its turn, and the
-    environment wrote on. Only where it was asked for; the mask then holds there."""
+    """Ids that the model sampled at these positions instead of the ids there: it ended its turn, and the environment
+    continued. Present only on request; the mask is then set at these positions."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def positions(self) -> list[int]:
-        """Position ids; they start at 0 in each sample, which is what keeps packed samples apart."""
+        """Position ids. They start at 0 in each sample, which separates packed samples."""
         return list(range(len(self.ids)))
 
     @property
@@ -90,7 +92,7 @@ class Sample:
 
 
 class Ledger:
-    """Grows while a run goes on: `open` with the prompt, then `append` and `append_sampled`, then perhaps `close`."""
+    """Grows during a run: `open` with the prompt, then `append` and `append_sampled`, then perhaps `close`."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -115,33 +117,33 @@ class Ledger:
 
     def open(self, messages: Sequence[Message]) -> Span:
         if self._spans:
-            raise LedgerError("the prompt comes first and only once")
+            raise LedgerError("the prompt must come first and only once")
         text, ids = self._tokenizer.encode_prompt(messages)
         return self._add(Span(Author.ENVIRONMENT, text, tuple(ids), None, PROMPT))
 
     def append(self, author: Author, text: str, *, step: int) -> Span:
-        """Text that came without ids."""
+        """Append text that has no ids."""
         (ids,) = self._tokenizer.encode([text])
         return self._add(Span(author, text, tuple(ids), None, step))
 
     def append_sampled(self, tokens: Tokens, *, step: int, text: str | None = None) -> Span:
-        """What the model sampled, ids as they are. `text` is what it decodes to, where that is known already."""
+        """Append sampled ids as they are. `text` is what they decode to, if that is already known."""
         decoded = self._tokenizer.decode(tokens.ids) if text is None else text
         return self._add(Span(Author.MODEL, decoded, tokens.ids, tokens.logprobs, step))
 
     def close(self, *, step: int) -> Span | None:
-        """The token with which the model ends its turn; None where the tokenizer has none."""
+        """Append the token with which the model ends its turn; None if the tokenizer has none."""
         end = self._tokenizer.end_of_turn
         if end is None:
             return None
         return self._add(Span(Author.MODEL, self._tokenizer.decode([end]), (end,), None, step))
 
     def end_turn(self, end: TurnEnd) -> None:
-        """The model ended its turn here. That adds no id: nobody has read the token when the run goes on."""
+        """The model ended its turn here. This adds no id: if the run goes on, the token is not part of the context."""
         self._ends.append((len(self._ids), end))
 
     def to_sample(self, agents: Sequence[str] = (), *, ends: bool = False) -> Sample:
-        """`ends`: what ended a turn is trained too, as it was sampled. Whoever asks for it has to heed `labels`."""
+        """With `ends`, tokens that ended a turn are trained too, as sampled. The caller then has to use `labels`."""
         ids: list[int] = []
         mask: list[bool] = []
         steps: list[int] = []
@@ -161,8 +163,8 @@ class Ledger:
                 logprobs = [*logprobs, end.logprob]
             elif mask[at]:
                 raise LedgerError(
-                    f"the model ended its turn before step {end.before} and yet wrote on by itself",
-                    hint="the record was changed: drop `ends`, or sample the run again",
+                    f"the model ended its turn before step {end.before}, but the next token is also the model's",
+                    hint="the record was changed: remove `ends`, or sample the run again",
                 )
             else:
                 mask[at], logprobs[at], labels[at] = True, end.logprob, end.id
@@ -177,10 +179,10 @@ class Ledger:
 def ledger_of(
     trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile, *, end_of_turn: bool | None = None
 ) -> Ledger:
-    """The ledger of a recorded trajectory: the same ids that a live run of it had.
+    """The ledger of a recorded trajectory. It has the same ids as during the run.
 
-    `end_of_turn` adds the token that ends the turn, trained. By default it is added to an answered trajectory that has
-    no sampled ids (it teaches when to stop), and not to a sampled one (nobody sampled it).
+    `end_of_turn` adds the token that ends the turn, trained. By default it is added to an answered trajectory without
+    sampled ids, to teach the model when to stop, and not to a sampled one, because nobody sampled it.
     """
     return ledgers_of([trajectory], tokenizer, profile, end_of_turn=end_of_turn)[0]
 
@@ -188,23 +190,27 @@ def ledger_of(
 def ledgers_of(
     trajectories: Iterable[Trajectory], tokenizer: Tokenizer, profile: Profile, *, end_of_turn: bool | None = None
 ) -> list[Ledger]:
-    """`ledger_of` for several at once; the tokenizer works on all their spans together."""
-    plans = [_plan(trajectory, tokenizer, profile) for trajectory in trajectories]
-    encoded = iter(tokenizer.encode([text for plan in plans for _, _, text, tokens in plan.spans if tokens is None]))
+    """`ledger_of` for several trajectories; the tokenizer encodes all their spans together."""
+    planned = [(trajectory, _planned(trajectory, tokenizer, profile)) for trajectory in trajectories]
+    encoded = iter(tokenizer.encode([text for _, spans in planned for _, _, text, tokens in spans if tokens is None]))
     ledgers = []
-    for plan in plans:
+    for trajectory, spans in planned:
+        sampled = any(span.tokens for span in spans)
+        written = any(span.author is Author.MODEL for span in spans)
+        usable = trajectory.tokenizer == tokenizer.fingerprint and (sampled or not written)
+        ends = deque(trajectory.ends if usable else ())
         ledger = Ledger(tokenizer)
-        ledger.open(plan.messages)
-        ends = deque(plan.ends)
-        for step, author, text, tokens in plan.spans:
+        ledger.open(trajectory.prompt or profile.messages(trajectory.task))
+        for step, author, text, tokens in spans:
             while ends and ends[0].before <= step:
                 ledger.end_turn(ends.popleft())
             ids, logprobs = (tuple(next(encoded)), None) if tokens is None else (tokens.ids, tokens.logprobs)
             ledger._add(Span(author, text, ids, logprobs, step))
         for end in ends:
             ledger.end_turn(end)
-        if end_of_turn or (end_of_turn is None and plan.finished_unsampled):
-            ledger.close(step=plan.last_step)
+        finished_unsampled = trajectory.stop is Stop.ANSWERED and written and not sampled
+        if finished_unsampled if end_of_turn is None else end_of_turn:
+            ledger.close(step=len(trajectory.steps) - 1)
         ledgers.append(ledger)
     return ledgers
 
@@ -212,19 +218,16 @@ def ledgers_of(
 def attribute(
     tokenizer: Tokenizer, ids: Sequence[int], logprobs: Sequence[float] | None, surfaces: Sequence[str]
 ) -> list[Tokens]:
-    """Divide sampled ids among the steps they spell. A token belongs to the step in which it begins.
+    """Divide sampled ids among the steps that they spell. A token belongs to the step in which it begins.
 
-    `surfaces` are the model's parts of consecutive steps; joined they are what the ids decode to.
+    `surfaces` are the model's parts of consecutive steps; joined they must be what the ids decode to.
     """
     texts = tokenizer.split(ids)
     whole = "".join(surfaces)
     if "".join(texts) != whole:
         raise LedgerError(f"the sampled ids decode to {''.join(texts)!r}, not to {whole!r}")
-    ends: list[int] = []
-    for surface in surfaces:
-        ends.append((ends[-1] if ends else 0) + len(surface))
     cuts, position, token = [0], 0, 0
-    for end in ends[:-1]:
+    for end in accumulate(map(len, surfaces[:-1])):
         while token < len(texts) and position < end:
             position += len(texts[token])
             token += 1
@@ -243,33 +246,16 @@ class _Planned(NamedTuple):
     tokens: Tokens | None
 
 
-@dataclass(frozen=True)
-class _Plan:
-    messages: Sequence[Message]
-    spans: list[_Planned]
-    last_step: int
-    finished_unsampled: bool
-    ends: tuple[TurnEnd, ...]
-
-
-def _plan(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile) -> _Plan:
-    # Ids of another vocabulary mean something else here; their text is tokenised instead.
-    same = trajectory.tokenizer is not None and trajectory.tokenizer == tokenizer.fingerprint
+def _planned(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile) -> list[_Planned]:
+    # Ids of another vocabulary have another meaning here; their text is tokenised instead.
+    same = trajectory.tokenizer == tokenizer.fingerprint
     spans = []
     for step, author, text in pieces(trajectory.steps, profile):
         tokens = trajectory.steps[step].tokens if same and author is Author.MODEL else None
         spans.append(_Planned(step, author, text, tokens))
-    sampled = any(span.tokens for span in spans)
-    if sampled:
+    if any(span.tokens for span in spans):
         _refuse_mixtures(trajectory, spans)
-    written = any(span.author is Author.MODEL for span in spans)
-    return _Plan(
-        messages=trajectory.prompt or profile.messages(trajectory.task),
-        spans=spans,
-        last_step=len(trajectory.steps) - 1,
-        finished_unsampled=trajectory.stop is Stop.ANSWERED and written and not sampled,
-        ends=trajectory.ends if same and (sampled or not written) else (),
-    )
+    return spans
 
 
 def _refuse_mixtures(trajectory: Trajectory, spans: Sequence[_Planned]) -> None:
@@ -279,5 +265,5 @@ def _refuse_mixtures(trajectory: Trajectory, spans: Sequence[_Planned]) -> None:
             raise LedgerError(
                 f"task {trajectory.task.id!r}: step {span.step} (<{trajectory.steps[span.step].agent}>) has no sampled "
                 f"tokens although other steps have",
-                hint="drop the tokens of all steps (their text is then tokenised), or sample the run again",
+                hint="remove the tokens of all steps, so that their text is tokenised, or sample the run again",
             )

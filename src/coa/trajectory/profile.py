@@ -1,12 +1,11 @@
-"""A profile: which agents there are, how each writes, and who may follow whom. Data, in TOML.
+"""A profile: which agents there are, what each writes, and who may follow whom. It is data, written in TOML.
 
-The prompt, the parser, the format check, the decoder's grammar, the thresholds of distillation and the viewer's legend
-are all derived from it, so a profile of one's own (new tags, new tools) needs no code, and a shipped one is a file in
-`profiles/`. Contradictions are refused when it is loaded.
+The prompt, the parser, the format check, the grammar of constrained decoding, the thresholds of distillation and the
+legend of the viewer are all derived from it, so your own profile with new tags and new tools needs no code. A shipped
+profile is a file in `profiles/`. Contradictions are refused when a profile is loaded.
 
-`load_profile` finds a profile by name or path, for what is going to be made. `profile_of` finds the one that a
-trajectory was made with, whatever has become of the name or the path since: files carry the definition
-(`definitions.py`).
+`load_profile` finds a profile by name or path, for new runs. `profile_of` finds the profile that a trajectory was made
+with, even if the name or path means something else by now, because files carry the definition (`definitions.py`).
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from coa.trajectory.types import OBSERVATION, Frozen, FrozenDict, Message, Task,
 
 class Kind(StrEnum):
     THOUGHT = "thought"
-    """Free thinking; may stand before any other activation and the successor rules look through it."""
+    """Free thinking. It may come before any other agent, and the rules about who follows whom ignore it."""
     ROLE = "role"
     """Played by the model alone."""
     TOOL = "tool"
-    """Hands its text to a real tool, which answers with an observation."""
+    """Its text goes to a real tool, which answers with an observation."""
     ANSWER = "answer"
     """Ends the run."""
 
@@ -50,12 +49,12 @@ class ScoreVerdict(Frozen):
     failed: tuple[str, ...] = Field(min_length=1)
 
     def holds(self, text: str) -> bool | None:
-        """Whether the score in the text passes; None where there is no readable one."""
+        """Whether the score in the text passes; None if there is no readable score."""
         score = self.score(text)
         return None if score is None else score >= self.pass_at
 
     def score(self, text: str) -> int | None:
-        """The last score in the text that is on the scale."""
+        """The last score in the text that is within `low` and `high`."""
         scale = r"(?:\s*\([^)\n]{0,20}\))?"  # "score (1-4): 3"
         found = re.findall(rf"{re.escape(self.label)}{scale}[^0-9\n]{{0,20}}([0-9]{{1,6}})", text, re.IGNORECASE)
         inside = [int(number) for number in found if self.low <= int(number) <= self.high]
@@ -69,14 +68,14 @@ class ScoreVerdict(Frozen):
 
 
 class GradeVerdict(Frozen):
-    """Several points graded in words, e.g. `progress: poor`; one grade of the worst kind fails."""
+    """Several points graded in words, e.g. `progress: poor`. One worst grade fails."""
 
     read: Literal["grades"] = "grades"
     points: tuple[str, ...] = Field(min_length=1)
     grades: tuple[str, ...] = Field(("good", "average", "poor"), min_length=2)
-    """Best first; the last one fails."""
+    """From best to worst; the last one fails."""
     passed: tuple[str, ...] = ()
-    """Empty: any successor."""
+    """Agents that may follow; empty means all of `next`."""
     failed: tuple[str, ...] = Field(min_length=1)
 
     def holds(self, text: str) -> bool | None:
@@ -99,37 +98,37 @@ class Agent(Frozen):
     """One agent of a profile. Its tag is the key under `[agents]`."""
 
     title: str
-    """What people call it; several tags may share a title (the verification agent has two)."""
+    """Name for people. Several tags may share a title (the verification agent has two)."""
     kind: Kind
     does: str
     """One sentence for the prompt: what to write here."""
     shape: Shape = Shape()
     next: tuple[str, ...] = ()
-    """Who may follow, thoughts and observations aside."""
+    """Who may follow, not counting thoughts and observations."""
     thought: bool = False
-    """Whether a thought must stand right before it."""
+    """Whether a thought must come directly before it."""
     max: int | None = Field(None, ge=1)
     """How often it may act in one run."""
     verdict: Verdict | None = None
     color: str = "white"
-    """For the terminal and the viewer."""
+    """Colour in the terminal and the viewer."""
 
 
 class Limits(Frozen):
-    """What one run may spend."""
+    """Limits of one run."""
 
     steps: int = Field(100, ge=1)
-    """Of the model and the environment together."""
+    """Number of steps of the model and the environment together."""
     tool_calls: int = Field(40, ge=0)
     model_tokens: int = Field(16_384, ge=1)
-    """What the model writes."""
+    """Number of tokens that the model writes."""
     context_tokens: int = Field(32_768, ge=1)
-    """The whole run, prompt included."""
+    """Number of tokens of the whole run, prompt included."""
     seconds: float = Field(1_800, gt=0)
     observation_characters: int = Field(20_000, ge=100)
-    """Of one; what is longer is cut."""
+    """Length of one observation; longer ones are cut."""
     cost: float | None = Field(None, gt=0)
-    """In the currency of the model's prices, which whoever runs it must then give."""
+    """In the currency of the model's prices, which are then required."""
 
     @model_validator(mode="after")
     def _context_holds_the_output(self) -> Limits:
@@ -139,18 +138,18 @@ class Limits(Frozen):
 
 
 class AnswerKind(StrEnum):
-    """What an answer is, which decides how it is compared with the right one."""
+    """Kind of answer, which decides how it is compared with the correct one."""
 
     TEXT = "text"
     MATH = "math"
-    """An expression: equal values are equal answers, however they are written."""
+    """An expression. Expressions of equal value are equal answers."""
 
 
 class Thresholds(Frozen):
-    """What `coa distill` asks of a run of this profile where its own settings do not say."""
+    """Thresholds of `coa distill` for runs of this profile, unless its settings say otherwise."""
 
     min_tool_calls: int = Field(2, ge=0)
-    """Runs with fewer tool calls are too easy to teach cooperation."""
+    """Runs with fewer tool calls are dropped: they are too easy to teach cooperation."""
     keep_without_reflection: float = Field(0.3, ge=0, le=1)
     """Share of the runs without a reflection that is kept."""
 
@@ -159,15 +158,15 @@ class Profile(Frozen):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     about: str
     start: tuple[str, ...] = Field(min_length=1)
-    """Who may act first, thoughts aside."""
+    """Who may act first, not counting thoughts."""
     agents: Annotated[Mapping[str, Agent], AfterValidator(FrozenDict)]
     prompt: str
-    """System prompt; `{agents}` and `{rules}` in it are replaced by what the rest of the profile says."""
+    """System prompt. `{agents}` and `{rules}` in it are replaced by descriptions of the agents and the rules."""
     limits: Limits = Limits()
     answers: AnswerKind = AnswerKind.TEXT
     distill: Thresholds = Thresholds()
     recognised: bool = True
-    """Whether tagged text that names no profile (AFM's rows) may be taken for this one, where its tags fit best."""
+    """Whether tagged text that names no profile (AFM rows) may be read with this one if its tags fit best."""
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Profile:
@@ -176,7 +175,7 @@ class Profile(Frozen):
         return self
 
     def __copy__(self) -> Profile:
-        """Leaves out what was computed from the fields, because `model_copy(update=...)` may change them."""
+        """Drops cached properties, because `model_copy(update=...)` may change the fields they were computed from."""
         copied = super().__copy__()
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
@@ -184,14 +183,14 @@ class Profile(Frozen):
 
     @cached_property
     def hash(self) -> str:
-        """The `profile_hash` of trajectories that are made with it. From now on `profile_of` finds it by that."""
+        """The `profile_hash` of trajectories that are made with it. Reading it lets `profile_of` find the profile."""
         key = remember(self.model_dump_json())
         _known.setdefault(key, self)
         return key
 
     @cached_property
     def tags(self) -> frozenset[str]:
-        """Every tag that means something in a transcript of this profile."""
+        """Every tag that has a meaning in a transcript of this profile."""
         return frozenset(self.agents) | {OBSERVATION}
 
     @cached_property
@@ -224,32 +223,24 @@ class Profile(Frozen):
 
 
 def asking(task: Task) -> Message:
-    """The user's message: the question, and the files that come with it."""
+    """The user's message: the question and the task's files."""
     return Message(role="user", content=task.question + "".join(f"\nfile: {path}" for path in task.files))
 
 
-def with_tool(profile: Profile, tag: str, *, title: str, does: str, shape: Shape, color: str = "blue") -> Profile:
-    """The profile with one more tool, which may act wherever a tool of the profile may and lead where they lead."""
+def with_tool(profile: Profile, tag: str, *, title: str, does: str, shape: Shape) -> Profile:
+    """The profile with one more tool. It may act wherever the profile's tools may, and the same agents may follow."""
     known = set(profile.tools)
     like = profile.agents[profile.tools[0]] if known else None
 
-    def leads_to_tools(agent: Agent) -> bool:
-        return bool(known & set(agent.next)) if known else bool(agent.next)
-
-    agents = {
-        name: agent.model_copy(update={"next": (*agent.next, tag), "verdict": _leading_to(agent.verdict, known, tag)})
-        if leads_to_tools(agent)
-        else agent
-        for name, agent in profile.agents.items()
-    }
+    agents = dict(profile.agents)
+    for name, agent in profile.agents.items():
+        if known & set(agent.next) if known else agent.next:
+            verdict = _leading_to(agent.verdict, known, tag)
+            agents[name] = agent.model_copy(update={"next": (*agent.next, tag), "verdict": verdict})
+    following = (*(like.next if like else dict.fromkeys([*profile.start, "answer"])), tag)
+    thought = like is not None and like.thought
     agents[tag] = Agent(
-        title=title,
-        kind=Kind.TOOL,
-        does=does,
-        shape=shape,
-        next=(*(like.next if like else dict.fromkeys([*profile.start, "answer"])), tag),
-        thought=like.thought if like else False,
-        color=color,
+        title=title, kind=Kind.TOOL, does=does, shape=shape, next=following, thought=thought, color="blue"
     )
     start = (*profile.start, tag) if not known or known & set(profile.start) else profile.start
     try:
@@ -259,23 +250,19 @@ def with_tool(profile: Profile, tag: str, *, title: str, does: str, shape: Shape
 
 
 def _leading_to(verdict: Verdict | None, known: set[str], tag: str) -> Verdict | None:
-    """The verdict with one more tool wherever it leads to a tool that is known."""
+    """The verdict with one more tool wherever it leads to a known tool."""
     if verdict is None:
         return None
-    longer = {
-        name: (*names, tag)
-        for name, names in (("passed", verdict.passed), ("failed", verdict.failed))
-        if known & set(names)
-    }
-    return verdict.model_copy(update=longer)
+    outcomes = {"passed": verdict.passed, "failed": verdict.failed}
+    return verdict.model_copy(update={name: (*tags, tag) for name, tags in outcomes.items() if known & set(tags)})
 
 
 _known: dict[str, Profile] = {}
-"""Profiles by their hash, made or read in this process."""
+"""Profiles that were made or read in this process, by their hash."""
 
 
 def profile_of(trajectory: Trajectory) -> Profile:
-    """The profile that a trajectory was made with, tools that joined it for the run included."""
+    """The profile that a trajectory was made with, including tools that were added for the run."""
     key = trajectory.profile_hash
     if key is None:
         return _named(trajectory)
@@ -286,20 +273,17 @@ def profile_of(trajectory: Trajectory) -> Profile:
             reason = f"the profile {trajectory.profile!r} that its file defines is refused"
             raise _unknown(trajectory, f"{reason}: {error.errors()[0]['msg']}") from error
     if key not in _known and trajectory.profile in shipped():
-        _ = load_profile(
-            trajectory.profile
-        ).hash  # a record that was taken out of its file; perhaps nothing has changed
+        _ = load_profile(trajectory.profile).hash  # a record that was cut out of its file: it may be unchanged
     if key not in _known:
-        raise _unknown(
-            trajectory, f"its profile is {trajectory.profile!r} with the hash {key}, which its file does not define"
-        )
+        reason = f"its profile is {trajectory.profile!r} with the hash {key}, which its file does not define"
+        raise _unknown(trajectory, reason)
     return _known[key]
 
 
 def with_profile(trajectory: Trajectory, profile: Profile) -> Trajectory:
-    """The trajectory as one of another profile, or of a newer version of its own.
+    """The trajectory with another profile, or with another version of its profile.
 
-    Tools that joined its profile for the run join the other one too, where that has the same name.
+    Tools that were added for the run are added to the other profile too, if that has the same name.
     """
     if trajectory.profile_hash is None:
         profile = _with_added(profile, trajectory.meta)
@@ -313,7 +297,7 @@ def with_profile(trajectory: Trajectory, profile: Profile) -> Trajectory:
 
 
 def _named(trajectory: Trajectory) -> Profile:
-    """For files of version 1, which have only the name, and tools that joined for the run in the meta."""
+    """For files of version 1, which have only the name, and in `meta` the tools that were added for the run."""
     try:
         return _with_added(load_profile(trajectory.profile), trajectory.meta)
     except ProfileError as error:
@@ -338,7 +322,7 @@ def _with_added(profile: Profile, meta: Mapping[str, JsonValue]) -> Profile:
 
 
 def describe_agents(profile: Profile) -> str:
-    """A line per agent: tag, title, what it does, what stands between its tags."""
+    """One line per agent: tag, title, what it does, and its content."""
     lines = []
     for tag, agent in profile.agents.items():
         content = "" if agent.shape.form is Form.TEXT else f" Content: {expectation(agent.shape)}."
@@ -348,7 +332,7 @@ def describe_agents(profile: Profile) -> str:
 
 
 def describe_rules(profile: Profile) -> str:
-    """The successor rules as sentences."""
+    """The rules about who may follow whom, as sentences."""
     lines = [f"- Begin with {_either(profile.start)}."]
     for tag, agent in profile.agents.items():
         if agent.next:
@@ -372,7 +356,7 @@ _FOLDER: Final = Path(__file__).parent / "profiles"
 
 
 def shipped() -> tuple[str, ...]:
-    """Names of the profiles that come with coa: the TOML files of their folder."""
+    """Names of the profiles that come with coa: the TOML files in their folder."""
     return _listed(_FOLDER)
 
 
@@ -382,7 +366,7 @@ def _listed(folder: Path) -> tuple[str, ...]:
 
 
 def load_profile(source: str | Path) -> Profile:
-    """A shipped profile by name, or one's own from a TOML file."""
+    """Load a shipped profile by name, or your own from a TOML file."""
     name = str(source)
     if name in shipped():
         return _shipped(name, _FOLDER)
@@ -390,7 +374,7 @@ def load_profile(source: str | Path) -> Profile:
     if path.suffix != ".toml" and not path.is_file():
         raise ProfileError(
             f"there is no profile {name!r}; shipped are {', '.join(shipped())}",
-            hint="give the path of a .toml file for a profile of your own (coa profile show web --toml is a start)",
+            hint="give the path of a .toml file for your own profile (coa profile show web --toml is a start)",
         )
     data = _read_toml(path)
     data.setdefault("name", path.stem)
@@ -398,7 +382,7 @@ def load_profile(source: str | Path) -> Profile:
 
 
 def shipped_toml(name: str) -> str:
-    """Source text of a shipped profile, as a starting point for one's own."""
+    """Source text of a shipped profile, as a start for your own."""
     return (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
 
 
@@ -418,7 +402,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _with_base(data: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Lay a profile over the shipped one that it names in `extends`: tables merge, everything else is replaced."""
+    """Merge a profile into the shipped one that it names in `extends`: tables merge, everything else is replaced."""
     base = data.pop("extends", None)
     if base is None:
         return data
@@ -440,10 +424,8 @@ def _parse(data: dict[str, Any], path: Path) -> Profile:
         return Profile.model_validate(data)
     except ValidationError as error:
         reasons = [
-            ".".join(str(part) for part in item["loc"])
-            + (": " if item["loc"] else "")
-            # pydantic puts "Value error, " before what our own validators say
-            + item["msg"].removeprefix("Value error, ")
+            # pydantic puts "Value error, " before the messages of our validators
+            ": ".join([*filter(None, [".".join(map(str, item["loc"]))]), item["msg"].removeprefix("Value error, ")])
             for item in error.errors()
         ]
         raise ProfileError(f"the profile {path} is refused:\n  - " + "\n  - ".join(reasons)) from error
@@ -469,26 +451,24 @@ def _contradictions(profile: Profile) -> Iterable[str]:
         yield f"{unknown} named in `start` or `next` but not defined under [agents]"
         return
     if thoughts := sorted(named & set(profile.of_kind(Kind.THOUGHT))):
-        yield f"{thoughts} is a thought: it may stand before anyone and is not listed in `start` or `next`"
+        yield f"{thoughts} is a thought: it may come before any agent and must not be listed in `start` or `next`"
     if lost := sorted(_actors(profile) - _reachable(profile, profile.start)):
-        yield f"{lost} can never act: no way leads there from `start`"
+        yield f"{lost} can never act: no path leads there from `start`"
     if stuck := sorted(tag for tag in _actors(profile) if "answer" not in _reachable(profile, [tag])):
-        yield f"from {stuck} no way leads to the answer"
+        yield f"from {stuck} no path leads to the answer"
 
 
 def _contradictory_agents(profile: Profile) -> Iterable[str]:
     for tag, agent in profile.agents.items():
         if agent.kind in (Kind.THOUGHT, Kind.ANSWER) and agent.next:
-            yield f"`{tag}` is of kind `{agent.kind}` and has no `next`"
+            yield f"`{tag}` is of kind `{agent.kind}` and cannot have `next`"
         if agent.thought and profile.thought is None:
-            yield f"`{tag}` wants a thought before it, but no agent has the kind `thought`"
+            yield f"`{tag}` requires a thought before it, but no agent has the kind `thought`"
         if agent.thought and agent.kind is Kind.THOUGHT:
-            yield f"`{tag}` is a thought and cannot want one before it"
+            yield f"`{tag}` is a thought and cannot require one before it"
         if agent.verdict is None:
             continue
-        if isinstance(agent.verdict, ScoreVerdict) and not (
-            agent.verdict.low < agent.verdict.pass_at <= agent.verdict.high
-        ):
+        if isinstance(score := agent.verdict, ScoreVerdict) and not score.low < score.pass_at <= score.high:
             yield f"the verdict of `{tag}` can never go both ways: low < pass_at <= high does not hold"
         if outside := [name for name in (*agent.verdict.passed, *agent.verdict.failed) if name not in agent.next]:
             yield f"the verdict of `{tag}` leads to {outside}, which its `next` does not allow"
@@ -505,16 +485,16 @@ def _reachable(profile: Profile, start: Iterable[str]) -> set[str]:
         tag = waiting.pop()
         if tag not in seen:
             seen.add(tag)
-            waiting.extend(_ways(profile.agents[tag]))
+            waiting.extend(name for turn in _turns(profile.agents[tag]) for name in turn)
     return seen
 
 
 _MOST_STATES: Final = 5_000
-"""Where counting makes more states than this, corners are not looked for."""
+"""Number of states above which the search for dead ends is given up."""
 
 
 def _exhausted(profile: Profile) -> Iterable[str]:
-    """Turns after which nobody can ever act, because `max` is used up on every way that leads there."""
+    """Turns after which nobody can ever act, because `max` is used up on every path that leads there."""
     agents = profile.agents
     limited = [tag for tag, agent in agents.items() if agent.max is not None]
     seen: set[tuple[str, tuple[int, ...]]] = set()
@@ -543,19 +523,12 @@ def _exhausted(profile: Profile) -> Iterable[str]:
 
 
 def _turns(agent: Agent) -> list[tuple[str, ...]]:
-    """Who may follow, for each verdict the agent can come to."""
+    """Who may follow, for each possible verdict of the agent."""
     if agent.kind is Kind.ANSWER:
         return []
     if agent.verdict is None:
         return [agent.next]
     return list(dict.fromkeys([agent.verdict.passed or agent.next, agent.verdict.failed]))
-
-
-def _ways(agent: Agent) -> tuple[str, ...]:
-    """Where an agent leads, its verdict considered: what neither outcome allows is no way."""
-    if agent.verdict is None:
-        return agent.next
-    return (*(agent.verdict.passed or agent.next), *agent.verdict.failed)
 
 
 def _either(names: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
-"""Who may act next: the profile's rules as a small state machine.
+"""Who may act next: the rules of a profile as a small state machine.
 
-One machine serves the format check (filters, rewards, viewer) and, through `legal`, whoever wants to know the legal
-next tags before they are written (constrained decoding, hints to the model).
+The format check of filters, rewards and viewer uses it to find violations. Constrained decoding and hints to the model
+use `legal`, which gives the tags that may come next.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from coa.trajectory.types import OBSERVATION, Author, Step
 
 
 class Rule(StrEnum):
-    """What a step did wrong."""
+    """A rule that a step can break."""
 
     UNKNOWN_AGENT = "unknown_agent"
     FORGED_OBSERVATION = "forged_observation"
     """The model wrote an observation itself."""
     FOREIGN_AUTHOR = "foreign_author"
-    """The environment wrote a step that is the model's to write."""
+    """The environment wrote a step that only the model may write."""
     UNEXPECTED_OBSERVATION = "unexpected_observation"
     MISSING_OBSERVATION = "missing_observation"
     ORDER = "order"
@@ -38,20 +38,20 @@ class Rule(StrEnum):
 @dataclass(frozen=True)
 class Violation:
     step: int
-    """Index of the offending step; the number of steps where something is missing at the end."""
+    """Index of the step that breaks the rule; the number of steps if something is missing at the end."""
     rule: Rule
     message: str
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a run stands. `advance` gives the state after one more step and what that step did wrong."""
+    """The state of a run. `advance` returns the state after one more step, and the rules that the step broke."""
 
     profile: Profile
     last: str | None = None
-    """The last agent that acted, thoughts aside."""
+    """The last agent that acted, not counting thoughts."""
     allowed: tuple[str, ...] = ()
-    """Successors of `last`, after its verdict."""
+    """Agents that may follow `last`, given its verdict."""
     thought: bool = False
     """Whether a thought was the latest step."""
     waiting: str | None = None
@@ -64,15 +64,14 @@ class State:
         return cls(profile, allowed=profile.start)
 
     def legal(self) -> tuple[str, ...]:
-        """Tags the model may open now; empty while an observation is due and after the answer."""
+        """Tags that the model may open now; empty while an observation is due and after the answer."""
         if self.waiting or self.done:
             return ()
         agents = self.profile.agents
         actors = [
-            tag
-            for tag in self.allowed
+            tag for tag in self.allowed
             if not (agents[tag].thought and not self.thought) and self.counts.get(tag, 0) < (agents[tag].max or 1 << 30)
-        ]
+        ]  # fmt: skip
         if self.profile.thought and not self.thought:
             return (self.profile.thought, *actors)
         return tuple(actors)
@@ -101,7 +100,7 @@ class State:
         return self.after(step.agent, passed), wrong
 
     def after(self, tag: str, passed: bool | None = None) -> State:
-        """The state once that agent has acted; `passed` is its verdict, where it has one that could be read."""
+        """The state after that agent has acted. `passed` is its verdict, if it has a readable one."""
         agent = self.profile.agents[tag]
         if agent.kind is Kind.THOUGHT:
             return self._with(thought=True)
@@ -120,13 +119,13 @@ class State:
     def _observe(self, step: Step) -> tuple[State, list[tuple[Rule, str]]]:
         if step.author is Author.MODEL:
             return self, [(Rule.FORGED_OBSERVATION, "the model wrote an observation itself")]
-        # The runtime may speak at any time (a hint, a budget notice); only a tool's answer is awaited.
+        # The runtime may write at any time (a hint, a budget notice); only the answer of a tool is expected.
         unexpected = not self.waiting and self.done
         wrong = [(Rule.UNEXPECTED_OBSERVATION, "an observation after the answer")] if unexpected else []
         return self._with(thought=False), wrong
 
     def _with(self, *, thought: bool) -> State:
-        """The same with nothing awaited. Not `dataclasses.replace`: every step of every run comes by here."""
+        """A copy with no observation due. `dataclasses.replace` is slower, and every step of every run needs this."""
         return State(self.profile, self.last, self.allowed, thought, None, self.counts, self.done)
 
     def _out_of_order(self, tag: str) -> list[tuple[Rule, str]]:

@@ -1,8 +1,8 @@
 """Trajectories -> samples of a bounded length, with a count of what was cut or dropped, and why.
 
-Over-long trajectories lose text from the middle of their longest observations first. A model's span is never cut: what
-still does not fit is dropped, with a reason. Sampled trajectories are not cut at all, because what the model wrote
-depended on what it read.
+Trajectories that are too long lose text from the middle of their longest observations first. A span of the model is
+never cut: what still does not fit is dropped, with a reason. Sampled trajectories are not cut at all, because what the
+model wrote depended on what it had read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from coa.trajectory.shorten import omitted, shorten
 from coa.trajectory.types import OBSERVATION, Author, FrozenDict, Step, Trajectory
 
 KEPT_OF_AN_OBSERVATION: Final = 64
-"""Tokens below which an observation is not cut: less than this tells the model nothing."""
+"""Number of tokens to which an observation may be cut: with fewer, it does not help the model."""
 _TAGS: Final = 12
 """About the number of tokens that the tags around an observation take."""
 _BATCH: Final = 64
@@ -30,15 +30,15 @@ _BATCH: Final = 64
 
 class Drop(StrEnum):
     TOO_LONG = "too_long"
-    """Over the limit even with all observations cut."""
+    """It exceeds the limit even with all observations cut."""
     SAMPLED_TOO_LONG = "sampled_too_long"
-    """Over the limit, and cutting would change what the model had read when it wrote."""
+    """It exceeds the limit, and cutting would change what the model had read when it wrote."""
     NOTHING_TO_TRAIN = "nothing_to_train"
 
 
 @dataclass
 class Tally:
-    """What became of the trajectories. Shown before training starts."""
+    """Counts what happened to the trajectories. It is printed before training starts."""
 
     samples: int = 0
     cut: int = 0
@@ -47,7 +47,7 @@ class Tally:
     dropped: Counter[Drop] = field(default_factory=Counter)
 
     def take_back(self, sample: Sample) -> None:
-        """One that was counted, but of which a trainer's own weights leave nothing to train."""
+        """Uncount a sample in which the weights of a trainer leave nothing to train."""
         self.samples -= 1
         self.tokens -= len(sample)
         self.trained_tokens -= sample.trained
@@ -68,14 +68,10 @@ def to_sample(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile, *,
 
 
 def to_samples(
-    trajectories: Iterable[Trajectory],
-    tokenizer: Tokenizer,
-    profile: Profile,
-    *,
-    max_tokens: int | None = None,
+    trajectories: Iterable[Trajectory], tokenizer: Tokenizer, profile: Profile, *, max_tokens: int | None = None,
     tally: Tally | None = None,
-) -> Iterator[tuple[Trajectory, Sample]]:
-    """Samples that fit, each with the trajectory it was made from (shortened where that was needed)."""
+) -> Iterator[tuple[Trajectory, Sample]]:  # fmt: skip
+    """Samples that fit, each with the trajectory it was made from, which is shortened if necessary."""
     tally = Tally() if tally is None else tally
     source = iter(trajectories)
     while batch := list(islice(source, _BATCH)):
@@ -93,14 +89,10 @@ def to_samples(
 
 
 def fit(
-    trajectory: Trajectory,
-    tokenizer: Tokenizer,
-    profile: Profile,
-    *,
-    max_tokens: int | None,
+    trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile, *, max_tokens: int | None,
     ledger: Ledger | None = None,
-) -> tuple[Trajectory, Sample] | Drop:
-    """The trajectory and its sample if it fits, shortened if that makes it fit, else why not."""
+) -> tuple[Trajectory, Sample] | Drop:  # fmt: skip
+    """The trajectory and its sample, shortened if that makes it fit; otherwise the reason why it does not fit."""
     ledger = ledger or ledger_of(trajectory, tokenizer, profile)
     if not any(span.ids for span in ledger.spans if span.author is Author.MODEL):
         return Drop.NOTHING_TO_TRAIN
@@ -110,10 +102,14 @@ def fit(
         return Drop.SAMPLED_TOO_LONG
     sizes = _observation_sizes(ledger, trajectory)
     level = _level(list(sizes.values()), excess=len(ledger) - max_tokens)
-    # Tokens of a shortened text are not known before it is tokenised again; a few rounds get there.
+    # The length of a shortened text is known only after it is tokenised again, so this takes a few rounds.
     while level is not None and level >= KEPT_OF_AN_OBSERVATION:
         tall = {step for step, size in sizes.items() if size > level}
-        shorter = _shorten(trajectory, tokenizer, profile, tall, level)
+        steps = [
+            _cut_middle(step, tokenizer, profile, level) if index in tall else step
+            for index, step in enumerate(trajectory.steps)
+        ]
+        shorter = trajectory.model_copy(update={"steps": tuple(steps)})
         fitted = ledger_of(shorter, tokenizer, profile)
         over = len(fitted) - max_tokens
         if over <= 0:
@@ -135,7 +131,7 @@ def _observation_sizes(ledger: Ledger, trajectory: Trajectory) -> dict[int, int]
 
 
 def _level(sizes: Sequence[int], *, excess: int) -> int | None:
-    """The height to which the tallest must be cut so that `excess` goes; None if that is below what must be kept."""
+    """The length to which the longest must be cut to save `excess` tokens; None if that is below what must be kept."""
     tall = sorted(sizes, reverse=True)
     for count in range(1, len(tall) + 1):
         below = tall[count] if count < len(tall) else 0
@@ -145,18 +141,8 @@ def _level(sizes: Sequence[int], *, excess: int) -> int | None:
     return None
 
 
-def _shorten(
-    trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile, indices: set[int], level: int
-) -> Trajectory:
-    steps = [
-        _cut_middle(step, tokenizer, profile, level) if index in indices else step
-        for index, step in enumerate(trajectory.steps)
-    ]
-    return trajectory.model_copy(update={"steps": tuple(steps)})
-
-
 def _cut_middle(step: Step, tokenizer: Tokenizer, profile: Profile, keep: int) -> Step:
-    """Counted as it is written, neutralised; cut and kept readable, as all steps are."""
+    """Tokens are counted in the text as it is written, neutralised; what is cut and kept is the readable text."""
 
     def count(text: str) -> int:
         return len(tokenizer.encode([neutralise(text, profile)])[0])

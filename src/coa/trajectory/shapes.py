@@ -1,7 +1,7 @@
-r"""What stands between a tool's tags: argument shapes, read tolerantly and written canonically.
+r"""The content of a tool's tags: argument shapes, read tolerantly and written canonically.
 
-A shape belongs to an agent of a profile. `read` gives arguments and the repairs it took, or a `Slip` that tells the
-model what was expected; it never raises. `write` is its inverse for whoever has arguments and needs text.
+A shape belongs to an agent of a profile. `read` returns the arguments and the repairs that were necessary, or a `Slip`
+whose message says to the model what was expected. It never raises. `write` is its inverse: from arguments to text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Form(StrEnum):
     JSON = "json"
     """A JSON object, fenced or bare, with the fields given."""
     BOXED = "boxed"
-    r"""Text whose result stands in `\boxed{}`: `{"text": ...}` holds the inside."""
+    r"""Text whose result is in `\boxed{}`: `{"text": ...}` is the inside."""
 
 
 class FieldType(StrEnum):
@@ -55,13 +55,13 @@ class ArgumentField(Frozen):
 class Shape(Frozen):
     form: Form = Form.TEXT
     separator: str = Field("|", min_length=1)
-    """Between the items of a `list`."""
+    """Separates the items of a `list`."""
     language: str = "py"
-    """Written after the opening fence of `code`."""
+    """Language after the opening fence of `code`."""
     stdin: bool = False
-    """Whether `code` may carry a second fence, marked `sh`, with the program's standard input."""
+    """Whether `code` may have a second fence, marked `sh`, with the standard input of the program."""
     fields: Mapping[str, ArgumentField] = {}
-    """Of `json`."""
+    """Fields of `json`."""
 
     @model_validator(mode="after")
     def _fields_only_for_json(self) -> Shape:
@@ -76,7 +76,7 @@ class Shape(Frozen):
 
 @dataclass(frozen=True)
 class Reading:
-    """Arguments as understood."""
+    """The arguments that were read."""
 
     arguments: Arguments
     repairs: tuple[Repair, ...] = ()
@@ -84,7 +84,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Slip:
-    """The text could not be understood; `message` is written for the model to read."""
+    """The text could not be read. `message` is for the model."""
 
     message: str
 
@@ -126,7 +126,7 @@ def read(shape: Shape, text: str) -> Reading | Slip:
 
 
 def write(shape: Shape, arguments: Arguments) -> str:
-    """Canonical text for arguments. `read(shape, write(shape, a))` gives `a` back, up to surrounding blanks."""
+    """Canonical text of arguments. `read(shape, write(shape, a))` gives `a` back, up to surrounding blanks."""
     match shape.form:
         case Form.TEXT | Form.LINE:
             return str(arguments["text"])
@@ -164,9 +164,9 @@ def expectation(shape: Shape) -> str:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Inside of the last `\boxed{...}` or `\fbox{...}` whose braces balance, or None. Of nested ones, the outer."""
+    r"""Inside of the last `\boxed{...}` or `\fbox{...}` with balanced braces, or None. Of nested boxes, the outer."""
     best: tuple[int, int] | None = None
-    open_braces: list[int | None] = []  # where the inside of a box begins; None for any other brace
+    open_braces: list[int | None] = []  # the start of the inside of a box; None for any other brace
     for token in _BRACES.finditer(text):
         piece = token.group()
         if piece == "}":
@@ -199,7 +199,7 @@ def _blocks(text: str) -> tuple[list[tuple[str, str]], bool]:
             continue
         body = text[opening.end() + 1 : max(fence.start() - 1, opening.end() + 1)]
         blocks.append((opening.group(1), body))
-        # A language marks an opening: the block before it was never closed.
+        # A language marks an opening fence, so the block before it was never closed.
         unclosed = unclosed or bool(fence.group(1))
         opening = fence if fence.group(1) else None
     if opening is not None:
@@ -216,23 +216,17 @@ def _read_code(shape: Shape, text: str, repairs: list[Repair]) -> Reading | Slip
         return Reading({"code": code}, tuple(repairs)) if code else Slip(f"it is empty; write {expectation(shape)}")
     if unclosed:
         repairs.append(Repair(kind=RepairKind.MISSING_FENCE, detail="a fence is not closed"))
-    stdin: str | None = None
-    if shape.stdin and len(blocks) == 2 and blocks[1][0] in ("sh", "stdin", "text", "input"):
-        stdin = blocks[1][1]
-        blocks = blocks[:1]
-    if len(blocks) > 1:
+    with_stdin = shape.stdin and len(blocks) == 2 and blocks[1][0] in ("sh", "stdin", "text", "input")
+    if len(blocks) > 1 and not with_stdin:
         return Slip(f"it holds {len(blocks)} fenced blocks; write {expectation(shape)}")
     code = blocks[0][1]
     if not code.strip():
         return Slip(f"the program is empty; write {expectation(shape)}")
-    arguments: dict[str, JsonValue] = {"code": code}
-    if stdin is not None:
-        arguments["stdin"] = stdin
-    return Reading(arguments, tuple(repairs))
+    return Reading({"code": code, "stdin": blocks[1][1]} if with_stdin else {"code": code}, tuple(repairs))
 
 
 def _inline_fence(text: str) -> str:
-    """The program of "```py print(1)```" on one line, or the text itself where there is no fence at all."""
+    """The program of "```py print(1)```" on one line, or the text itself if there is no fence."""
     body = text.strip()
     if body.startswith("```"):
         body = re.sub(r"^```[ \t]*(?:python3?|py)?[ \t]*\n?", "", body)

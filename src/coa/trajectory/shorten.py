@@ -1,9 +1,9 @@
-"""The one way to cut a text that is too long: its middle goes, and a line says how many characters went with it.
+"""The one way to cut a text that is too long: its middle is removed, and a line says how many characters are missing.
 
 Tools cut what they return, a run cuts what its context has no room for, distillation cuts what a team's tools returned,
-and training cuts what exceeds a sample. All of them write the same mark, so that a model meets in training what it
-will meet at run time. A text may be cut several times on its way. A mark that falls into the new gap is counted in, so
-the last mark gives the sum; no mark is ever cut in two. Marks of earlier versions count too, in files they wrote.
+and training cuts what exceeds a sample. All of them write the same mark, so that a model sees in training what it
+will see at run time. A text may be cut several times on its way. A mark inside the part that is removed is included in
+the new count, so the last mark gives the sum, and no mark is ever cut in two. Marks of earlier versions count as well.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _MARK: Final = re.compile(
 def shorten(text: str, limit: int, *, count: Callable[[str], int] | None = None, keep_end: bool = True) -> str:
     """The text, or its beginning and end with a mark between them, of at most `limit` characters.
 
-    With `count`, the limit is in tokens and `count` says how many tokens a text has; no tokenizer needs more of them
-    than the text has bytes. Without `keep_end`, only the beginning is kept. At least one character is kept on each
-    side, so a limit below the length of the mark is exceeded.
+    With `count`, the limit is in tokens, and `count` returns the number of tokens of a text. No tokenizer needs more
+    tokens than the text has bytes. Without `keep_end`, only the beginning is kept. At least one character is kept on
+    each side, so a limit below the length of the mark is exceeded.
     """
     if count is None:
         if len(text) <= limit:
@@ -35,7 +35,7 @@ def shorten(text: str, limit: int, *, count: Callable[[str], int] | None = None,
         return text
     shorter, kept = text, len(text)
     while counted > limit and kept > 2:
-        # What one token stands for differs along the text, so that the first guess may still be too long.
+        # The number of characters per token varies along the text, so the first guess may still be too long.
         kept = max(min(kept * limit // counted, kept - 16), 2)
         shorter = _cut(text, kept, keep_end)
         counted = count(shorter)
@@ -43,7 +43,7 @@ def shorten(text: str, limit: int, *, count: Callable[[str], int] | None = None,
 
 
 def omitted(text: str) -> int:
-    """The number of characters that marks in the text, whatever version wrote them, say are missing."""
+    """The number of missing characters according to the marks in the text, whatever version wrote them."""
     return sum(_omitted(mark) for mark in _MARK.finditer(text))
 
 

@@ -1,13 +1,15 @@
-"""The one type that flows through every stage: a task, the steps taken at it, and how it ended.
+"""The one type that flows through every stage: a task, the steps of an attempt at it, and how it ended.
 
-Everything here is frozen and comes from or goes to a file, so everything is checked on the way in. What can be computed
-(the answer, the number of tool calls) is a property and is not stored. Text <-> steps is `codec`, ids are `ledger`.
+Everything here is frozen and comes from or goes to a file, so everything is validated. What can be computed (the
+answer, the repairs) is a property and is not stored. `codec` converts between text and steps, `ledger` makes ids.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from functools import reduce
 from typing import Annotated, Any, Final, Literal, NoReturn
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
@@ -19,7 +21,7 @@ SCHEMA_VERSION: Final = 2
 READABLE_VERSIONS: Final = (1, 2)
 """Version 1 names the profile only; version 2 adds `profile_hash` and `profile_definition`."""
 OBSERVATION: Final = "observation"
-"""The tag of what a tool or the runtime says. The only text of a run that the model does not write."""
+"""The tag of what a tool or the runtime writes: the only text of a run that the model does not write."""
 
 
 class Author(StrEnum):
@@ -30,7 +32,7 @@ class Author(StrEnum):
 
 
 class Stop(StrEnum):
-    """Why a run ended. A run led to an answer because a budget ran out keeps the budget's name."""
+    """Why a run ended. If a budget ran out and the model was made to answer, this is the budget."""
 
     ANSWERED = "answered"
     UNANSWERED = "unanswered"
@@ -44,11 +46,11 @@ class Stop(StrEnum):
     INTERRUPTED = "interrupted"
     """A person or a signal stopped it."""
     FAILED = "failed"
-    """A model, tool or scorer broke; `Trajectory.failure` tells."""
+    """A model, tool or scorer failed; see `Trajectory.failure`."""
 
 
 class RepairKind(StrEnum):
-    """A slip in the model's text whose meaning was clear, so that the codec read it all the same."""
+    """A mistake in the model's text whose meaning was clear, so that the codec could repair it."""
 
     MISSING_CLOSE = "missing_close"
     MISSING_OPEN = "missing_open"
@@ -59,7 +61,7 @@ class RepairKind(StrEnum):
     TAG_IN_TEXT = "tag_in_text"
     """A tag mentioned in passing, kept as text."""
     NESTED_CALL = "nested_call"
-    """A whole element at the end of an unclosed one, read as the step that follows it."""
+    """A complete element at the end of an unclosed one, read as the step that follows it."""
     UNTAGGED = "untagged"
     MISSING_FENCE = "missing_fence"
     CRLF = "crlf"
@@ -74,7 +76,7 @@ class Frozen(BaseModel):
 
 
 def clean_text(text: str) -> str:
-    """Lone surrogates cannot be written to any file; they become question marks."""
+    """Replace lone surrogates, which cannot be written to a file, by question marks."""
     if text.isascii():
         return text
     try:
@@ -88,7 +90,7 @@ Text = Annotated[str, AfterValidator(clean_text)]
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict that refuses change, so that a frozen record stays what it was; otherwise like any dict."""
+    """A dict that refuses changes, so that frozen records cannot change; otherwise like any dict."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("this record is frozen; make a changed copy with model_copy(update=...)")
@@ -104,10 +106,10 @@ Meta = Annotated[Mapping[str, JsonValue], AfterValidator(FrozenDict)]
 
 
 class Usage(Frozen):
-    """What was spent, as the server or engine counted it. Adds up with `+`."""
+    """Tokens, calls, time and cost, as the server or engine counted them. `+` adds two."""
 
     prompt_tokens: int = Field(0, ge=0)
-    """Tokens read, cached ones included, summed over model calls."""
+    """Input tokens, cached ones included, summed over model calls."""
     completion_tokens: int = Field(0, ge=0)
     cached_tokens: int = Field(0, ge=0)
     """The part of `prompt_tokens` that the server took from its cache."""
@@ -115,7 +117,7 @@ class Usage(Frozen):
     tool_calls: int = Field(0, ge=0)
     seconds: float = Field(0.0, ge=0)
     cost: float | None = Field(None, ge=0)
-    """In the currency of the prices that were given; None where none was, which is not free of charge."""
+    """In the currency of the given prices; None (unknown, not zero) without prices."""
 
     @property
     def total_tokens(self) -> int:
@@ -136,10 +138,7 @@ class Usage(Frozen):
 
     @classmethod
     def sum(cls, parts: Iterable[Usage]) -> Usage:
-        total = cls()
-        for part in parts:
-            total = total + part
-        return total
+        return reduce(operator.add, parts, cls())
 
 
 class Message(Frozen):
@@ -168,29 +167,29 @@ class Tokens(Frozen):
 
 
 class TurnEnd(Frozen):
-    """Where the model ended its turn, with which token. It is no part of the text: what follows, if anything does, was
-    written as if it had not been there."""
+    """Where and with which token the model ended its turn. The token is not part of the text: whatever follows was
+    written as if it were not there."""
 
     before: int = Field(ge=0)
-    """Index of the step that follows, or the number of steps where none does."""
+    """Index of the step that follows, or the number of steps if none follows."""
     id: int
     logprob: float
 
 
 class Step(Frozen):
-    """One activation of one agent: what stands between its opening and its closing tag."""
+    """One activation of one agent: the text between its opening and its closing tag."""
 
     agent: str
     """The agent's tag in the profile, e.g. `think`, `web_search`, `observation`."""
     text: Text
-    """The content, with tag-like text readable (the codec neutralises it when it writes)."""
+    """The content. Tag-like text in it is readable here; the codec neutralises it when it writes."""
     author: Author = Author.MODEL
     surface: Text | None = None
-    """The exact characters in the transcript, tags and separators included; None when they are the canonical ones."""
+    """The exact characters in the transcript, tags and separators included; None if they are the canonical ones."""
     given: int = Field(0, ge=0)
-    """How many leading characters of the surface the environment wrote for the model, such as a forced `<answer>`."""
+    """Number of leading characters of the surface that the environment wrote for the model, such as `<answer>`."""
     tokens: Tokens | None = None
-    """Ids as sampled; None when the text came without any (a chat API, a teacher, a person)."""
+    """Ids as sampled; None if the text has none (from a chat API, a teacher, a person)."""
     repairs: tuple[Repair, ...] = ()
     usage: Usage | None = None
     meta: Meta = Field(default_factory=lambda: EMPTY)
@@ -201,45 +200,36 @@ class Step(Frozen):
     @model_validator(mode="after")
     def _authorship_is_consistent(self) -> Step:
         if self.author is Author.ENVIRONMENT and (self.tokens is not None or self.given):
-            raise ValueError("a step the environment wrote has no sampled tokens and no given part")
+            raise ValueError("a step that the environment wrote cannot have sampled tokens or a given part")
         return self
 
 
 def observation(text: str, *, meta: Mapping[str, JsonValue] | None = None) -> Step:
-    """A step that the environment writes: a tool's result, a hint, an error the model should read."""
+    """A step of the environment: the result of a tool, a hint, or an error for the model."""
     return Step(agent=OBSERVATION, text=text, author=Author.ENVIRONMENT, meta=meta or {})
 
 
 class TestCase(Frozen):
     """One run of a program under test: what it reads and what it should print."""
 
-    __test__ = False  # not a pytest class, whatever the name suggests
+    __test__ = False  # not a pytest class, despite its name
 
     stdin: str
     expected: str
 
 
 class CodeTests(Frozen):
-    """How a program is judged: by its output for given inputs, or by assertions that call it."""
+    """Tests of a program: its expected output for given inputs, or assertions that call it."""
 
     cases: tuple[TestCase, ...] = ()
     functional: str | None = None
-    """Python that calls the solution and asserts; None when `cases` judge it."""
+    """Python that calls the solution and asserts; None if `cases` are the tests."""
 
 
 def _as_answers(value: object) -> object:
     """Accept `42`, `"42"`, `["42", "forty-two"]` or nothing: people write all four."""
-    if value is None:
-        return ()
-    if isinstance(value, str | int | float | bool):
-        return (_as_text(value),)
-    if isinstance(value, list | tuple):
-        return tuple(_as_text(item) for item in value)
-    return value
-
-
-def _as_text(value: object) -> object:
-    return str(value) if isinstance(value, int | float | bool) else value
+    listed = () if value is None else value if isinstance(value, list | tuple) else (value,)
+    return tuple(str(item) if isinstance(item, int | float) else item for item in listed)
 
 
 class Task(Frozen):
@@ -248,17 +238,17 @@ class Task(Frozen):
     id: str = Field(min_length=1)
     question: Text
     answer: Annotated[tuple[Text, ...], BeforeValidator(_as_answers)] = ()
-    """Accepted answers; any one of them is right. A single string or number is taken as one answer."""
+    """Accepted answers; any of them is correct. A single string or number is one answer."""
     profile: str | None = None
     tests: CodeTests | None = None
     files: tuple[str, ...] = ()
     prompt: tuple[Message, ...] | None = None
-    """The row's own prompt where it brings one (AFM rows do); used on request instead of the profile's."""
+    """The prompt of the row, if it has one (AFM rows do). It replaces the profile's prompt on request."""
     meta: Meta = Field(default_factory=lambda: EMPTY)
 
 
 class FailureSite(StrEnum):
-    """Where something broke."""
+    """The part that failed."""
 
     MODEL = "model"
     TOOL = "tool"
@@ -272,11 +262,11 @@ class Failure(Frozen):
     site: FailureSite
     message: str
     step: int | None = None
-    """Index of the step at which it broke, where there was one."""
+    """Index of the step at which it failed, if there was one."""
 
 
 class Score(Frozen):
-    """A grader's number. None means unscored, which is not zero: it is reported apart and kept out of means."""
+    """A grader's number. None means unscored, which is not zero: it is reported separately and left out of means."""
 
     value: float | None
     reason: str = ""
@@ -286,10 +276,7 @@ def _as_score(value: object) -> object:
     return {"value": value} if value is None or isinstance(value, int | float) else value
 
 
-Scores = Annotated[
-    Mapping[str, Annotated[Score, BeforeValidator(_as_score)]],
-    AfterValidator(FrozenDict),
-]
+Scores = Annotated[Mapping[str, Annotated[Score, BeforeValidator(_as_score)]], AfterValidator(FrozenDict)]
 
 
 class Trajectory(Frozen):
@@ -297,7 +284,7 @@ class Trajectory(Frozen):
 
     task: Task
     profile: str
-    """Name of the profile whose grammar the steps follow."""
+    """Name of the profile of the run."""
     profile_hash: str | None = None
     """Hash of the profile's definition, which `profile_of` looks up; None in files of version 1."""
     steps: tuple[Step, ...] = ()
@@ -306,11 +293,11 @@ class Trajectory(Frozen):
     scores: Scores = Field(default_factory=lambda: EMPTY)
     usage: Usage = Usage()
     prompt: tuple[Message, ...] | None = None
-    """The messages that were shown; None stands for the profile's own prompt with the task's question."""
+    """The messages that the model saw; None means the profile's prompt with the task's question."""
     tokenizer: str | None = None
     """Fingerprint of the tokenizer that the steps' tokens belong to."""
     ends: tuple[TurnEnd, ...] = ()
-    """Each time that the model ended its turn, as sampled."""
+    """Every end of a turn that the model sampled."""
     sample: int = Field(0, ge=0)
     """Number of this attempt among several at the same task."""
     meta: Meta = Field(default_factory=lambda: EMPTY)
@@ -319,7 +306,7 @@ class Trajectory(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _read_version_and_definition(cls, data: object) -> object:
-        """Refuses what a newer release wrote, and takes out the profile's definition where the record brings one."""
+        """Refuse records of a newer release, and take out the profile's definition if the record has one."""
         if not isinstance(data, dict):
             return data
         version = data.get("schema_version", SCHEMA_VERSION)
@@ -334,7 +321,7 @@ class Trajectory(Frozen):
         data = {**data, "schema_version": SCHEMA_VERSION}
         text = data.pop("profile_definition", None)
         if text is not None and not isinstance(text, str):
-            raise ValueError("`profile_definition` is the profile as JSON in a string")
+            raise ValueError("`profile_definition` must be a string with the profile as JSON")
         if text is not None:
             remember(text)
         return data
@@ -342,11 +329,11 @@ class Trajectory(Frozen):
     @model_validator(mode="after")
     def _failure_matches_stop(self) -> Trajectory:
         if (self.failure is not None) != (self.stop is Stop.FAILED):
-            raise ValueError("`failure` is given exactly when `stop` is `failed`")
+            raise ValueError("`failure` must be given if, and only if, `stop` is `failed`")
         return self
 
     def __getstate__(self) -> dict[Any, Any]:
-        """The definition goes along to another process."""
+        """Includes the profile's definition, so that another process has it too."""
         return {**super().__getstate__(), "profile_definition": definition(self.profile_hash)}
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
@@ -356,12 +343,12 @@ class Trajectory(Frozen):
 
     @property
     def answer(self) -> str | None:
-        """Text of the last answer step, or None. What counts as an answer step is the agent named `answer`."""
+        """Text of the last step of the agent `answer`, or None."""
         return next((step.text for step in reversed(self.steps) if step.agent == "answer"), None)
 
     @property
     def key(self) -> tuple[str, int]:
-        """Task id and sample number: what a resumed run uses to know what is done."""
+        """Task id and sample number, by which a resumed run knows what is done."""
         return self.task.id, self.sample
 
     @property
@@ -369,13 +356,13 @@ class Trajectory(Frozen):
         return tuple(repair for step in self.steps for repair in step.repairs)
 
     def scored(self, name: str, value: float | None, reason: str = "") -> Trajectory:
-        """A copy with one more entry in `scores`."""
+        """A copy with this score."""
         return self.model_copy(update={"scores": FrozenDict({**self.scores, name: Score(value=value, reason=reason)})})
 
     def to_json(self) -> str:
-        """One line of JSON: the version first, fields that hold their default left out.
+        """One line of JSON: the version first, without fields that have their default.
 
-        The profile's definition is no part of it; `store.Lines` adds it to the first line that needs it.
+        The profile's definition is not part of it; `store.Lines` adds it to the first line that needs it.
         """
         rest = self.model_dump_json(exclude_defaults=True, exclude={"schema_version"})
         return f'{{"schema_version":{self.schema_version},{rest[1:]}'

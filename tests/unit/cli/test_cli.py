@@ -178,7 +178,7 @@ def test_export_makes_missing_folders_and_names_wrong_endings(runs: Path, tmp_pa
     assert run(app, ["export", str(runs), "--to", "alpaca", "--out", str(tmp_path / "a" / "b.jsonl")]).exit_code == 0
     for target, name in (("alpaca", "x.csv"), ("atif", "x.parquet"), ("alpaca", "folder")):
         refused = run(app, ["export", str(runs), "--to", target, "--out", str(tmp_path / name)])
-        assert f"is not written to '{name}'" in str(refused.exception)
+        assert f"cannot be written to '{name}'" in str(refused.exception)
 
 
 def test_escape_sequences_in_pages_do_not_reach_the_terminal(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from coa.models.local.lean import lean
-from coa.models.local.slots import NAME, Chunk, Slots, Step
+from coa.models.local.slots import NAME, Chunk, EngineStep, Slots
 
 SIZES: dict[str, Any] = {
     "vocab_size": 97,
@@ -61,14 +61,14 @@ def rows(model: PreTrainedModel, forward: Any) -> torch.Tensor:
         (ids[12:20], [5, 7, *range(6)], torch.tensor([5, 7]), [Chunk(2, 0, 2, 8)]),
         (ids[20:30], [6, 8, *range(6, 14)], torch.tensor([6, 8]), [Chunk(2, 6, 2, 10)]),
     ):
-        made.append(forward(taken, torch.tensor(at), Step(slots, decoding, chunks)))
+        made.append(forward(taken, torch.tensor(at), EngineStep(slots, decoding, chunks)))
     return torch.cat(made)
 
 
 def own(model: PreTrainedModel) -> Any:
     decoder: Any = model.get_decoder()
 
-    def forward(ids: torch.Tensor, at: torch.Tensor, step: Step) -> torch.Tensor:
+    def forward(ids: torch.Tensor, at: torch.Tensor, step: EngineStep) -> torch.Tensor:
         out = decoder(input_ids=ids[None], position_ids=at[None], use_cache=False, coa_step=step)
         return out.last_hidden_state[0]
 

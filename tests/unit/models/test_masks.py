@@ -11,7 +11,7 @@ import torch
 from coa.models.base import Sampling
 from coa.models.local.engine import LENGTH_STEP, Engine
 from coa.models.local.masks import Masks
-from coa.models.local.request import Request, Result
+from coa.models.local.request import Decoded, Request
 from coa.models.local.sampling import choose
 from coa.trajectory import load_profile
 from coa.trajectory.grammar import Move, language
@@ -79,14 +79,14 @@ def test_an_engine_that_idles_gives_the_memory_of_long_rows_back() -> None:
         loop = asyncio.get_running_loop()
 
         async def ask(length: int) -> None:
-            done: asyncio.Future[Result | Exception] = loop.create_future()
+            done: asyncio.Future[Decoded | Exception] = loop.create_future()
 
-            def settle(result: Result | Exception) -> None:
+            def settle(result: Decoded | Exception) -> None:
                 loop.call_soon_threadsafe(done.set_result, result)
 
             request = Request([5] * length, (), Sampling(max_tokens=2), settle)
             engine.submit(request)
-            assert isinstance(await asyncio.wait_for(done, 60), Result)
+            assert isinstance(await asyncio.wait_for(done, 60), Decoded)
 
         await ask(3 * LENGTH_STEP)
         grown = engine._slots.length

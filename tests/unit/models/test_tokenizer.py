@@ -46,7 +46,7 @@ def test_the_gguf_header_is_what_the_gguf_package_reads() -> None:
 def test_smollm2_is_the_chat_model_it_should_be() -> None:
     smollm2 = load_tokenizer("smollm2")
     assert smollm2.vocabulary_size == 49152
-    assert smollm2.token(smollm2.end_of_turn or 0) == "<|im_end|>"
+    assert smollm2.decode([smollm2.end_of_turn or 0]) == "<|im_end|>"
     text, ids = smollm2.encode_prompt(USER)
     assert text.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
     assert smollm2.decode(ids) == text

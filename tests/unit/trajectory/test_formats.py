@@ -15,10 +15,9 @@ from coa.trajectory import Author, CodeTests, Stop, Task, TestCase, check, rende
 from coa.trajectory.formats.alpaca import from_alpaca, guess_profile, to_alpaca
 from coa.trajectory.formats.atif_export import to_atif
 from coa.trajectory.formats.detect import Content, detect, read_trajectories
-from coa.trajectory.formats.messages import to_messages, to_sharegpt
+from coa.trajectory.formats.messages import to_messages, to_sharegpt, to_verl
 from coa.trajectory.formats.rows import read_rows, write_rows
 from coa.trajectory.formats.tasks import from_task, read_tasks, to_task
-from coa.trajectory.formats.verl import to_verl
 from support.builders import WEB, make_trajectory, web_run
 
 INSTRUCTIONS = "Use the functions below.\n1. 'think': reason.\nTask:\n"

@@ -233,7 +233,7 @@ def test_the_prompt_is_what_the_chat_template_says() -> None:
 
 
 def test_an_observation_has_no_tokens_of_its_own() -> None:
-    with pytest.raises(ValueError, match="no sampled tokens"):
+    with pytest.raises(ValueError, match="cannot have sampled tokens"):
         Step(agent="observation", text="x", author=Author.ENVIRONMENT, tokens=Tokens(ids=(1,)))
     assert observation("x").author is Author.ENVIRONMENT
 
@@ -286,5 +286,5 @@ def test_ends_of_turns_in_a_changed_record_are_refused() -> None:
     )
     made = make_trajectory().model_copy(update={"steps": steps, "tokenizer": tok.fingerprint})
     made = made.model_copy(update={"ends": (TurnEnd(before=1, id=5, logprob=-1.0),)})
-    with pytest.raises(LedgerError, match="ended its turn before step 1 and yet wrote on"):
+    with pytest.raises(LedgerError, match="ended its turn before step 1, but the next token is also the model's"):
         to_sample(made, tok, WEB, ends=True)

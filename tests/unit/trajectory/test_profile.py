@@ -113,14 +113,14 @@ CONTRADICTIONS = {
     "unknown successor": ('next = ["assay", "answer"]', 'next = ["assay", "bake"]', "not defined"),
     "no way to the answer": ('next = ["assay", "answer"]', 'next = ["assay"]', "can never act"),
     "two answers": ('kind = "tool"', 'kind = "answer"', "exactly one agent has the kind `answer`"),
-    "no thought to need": ('kind = "thought"', 'kind = "role"', "wants a thought"),
+    "no thought to need": ('kind = "thought"', 'kind = "role"', "requires a thought"),
     "environment's tag": ("[agents.muse]", "[agents.observation]", "environment's tag"),
     "bad tag": ("[agents.muse]", '[agents."Mu se"]', "not of the form"),
     "fields without json": ('form = "json"', 'form = "line"', "belong to the form `json`"),
     "unknown key": ('about = "An', 'abuot = "x"\nabout = "An', "abuot"),
     "start with nobody": ('start = ["assay"]', "start = []", "start"),
     "thought as successor": ('start = ["assay"]', 'start = ["assay", "muse"]', "is a thought"),
-    "answer goes on": ('does = "names', 'next = ["assay"]\ndoes = "names', "has no `next`"),
+    "answer goes on": ('does = "names', 'next = ["assay"]\ndoes = "names', "cannot have `next`"),
     "verdict outside next": (
         'does = "measures',
         'verdict = { read = "score", passed = ["answer"], failed = ["muse"] }\ndoes = "measures',
@@ -149,7 +149,7 @@ def test_a_role_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     text = OWN.replace('next = ["assay", "answer"]', 'next = ["trap", "answer"]') + (
         '[agents.trap]\ntitle = "T"\nkind = "role"\ndoes = "x."\nnext = ["trap"]\n'
     )
-    with pytest.raises(ProfileError, match=r"from \['trap'\] no way leads to the answer"):
+    with pytest.raises(ProfileError, match=r"from \['trap'\] no path leads to the answer"):
         own(tmp_path, text)
 
 

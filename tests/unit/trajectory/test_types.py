@@ -87,9 +87,9 @@ def test_a_score_is_added_to_a_copy_and_unscored_is_not_zero() -> None:
 def test_a_failure_is_told_exactly_when_the_run_failed() -> None:
     failure = Failure(site=FailureSite.TOOL, message="boom")
     assert make_trajectory(stop=Stop.FAILED, failure=failure).failure == failure
-    with pytest.raises(ValidationError, match="exactly when"):
+    with pytest.raises(ValidationError, match="if, and only if"):
         make_trajectory(stop=Stop.FAILED)
-    with pytest.raises(ValidationError, match="exactly when"):
+    with pytest.raises(ValidationError, match="if, and only if"):
         make_trajectory(failure=failure)
 
 

@@ -1,7 +1,11 @@
 """Continuous batching: rows leave the batch at a stop string, keep their KV, and come back with their observation.
 
-The past is never computed again: a request that goes on where a resting row ended wakes that row, and one that shares a
-prefix with any row (the prompt of a group) copies its KV. Finished rows are replaced at once; memory is bounded.
+A run of agents calls the model many times, and each call continues the text of the call before it. A row is one such
+text with its keys and values (KV) in a slot. While a tool works, its row rests: it keeps its slot, but takes no part in
+forward passes. The next call of the run finds the row by its ids and computes only the observation. A request that
+shares a prefix with any row, such as the prompt of a group, copies the KV of that prefix. So no context is computed
+twice. Each pass takes one token of every decoding row and up to `CHUNK_TOKENS` of new text. Rows that finish are
+replaced at once. Memory for KV is bounded: when it runs short, the row that has rested longest is forgotten.
 """
 
 from __future__ import annotations
@@ -21,44 +25,44 @@ from coa.models.base import Finish
 from coa.models.local.lean import Lean
 from coa.models.local.lockstep import Lockstep
 from coa.models.local.masks import Masks
-from coa.models.local.request import Request, Result
+from coa.models.local.request import Decoded, Request
 from coa.models.local.sampling import choose
-from coa.models.local.slots import NAME, Chunk, Slots, Step
+from coa.models.local.slots import NAME, Chunk, EngineStep, Slots
 from coa.models.local.threads import use_cores
 from coa.trajectory import Tokenizer
 from coa.trajectory.grammar.language import DONE, FAR
 
 log = logging.getLogger(__name__)
 CHUNK_TOKENS: Final = 256
-"""New text taken in per step beside the decoding rows."""
+"""Most tokens of new text in one pass, beside the tokens of the decoding rows."""
 LENGTH_STEP: Final = 256
 _TAIL_TOKENS: Final = 48
-"""How many of the last tokens are searched for a stop string."""
+"""Number of last tokens that are searched for a stop string."""
 _GRACE: Final = 8
-"""Passes for which a row that rests is safe from newcomers."""
+"""Number of passes for which a resting row is kept while new requests wait for a slot."""
 _SHARED: Final = 16
 """A shared prefix shorter than this is not worth copying."""
 
 
 @dataclass(eq=False)
 class Row:
-    """A sequence with KV in a slot: busy with a request, or resting."""
+    """A sequence with KV in a slot. It is busy with a request, or it rests."""
 
     slot: int
     ids: list[int]
     computed: int = 0
     request: Request | None = None
     started: int = 0
-    """Where the sampled tokens begin."""
+    """Index of the first sampled token."""
     recomputed: int = 0
     logprobs: list[float] = field(default_factory=list)
     place: int | None = None
-    """Where in the request's grammar it is; None without one."""
+    """State of the request's grammar; None without a grammar."""
     log_kept: float = 0.0
     used: int = 0
-    """When it was last busy, for choosing whom to forget."""
+    """Pass in which it was last busy, for choosing the row to forget."""
     over: bool = False
-    """Its turn has ended, so that nothing is likely to go on from it."""
+    """Whether its turn has ended, so that no request is likely to continue it."""
 
     @property
     def due(self) -> int:
@@ -66,24 +70,16 @@ class Row:
 
 
 class Engine:
-    """Runs in a thread of its own; `submit` from anywhere."""
+    """Runs in its own thread; `submit` may be called from any thread."""
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: Tokenizer,
-        *,
-        max_rows: int = 32,
-        kv_bytes: int = 2 << 30,
-        longest_bytes: int | None = None,
-        threads: int | None = None,
-        idle_s: float = 120.0,
-        lean: Lean | None = None,
+        self, model: PreTrainedModel, tokenizer: Tokenizer, *, max_rows: int = 32, kv_bytes: int = 2 << 30,
+        longest_bytes: int | None = None, threads: int | None = None, idle_s: float = 120.0, lean: Lean | None = None,
         temperature: float = 1.0,
-    ) -> None:
-        """`longest_bytes`: what a single row may have where that is more than its share. `threads`: of the cores; None
-        for all. `idle_s`: how long resting rows are remembered when there is nothing at all to do. `lean`: instead of
-        the model's own forward pass. `temperature`: what the model is taken for is its distribution at this one."""
+    ) -> None:  # fmt: skip
+        """`longest_bytes` is the KV memory that a single row may use if that is more than its share. `threads` is the
+        number of cores to use; None means all. `idle_s` is the time without requests after which resting rows are
+        forgotten. `lean` replaces the forward pass of the model. `temperature` is that of `LocalModel`."""
         model.train(False)
         model.set_attn_implementation(NAME)
         self._decoder = model.get_decoder()  # type: ignore[no-untyped-call]
@@ -111,31 +107,28 @@ class Engine:
         started = torch.get_num_threads()
         self._thread.start()
         self._ready.wait()
-        torch.set_num_threads(started)  # what the engine's thread chose is for itself, not for threads to come
+        torch.set_num_threads(started)  # the number that the engine's thread chose is not for later threads
 
     @cached_property
     def spellings(self) -> Sequence[bytes | None] | None:
-        """The bytes of each token; None where they cannot be told, and no grammar can be followed."""
+        """The bytes of each token; None if they are not known, so that no grammar can be followed."""
         spellings = getattr(self._tokenizer, "spellings", None)
         return spellings() if spellings is not None else None
 
     @property
     def longest(self) -> int:
-        """Tokens that one row may have at most."""
+        """Largest number of tokens of one row."""
         return self._longest_bytes // self._slots.bytes_per_token
 
     @property
     def load(self) -> int:
-        """Requests that it has not answered yet."""
+        """Number of requests that are not answered yet."""
         return len(self._waiting) + self._inbox.qsize() + sum(row.request is not None for row in list(self._rows))
 
     def remembers(self, ids: Sequence[int]) -> bool:
-        """Whether a resting row ends where these ids go on. Asked from other threads: a guess, of use all the same."""
-        for row in list(self._rows):
-            computed = row.computed
-            if row.request is None and 0 < computed < len(ids) and row.ids[:computed] == ids[:computed]:
-                return True
-        return False
+        """Whether these ids continue a resting row. Other threads ask, so the answer may be outdated; it is a hint."""
+        rows = [(row.ids, row.computed) for row in list(self._rows) if row.request is None]
+        return any(0 < computed < len(ids) and known[:computed] == ids[:computed] for known, computed in rows)
 
     def submit(self, request: Request) -> None:
         if self._closed:
@@ -143,20 +136,20 @@ class Engine:
         self._inbox.put(request)
 
     def forget(self) -> None:
-        """The weights have changed: what is remembered of contexts holds no longer. Memory is given back until it is
-        needed again. Only between requests."""
+        """Call this when the weights have changed, and only between requests: the KV of all rows is outdated. Its
+        memory is freed until it is needed again."""
         self._do(self._forget_all)
 
     def keep_step(self, lockstep: Lockstep | None) -> None:
-        """From now on requests are taken as `lockstep` says; None takes them as they come. Only between requests."""
+        """Take requests in the order of `lockstep`, or with None as they come. Call this only between requests."""
         self._do(lambda: setattr(self, "_lockstep", lockstep))
 
     def leave(self, run: int) -> None:
-        """A run that keeps step is over."""
+        """A run in lockstep is over."""
         self._do(lambda: self._lockstep.leave(run) if self._lockstep else None)
 
     def _do(self, action: Callable[[], None]) -> None:
-        """In the engine's thread, in the order of what is submitted."""
+        """Run an action in the engine's thread, after everything that was submitted before."""
         if not self._closed:
             self._inbox.put(action)
 
@@ -186,7 +179,7 @@ class Engine:
             self._fail_all(error)
 
     def _take_requests(self) -> bool:
-        """False when it is time to end. Waits when there is nothing to do, or when a run that keeps step is due."""
+        """Returns False at the end. Waits if there is nothing to do, or if a run in lockstep is due."""
         while self._must_wait() or not self._inbox.empty():
             try:
                 item = self._inbox.get(timeout=self._idle_s if self._lockstep is None else None)
@@ -248,12 +241,12 @@ class Engine:
         self._waiting = postponed
 
     def _place(self, request: Request) -> bool:
-        """Give the request a row; False to ask again later."""
+        """Give the request a row. Returns False if it has to wait."""
         if not request.ids or len(request.ids) + request.sampling.max_tokens > self.longest:
-            room = self.longest
-            request.done(ValueError(f"{len(request.ids)} tokens and their continuation do not fit into {room} tokens"))
+            message = f"{len(request.ids)} tokens and their continuation do not fit into {self.longest} tokens"
+            request.done(ValueError(message))
             return True
-        known = len(request.ids) - 1  # the last token is always computed: its logits are needed
+        known = len(request.ids) - 1  # the last token is always computed, because its logits are needed
         best, shared = None, 0
         for row in self._rows:
             common = _common(row.ids[: row.computed], request.ids[:known])
@@ -262,7 +255,7 @@ class Engine:
                 continue
             if common > shared:
                 best, shared = row, common
-            # Somebody is computing what this request shares with it: wait, then copy.
+            # That row is computing the prefix that this request shares with it: wait, then copy.
             if row.request and row.due > 1 and _common(row.ids, request.ids[:known]) >= max(shared, _SHARED) + _SHARED:
                 return False
         if best is not None and best.request is None and shared == best.computed:
@@ -288,7 +281,7 @@ class Engine:
             return free
         resting = [row for row in self._rows if row.request is None]
         if any(row.request for row in self._rows):
-            # Others are at work: then a row that may be back from its tool at once is not sent away for a newcomer.
+            # Other rows are busy, so the request can wait: keep rows that may soon be back from their tool.
             resting = [row for row in resting if row.over or self._clock - row.used >= _GRACE]
         if not resting:
             return None
@@ -297,7 +290,7 @@ class Engine:
         return forgotten.slot
 
     def _fit(self) -> None:
-        """Make the slots long enough for the next step, forgetting resting rows where memory is short."""
+        """Make the slots long enough for the next pass, and forget resting rows if memory is short."""
         need = max(len(row.ids) for row in self._rows if row.request)
         if need <= self._slots.length:
             return
@@ -305,7 +298,7 @@ class Engine:
         count = max(min(self._max_rows, self._kv_bytes // (length * self._slots.bytes_per_token)), 1)
         ranked = sorted(self._rows, key=lambda row: (row.request is None, -row.used))
         for row in ranked[count:]:
-            if row.request is not None:  # no room beside the others: it starts again when there is
+            if row.request is not None:  # there is no room for it beside the others: it starts again later
                 row.request.begin_again()
                 self._waiting.append(row.request)
         self._rows = ranked[:count]
@@ -315,7 +308,7 @@ class Engine:
             row.slot = slot
 
     def _forget(self) -> None:
-        """Nobody has come for long: give the memory of long rows back."""
+        """There was no request for a long time: free the memory of long rows."""
         if self._slots.length > LENGTH_STEP:
             self._rows = []
             self._slots.resize(count=self._max_rows, length=LENGTH_STEP, keep=[])
@@ -349,7 +342,7 @@ class Engine:
                 reading.append((row, size))
                 room -= size
         place = torch.tensor(positions, device=self._device)
-        step = Step(self._slots, place[: len(decoding)], chunks)
+        step = EngineStep(self._slots, place[: len(decoding)], chunks)
         hidden = self._forward(torch.tensor(tokens, device=self._device), place, step)
         ready, at = list(decoding), list(range(len(decoding)))
         for row in decoding:
@@ -364,7 +357,7 @@ class Engine:
             logits = self._head(last) if self._lean is None else self._lean.logits(last)
             self._extend(ready, logits if self._temperature == 1 else logits / self._temperature)
 
-    def _forward(self, ids: torch.Tensor, positions: torch.Tensor, step: Step) -> torch.Tensor:
+    def _forward(self, ids: torch.Tensor, positions: torch.Tensor, step: EngineStep) -> torch.Tensor:
         """Last hidden states, [tokens, width]."""
         if self._lean is not None:
             return self._lean.hidden(ids, positions, step)
@@ -372,7 +365,7 @@ class Engine:
         return out.last_hidden_state[0]  # type: ignore[no-any-return]
 
     def _gather(self, decoding: Sequence[Row]) -> None:
-        """Bring the decoding rows into the slots 0 to n-1, so that their KV is one block."""
+        """Move the decoding rows to the slots 0 to n-1, so that their KV is one block."""
         size = len(decoding)
         holders = {row.slot: row for row in self._rows}
         outside = [row for row in decoding if row.slot >= size]
@@ -399,11 +392,13 @@ class Engine:
             row.logprobs.append(logprob)
             row.log_kept += mass
             row.used = self._clock
-            self._advance(row, token)
+            if row.place is not None and row.request is not None and row.request.grammar is not None:
+                assert self._masks is not None
+                row.place = self._masks.after(row.request.grammar.language, row.place, token)
             self._finish_if_done(row, token)
 
     def _allowed(self, rows: Sequence[Row], width: int) -> torch.Tensor | None:
-        """[rows, vocabulary]: what each row's grammar lets through with the tokens it has left; None for everything."""
+        """[rows, vocabulary]: the tokens that each row's grammar and token limit allow; None if all are allowed."""
         if all(row.place is None for row in rows):
             return None
         if self._masks is None:
@@ -416,14 +411,9 @@ class Engine:
             need, least = self._masks.need(row.request.grammar.language, row.place)
             if least <= min(left, FAR - 1):
                 torch.le(need, min(left, FAR - 1), out=allowed[at])
-            else:  # no token spells what has to come, or it cannot be spelled in time
+            else:  # no token spells what has to come, or the tokens left do not suffice
                 row.place = None
         return allowed
-
-    def _advance(self, row: Row, token: int) -> None:
-        if row.place is not None and row.request is not None and row.request.grammar is not None:
-            assert self._masks is not None
-            row.place = self._masks.after(row.request.grammar.language, row.place, token)
 
     def _finish_if_done(self, row: Row, token: int) -> None:
         request = row.request
@@ -446,17 +436,17 @@ class Engine:
         if self._lockstep is not None:
             self._lockstep.went(request, self._clock)
         logprobs, ended = row.logprobs, None
-        if finish is Finish.END:  # the end of the turn is no part of the text and is not gone on from
+        if finish is Finish.END:  # the token that ends the turn is not part of the text
             ended = (token, logprobs[-1])
             sampled, logprobs = sampled[:-1], logprobs[:-1]
             row.ids.pop()
             row.computed = min(row.computed, len(row.ids))
         log_kept = None if row.place is None else row.log_kept
-        request.done(Result(sampled, logprobs, finish, row.recomputed, log_kept, ended))
+        request.done(Decoded(sampled, logprobs, finish, row.recomputed, log_kept, ended))
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix; slices are compared whole, which is what makes it quick."""
+    """Length of the common prefix, by bisection: comparing whole slices is fast."""
     low, high = 0, min(len(one), len(other))
     if one[:high] == other[:high]:
         return high

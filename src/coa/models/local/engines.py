@@ -1,8 +1,8 @@
 """Several engines over one set of weights, each with its share of the cores and of the rows.
 
-On a CPU a forward pass over a few dozen rows leaves half of two cores idle: most of its products are too small to be
-split. Two passes side by side do not (measured on 2 cores, tokens/s with one engine and with two: 135 and 153 at 32
-rows in all, 174 and 240 at 64). A run stays with the engine that remembers it.
+On a CPU a forward pass over a few dozen rows leaves half of two cores idle, because most of its products are too small
+to be split. Two passes side by side use both (measured on 2 cores, tokens/s with one engine and with two: 135 and 153
+at 32 rows in total, 174 and 240 at 64). A run stays with the engine that has its KV.
 """
 
 from __future__ import annotations
@@ -22,42 +22,30 @@ from coa.models.local.request import Request
 from coa.trajectory import Tokenizer
 
 WORTHWHILE: Final = 8
-"""Rows below which an engine of its own does not pay: the weights are read for each of its passes."""
+"""Rows per engine below which another engine does not pay: each pass of an engine reads all weights."""
 
 
 class Engines:
-    """As one engine; `submit` from anywhere."""
+    """Has the interface of one engine; `submit` may be called from any thread."""
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: Tokenizer,
-        *,
-        max_rows: int,
-        kv_bytes: int,
-        temperature: float = 1.0,
+        self, model: PreTrainedModel, tokenizer: Tokenizer, *, max_rows: int, kv_bytes: int, temperature: float = 1.0
     ) -> None:
         self._lean = lean(model)
-        if self._lean is None and next(model.parameters()).device.type == "cpu" and max_rows >= FEW_ROWS:
+        on_cpu = next(model.parameters()).device.type == "cpu"
+        if self._lean is None and on_cpu and max_rows >= FEW_ROWS:
             lay_out_for_few_rows(model)
         cores = torch.get_num_threads()
-        on_cpu = next(model.parameters()).device.type == "cpu"
         count = max(min(cores, max_rows // WORTHWHILE), 1) if on_cpu else 1
         self._all = [
             Engine(
-                model,
-                tokenizer,
-                max_rows=-(-max_rows // count),
-                kv_bytes=kv_bytes // count,
-                longest_bytes=kv_bytes,
-                threads=max(cores // count, 1) if count > 1 else None,
-                lean=self._lean,
-                temperature=temperature,
+                model, tokenizer, max_rows=-(-max_rows // count), kv_bytes=kv_bytes // count, longest_bytes=kv_bytes,
+                threads=max(cores // count, 1) if count > 1 else None, lean=self._lean, temperature=temperature,
             )
             for _ in range(count)
-        ]
+        ]  # fmt: skip
         self._homes: dict[int, Engine] = {}
-        """Of the runs that keep step, by their seeds."""
+        """Engines of the runs in lockstep, by the seeds of the runs."""
 
     @property
     def spellings(self) -> Sequence[bytes | None] | None:
@@ -65,15 +53,15 @@ class Engines:
 
     @property
     def longest(self) -> int:
-        """Tokens that one row may have at most."""
+        """Largest number of tokens of one row."""
         return self._all[0].longest
 
     def submit(self, request: Request) -> None:
         self._home(request).submit(request)
 
     def forget(self) -> None:
-        """The weights have changed, or are about to: what is kept of them and of contexts goes, and its memory too.
-        Only between requests."""
+        """Call this when the weights have changed or are about to, and only between requests: frees packed weights and
+        KV."""
         if self._lean is not None:
             self._lean.forget()
         for engine in self._all:
@@ -81,7 +69,7 @@ class Engines:
 
     @contextmanager
     def in_step(self, runs: Iterable[int]) -> Iterator[Callable[[int], None]]:
-        """Which engine a run goes to follows from its place among the runs, and from nothing else."""
+        """The place of a run among the runs alone decides which engine it goes to."""
         named = list(runs)
         self._homes = {run: self._all[at % len(self._all)] for at, run in enumerate(named)}
         for at, engine in enumerate(self._all):

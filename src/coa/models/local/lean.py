@@ -1,11 +1,11 @@
-"""The forward pass of a step on a CPU, for models built like Llama: weights packed once, and no Python in between.
+"""The forward pass of an engine on a CPU, for models built like Llama: packed weights, and no Python per operation.
 
-A step over a few dozen rows is some two thousand small operations. Called one by one from Python, they take longer than
-the arithmetic, and engines that work side by side wait for each other's turn with the interpreter at every one. Here
-the layers are one compiled function, which runs without it. Its weights are copies in the order in which oneDNN's
-kernels read them, with any adapter added in; so few rows cost little more than the arithmetic (measured on a core of an
-EPYC, the largest product of SmolLM2's layers: 13 rows at 75 instead of 26 GFLOP/s, its head 68 instead of 30). It is
-compared with the model's own forward pass before it is used.
+A pass over a few dozen rows is about two thousand small operations. Called one by one from Python, they take longer
+than the arithmetic, and engines that work side by side wait for the interpreter lock at every one. Here the layers are
+one compiled function, which does not need the lock. Its weights are copies in the order in which the kernels of oneDNN
+read them, with any adapter added in. So few rows cost little more than the arithmetic (measured on a core of an EPYC,
+the largest product of SmolLM2's layers: 13 rows at 75 instead of 26 GFLOP/s, its head 68 instead of 30). Before it is
+used, its results are compared with those of the model's own forward pass.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -21,19 +22,19 @@ from torch import Tensor
 from torch.jit.frontend import FrontendError
 from transformers import PreTrainedModel
 
-from coa.models.local.slots import NAME, Chunk, Slots, Step
+from coa.models.local.slots import NAME, Chunk, EngineStep, Slots
 
 log = logging.getLogger(__name__)
 KINDS: Final = frozenset({"LlamaModel", "Qwen2Model", "Qwen3Model", "MistralModel"})
 LARGEST: Final = 1_000_000_000
-"""Weights above which a second copy of them is too much to ask for."""
+"""Number of weights above which a second copy takes too much memory."""
 _TOGETHER: Final = {
     "qkv": ("self_attn", ("q_proj", "k_proj", "v_proj")),
     "o": ("self_attn", ("o_proj",)),
     "gate_up": ("mlp", ("gate_proj", "up_proj")),
     "down": ("mlp", ("down_proj",)),
 }
-"""Products that have the same factor are one."""
+"""Products of the same input are computed as one."""
 
 
 class _Packed(NamedTuple):
@@ -43,7 +44,7 @@ class _Packed(NamedTuple):
 
 
 class Lean:
-    """The model's decoder and head, for steps of engines, which may share it."""
+    """The decoder and the head of the model. Several engines may share it."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._decoder: Any = model.get_decoder()  # type: ignore[no-untyped-call]
@@ -56,11 +57,11 @@ class Lean:
         self._packing = threading.Lock()
 
     def forget(self) -> None:
-        """The weights have changed, or are about to. The copies are made anew when they are needed."""
+        """The weights have changed or are about to. The copies are made again when they are needed."""
         with self._packing:
             self._packed = None
 
-    def hidden(self, ids: Tensor, positions: Tensor, step: Step) -> Tensor:
+    def hidden(self, ids: Tensor, positions: Tensor, step: EngineStep) -> Tensor:
         """Last hidden states, [tokens, width]."""
         hidden = self._decoder.embed_tokens(ids)
         cos, sin = self._decoder.rotary_emb(hidden[None], position_ids=positions[None])
@@ -68,7 +69,7 @@ class Lean:
         mask = step.mask(None, hidden.dtype) if step.decoding else hidden
         chunks = [(chunk.slot, chunk.start, chunk.first, chunk.last) for chunk in step.chunks]
         layers = self._weights().layers
-        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]  # no time is spent on fusing what is different at each step
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]  # shapes differ at each pass, so fusing does not pay
             hidden = _layers()(
                 hidden, cos[0, :, None], turned[:, None], layers, step.slots.keys, step.slots.values, step.written,
                 mask, step.longest, step.decoding, chunks, self._scale, self._eps, self._width, self._heads,
@@ -80,7 +81,7 @@ class Lean:
         return torch.ops.mkldnn._linear_pointwise(hidden, packed.head, packed.head_bias, "none", [], "")  # type: ignore[no-any-return]
 
     def _weights(self) -> _Packed:
-        with self._packing:  # engines that share it come at the same time
+        with self._packing:  # several engines may ask at the same time
             if self._packed is None:
                 layers = [_layer(layer) for layer in self._decoder.layers]
                 self._packed = _Packed(layers, _pack(_effective(self._head)), self._head.bias)
@@ -88,7 +89,7 @@ class Lean:
 
 
 def lean(model: PreTrainedModel) -> Lean | None:
-    """None where the model is of another build, or anything about it is not as it is taken to be here."""
+    """None if the model is built in another way, or if any assumption of this file does not hold for it."""
     decoder: Any = model.get_decoder()  # type: ignore[no-untyped-call]
     first = next(model.parameters())
     if type(decoder).__name__ not in KINDS or first.device.type != "cpu" or first.dtype != torch.float32:
@@ -105,27 +106,27 @@ def lean(model: PreTrainedModel) -> Lean | None:
         found = Lean(model)
         return found if _agrees(found, decoder, model) else None
     except (AttributeError, KeyError, OSError, RuntimeError, TypeError, FrontendError) as error:
-        log.info("the model's own forward pass is used: %s", error)
+        log.info("using the forward pass of transformers: %s", error)
         return None
 
 
 @torch.inference_mode()
 def _agrees(found: Lean, decoder: Any, model: PreTrainedModel) -> bool:
-    """On a row that reads and two that decode."""
+    """Compared on one row that reads a prompt and two that decode."""
     model.set_attn_implementation(NAME)
     generator = torch.Generator().manual_seed(0)
     size = decoder.embed_tokens.weight.shape[0]
     read, asked = torch.randint(size, (12,), generator=generator), torch.randint(size, (6,), generator=generator)
 
-    def passed(forward: Callable[[Tensor, Tensor, Step], Tensor]) -> Tensor:
+    def passed(forward: Callable[[Tensor, Tensor, EngineStep], Tensor]) -> Tensor:
         slots = Slots(model, count=3, length=16)
         none = torch.empty(0, dtype=torch.long)
-        first = Step(slots, none, [Chunk(0, 0, 0, 5), Chunk(1, 0, 5, 12)])
+        first = EngineStep(slots, none, [Chunk(0, 0, 0, 5), Chunk(1, 0, 5, 12)])
         one = forward(read, torch.cat([torch.arange(5), torch.arange(7)]), first)
-        then = Step(slots, torch.tensor([5, 7]), [Chunk(2, 0, 2, 6)])
+        then = EngineStep(slots, torch.tensor([5, 7]), [Chunk(2, 0, 2, 6)])
         return torch.cat([one, forward(asked, torch.cat([torch.tensor([5, 7]), torch.arange(4)]), then)])
 
-    def own(ids: Tensor, positions: Tensor, step: Step) -> Tensor:
+    def own(ids: Tensor, positions: Tensor, step: EngineStep) -> Tensor:
         out = decoder(input_ids=ids[None], position_ids=positions[None], use_cache=False, coa_step=step)
         return out.last_hidden_state[0]  # type: ignore[no-any-return]
 
@@ -156,7 +157,7 @@ def _pack(weight: Tensor) -> Tensor:
 
 
 def _effective(module: Any) -> Tensor:
-    """The weight of a linear layer, with what peft has added to it."""
+    """The weight of a linear layer, including adapters of peft."""
     weight: Tensor = module.weight.detach()
     if not hasattr(module, "base_layer") or module.disable_adapters or module.merged:
         return weight
@@ -164,47 +165,30 @@ def _effective(module: Any) -> Tensor:
         if active not in module.lora_A:
             continue
         if getattr(module, "use_dora", {}).get(active) or module.lora_bias.get(active):
-            raise TypeError("an adapter of another kind")
+            raise TypeError("the adapter is not a plain LoRA")
         low, high = module.lora_A[active].weight.detach(), module.lora_B[active].weight.detach()
         weight = torch.addmm(weight, high, low, alpha=float(module.scaling[active]))
     return weight
 
 
-_compiled: Callable[..., Tensor] | None = None
-
-
+@cache
 def _layers() -> Callable[..., Tensor]:
-    global _compiled
-    if _compiled is None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # newer versions would rather have models compiled as a whole
-            _compiled = torch.jit.script(_all_layers)
-    return _compiled
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer versions recommend another way to compile whole models
+        return torch.jit.script(_all_layers)
 
 
 def _linear(x: Tensor, layer: dict[str, Tensor], name: str) -> Tensor:
-    bias = layer[name + "_bias"] if name + "_bias" in layer else None  # noqa: SIM401  # which cannot be compiled
+    bias = layer[name + "_bias"] if name + "_bias" in layer else None  # noqa: SIM401  # dict.get cannot be compiled
     return torch.ops.mkldnn._linear_pointwise(x, layer[name], bias, "none", [], "")  # type: ignore[no-any-return]
 
 
 def _all_layers(
-    hidden: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    layers: list[dict[str, Tensor]],
-    keys: list[Tensor],
-    values: list[Tensor],
-    written: Tensor,
-    mask: Tensor,
-    longest: int,
-    decoding: int,
-    chunks: list[tuple[int, int, int, int]],
-    scale: float,
-    eps: float,
-    width: int,
-    heads: int,
-) -> Tensor:
-    """`sin` has its first half negated, so that turning by halves is all there is to rotary positions."""
+    hidden: Tensor, cos: Tensor, sin: Tensor, layers: list[dict[str, Tensor]], keys: list[Tensor], values: list[Tensor],
+    written: Tensor, mask: Tensor, longest: int, decoding: int, chunks: list[tuple[int, int, int, int]],
+    scale: float, eps: float, width: int, heads: int,
+) -> Tensor:  # fmt: skip
+    """`sin` has its first half negated, so that rotary positions need only a roll by half the width."""
     tokens, size = hidden.shape[0], hidden.shape[1]
     for number, layer in enumerate(layers):
         x = torch.rms_norm(hidden, [size], layer["before"], eps)

@@ -1,8 +1,8 @@
-"""Batches that can be had again: who shares a forward pass with whom follows from the runs, not from the clock.
+"""Reproducible batches: the runs alone decide which rows share a forward pass, not the time that their tools take.
 
-Products of matrices of 7 and of 8 rows differ in their last bits, so sampled logprobs depend on who is in the batch,
-and that on how long each tool took. Here a run that left the batch comes back an agreed number of forward passes later,
-no sooner and no later: the others go on meanwhile, and then wait for it if they must.
+Products of matrices of 7 and of 8 rows differ in their last bits, so sampled logprobs depend on which rows are in the
+batch, and that depends on how long each tool took. In lockstep, a run that left the batch comes back a fixed number of
+forward passes later, no sooner and no later. The other runs continue meanwhile, and then wait for it if necessary.
 """
 
 from __future__ import annotations
@@ -13,51 +13,51 @@ from typing import Final
 from coa.models.local.request import Request
 
 PAUSE: Final = 4
-"""Forward passes between leaving and coming back: time in which tools answer while others write."""
+"""Forward passes between leaving and coming back: time for tools to answer while other runs write."""
 
 
 class Lockstep:
-    """For a set of runs known beforehand, each named by the seed of its requests. Used in the engine's thread only."""
+    """For a given set of runs, each identified by the seed of its requests. Used in the engine's thread only."""
 
     def __init__(self, runs: Iterable[int], *, pause: int = PAUSE) -> None:
         self._due = dict.fromkeys(runs, 0)
-        """When runs that are not in the batch have to be back."""
+        """The pass at which each run outside the batch has to be back."""
         self._here: dict[int, Request] = {}
         self._inside: dict[int, Request] = {}
-        """What runs in the batch are there for."""
+        """Requests of the runs in the batch."""
         self._pause = pause
 
     def arrive(self, request: Request) -> None:
         run = request.sampling.seed
-        assert run is not None, "runs in lockstep are known by their seeds"
+        assert run is not None, "a run in lockstep needs a seed"
         self._here[run] = request
-        self._inside.pop(run, None)  # given up, and not yet out of the batch
+        self._inside.pop(run, None)  # its last request was cancelled and is still in the batch
         self._due.setdefault(run, 0)
 
     def went(self, request: Request, clock: int) -> None:
-        """It has what it asked for, or has given it up."""
+        """A request is answered or cancelled."""
         run = request.sampling.seed
-        # A run that gave up may be over by now, or have come again: then nobody must wait for it once more.
+        # The run of a cancelled request may be over, or may have sent another one: then nothing waits for it.
         if run is not None and self._inside.get(run) is request:
             del self._inside[run]
             self._due[run] = clock + self._pause
 
     def leave(self, run: int) -> None:
-        """It is over."""
+        """A run is over."""
         self._due.pop(run, None)
         self._here.pop(run, None)
         self._inside.pop(run, None)
 
     @property
     def held(self) -> list[Request]:
-        """Requests that are here and not yet admitted."""
+        """Requests that have arrived and are not admitted yet."""
         return list(self._here.values())
 
     def first_due(self) -> int | None:
         return min(self._due.values(), default=None)
 
     def complete(self, clock: int) -> bool:
-        """Whether all that have to be back are."""
+        """Whether all runs that have to be back at this pass are."""
         return all(run in self._here and not self._here[run].cancelled for run, at in self._due.items() if at <= clock)
 
     def admitted(self, clock: int) -> list[Request]:

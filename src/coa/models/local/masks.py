@@ -1,4 +1,8 @@
-"""Which tokens a grammar lets through: each state of its automaton against the whole vocabulary, worked out once."""
+"""Which tokens a grammar allows: for each state of its automaton, computed once for the whole vocabulary.
+
+A token is allowed in a state if its bytes lead to a state from which the step can still end, and if it can end within
+the tokens that are left. The automaton works on bytes, so the walks of all tokens are done at once, a byte at a time.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,17 @@ from torch import Tensor
 from coa.trajectory.grammar.language import DEAD, FAR, Language
 
 _KEPT: Final = 512
-"""States whose vocabulary is remembered."""
+"""Number of states whose result is kept."""
 
 
 class Masks:
-    """For one vocabulary. `need` tells for each token how many more are needed at most if it comes next, itself
-    included, until the step can end: what exceeds the tokens left may not come."""
+    """The masks of one vocabulary. `need` gives for each token an upper bound of the tokens until the step can end if
+    this token comes next, itself included. A token that needs more tokens than are left is not allowed."""
 
     def __init__(self, spellings: Sequence[bytes | None], width: int, device: torch.device) -> None:
         self._spellings = spellings
         self._width, self._device = width, device
-        # The longest first, so that each further byte concerns a shorter stretch of the list.
+        # The longest tokens come first, so that each further byte concerns a shorter part of the list.
         order = sorted((n for n, s in enumerate(spellings) if s), key=lambda n: -len(spellings[n] or b""))
         self._order = torch.tensor(order)
         spelled = [spellings[n] or b"" for n in order]
@@ -35,7 +39,7 @@ class Masks:
         self._known: OrderedDict[tuple[int, int], tuple[Language, Tensor, int]] = OrderedDict()
 
     def need(self, language: Language, state: int) -> tuple[Tensor, int]:
-        """[vocabulary], int16, `FAR` for tokens that may not come; and the least of it."""
+        """[vocabulary], int16, with `FAR` for tokens that are not allowed; and its minimum."""
         key = (id(language), state)
         found = self._known.get(key)
         if found is None:
@@ -65,7 +69,7 @@ class Masks:
     def _table(self, language: Language) -> Tensor:
         table = self._tables.get(language)
         if table is None or len(table) < len(language.table):
-            # A copy: an array that lends its buffer could not grow.
+            # Copied, because an array whose buffer is shared could not grow.
             table = torch.frombuffer(bytearray(language.table), dtype=torch.int32).long()
             self._tables[language] = table
         return table

@@ -1,4 +1,4 @@
-"""`Model` over the local engine, and where its weights come from."""
+"""A `Model` whose weights are in this process, and the loading of weights."""
 
 from __future__ import annotations
 
@@ -17,17 +17,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from coa.errors import ModelError
 from coa.folder import lock_file, replacing
-from coa.models.base import Context, Finish, Generation, Sampling
+from coa.models.base import Context, Finish, Generation, OnText, Sampling
 from coa.models.local.engines import Engines
-from coa.models.local.request import Request, Result
-from coa.models.tokenizer import (
-    SMOLLM2,
-    TextTokenizer,
-    cache_folder,
-    load_tokenizer,
-    result_folder,
-    smollm2_file,
-)
+from coa.models.local.request import Decoded, Request
+from coa.models.tokenizer import SMOLLM2, TextTokenizer, cache_folder, load_tokenizer, result_folder, smollm2_file
 from coa.trajectory import Tokenizer, Tokens, Usage
 from coa.trajectory.grammar import Grammar
 
@@ -35,68 +28,43 @@ if TYPE_CHECKING:
     from peft import PeftModel
 
 TAG: Final = "chain-of-agents"
-"""In the head of the card of every model that was trained here."""
+"""Is in the header of the model card of every model that coa trained."""
 SMALL: Final = 1_000_000_000
-"""Parameters from which on a model is trusted to keep to the protocol by itself."""
+"""Number of parameters from which on a model is trusted to follow the protocol without constraints."""
 
 
 class LocalModel:
     """A causal LM in this process. Many `generate` calls at once share its batches."""
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: Tokenizer,
-        *,
-        name: str,
-        max_rows: int = 32,
-        kv_bytes: int = 2 << 30,
-        constrained_by_default: bool = False,
-        temperature: float = 1.0,
-    ) -> None:
-        """`temperature`: the model is taken for its distribution at this one. What a call asks for, and logprobs, are
-        then of that."""
-        self._name = name
-        self._constrained_by_default = constrained_by_default
-        self._tokenizer = tokenizer
+        self, model: PreTrainedModel, tokenizer: Tokenizer, *, name: str, max_rows: int = 32, kv_bytes: int = 2 << 30,
+        constrained_by_default: bool = False, temperature: float = 1.0,
+    ) -> None:  # fmt: skip
+        """With `temperature`, the distribution of the model at that temperature counts as the distribution of the
+        model: the settings of a call apply to it, and logprobs are taken from it."""
+        self.name = name
+        self.tokenizer = tokenizer
+        self.constrained_by_default = constrained_by_default
         self._engines = Engines(model, tokenizer, max_rows=max_rows, kv_bytes=kv_bytes, temperature=temperature)
 
     @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self._tokenizer
-
-    @property
     def longest(self) -> int:
-        """Tokens for which one run has room at most, its continuation included."""
+        """Largest number of tokens of one run, its continuation included."""
         return self._engines.longest
 
     @property
-    def constrained_by_default(self) -> bool:
-        return self._constrained_by_default
-
-    @property
     def unconstrainable(self) -> str | None:
-        if self._engines.spellings is None:
-            return f"the tokens of {self._name} do not spell the same text everywhere"
-        return None
+        spelled = self._engines.spellings is not None
+        return None if spelled else f"the tokens of {self.name} do not spell the same text everywhere"
 
     async def generate(
-        self,
-        context: Context,
-        *,
-        stop: Sequence[str],
-        sampling: Sampling,
-        on_text: Callable[[str], None] | None = None,
+        self, context: Context, *, stop: Sequence[str], sampling: Sampling, on_text: OnText = None,
         grammar: Grammar | None = None,
-    ) -> Generation:
+    ) -> Generation:  # fmt: skip
         if context.ids is None:
             raise ModelError("a local model needs the context as ids")
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Result] = loop.create_future()
+        future: asyncio.Future[Decoded] = loop.create_future()
         request = Request(
             ids=list(context.ids),
             stop=tuple(stop),
@@ -112,34 +80,26 @@ class LocalModel:
             request.cancelled = True
             raise
         except (ValueError, RuntimeError) as error:
-            raise ModelError(f"the local model {self._name} cannot go on: {error}") from error
+            raise ModelError(f"the local model {self.name} cannot continue: {error}") from error
         usage = Usage(
             prompt_tokens=len(context.ids),
             completion_tokens=len(result.ids) + (result.finish is Finish.END),
             cached_tokens=len(context.ids) - result.computed,
             model_calls=1,
         )
-        text = self._tokenizer.decode(result.ids)
+        text = self.tokenizer.decode(result.ids)
         tokens = Tokens(ids=tuple(result.ids), logprobs=tuple(result.logprobs))
-        constrained = result.log_kept is not None
-        return Generation(
-            text,
-            result.finish,
-            usage,
-            tokens,
-            constrained=constrained,
-            log_kept=result.log_kept,
-            ended=result.ended,
-        )
+        kept = result.log_kept
+        return Generation(text, result.finish, usage, tokens, kept is not None, log_kept=kept, ended=result.ended)
 
     def forget(self) -> None:
-        """The weights have changed. Only between calls."""
+        """Call this when the weights have changed, and only between calls of `generate`."""
         self._engines.forget()
 
     @contextmanager
     def in_step(self, runs: Iterable[int]) -> Iterator[Callable[[int], None]]:
-        """Within it the runs with these seeds, and no others, get the same numbers to the last bit whatever their tools
-        take. It gives the function to call when one is over; all must be when it ends."""
+        """Inside this context, the runs with these seeds, and no others, get the same numbers to the last bit however
+        long their tools take. Call the function that it yields when a run is over; all must be over at the end."""
         with self._engines.in_step(runs) as leave:
             yield leave
 
@@ -147,15 +107,15 @@ class LocalModel:
         await asyncio.to_thread(self._engines.close)
 
 
-def _in_loop(loop: asyncio.AbstractEventLoop, tell: Callable[[str], None]) -> Callable[[str], None]:
-    def told(text: str) -> None:
+def _in_loop(loop: asyncio.AbstractEventLoop, on_text: Callable[[str], None]) -> Callable[[str], None]:
+    def forward(text: str) -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, text)
+            loop.call_soon_threadsafe(on_text, text)
 
-    return told
+    return forward
 
 
-def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Result], result: Result | Exception) -> None:
+def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Decoded], result: Decoded | Exception) -> None:
     def set_result() -> None:
         if future.done():
             return
@@ -169,29 +129,25 @@ def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Result], res
 
 
 def load_local(source: str | Path, *, max_rows: int = 32, kv_bytes: int | None = None) -> LocalModel:
-    """`nano`, `smollm2`, a model folder, or a hub id. Small models are held to the protocol unless told not to, or
-    trained in it."""
+    """Open `nano`, `smollm2`, a model folder, or a hub id.
+
+    Small models are constrained to the protocol by default, unless coa trained them."""
     model, tokenizer = load_weights(source)
-    kv_bytes = kv_bytes or _room_for_contexts()
     small = sum(weight.numel() for weight in model.parameters()) < SMALL
     return LocalModel(
-        model,
-        tokenizer,
-        name=str(source),
-        max_rows=max_rows,
-        kv_bytes=kv_bytes,
+        model, tokenizer, name=str(source), max_rows=max_rows, kv_bytes=kv_bytes or _room_for_contexts(),
         constrained_by_default=small and not _trained_as_agents(source),
-    )
+    )  # fmt: skip
 
 
 def _trained_as_agents(source: str | Path) -> bool:
-    """Whether `coa sft` or `coa rl` made it, which its card tells. It has a form of its own by then."""
+    """Whether `coa sft` or `coa rl` made it, which its model card says."""
     card = Path(result_folder(source)) / "README.md"
     return card.is_file() and TAG in card.read_text(encoding="utf-8", errors="replace").partition("\n#")[0]
 
 
 def _room_for_contexts() -> int:
-    """A fifth of the memory that is free, within bounds: contexts that find no room are computed again and again."""
+    """A fifth of the free memory, within bounds: contexts for which there is no room are computed again and again."""
     least, most = 2 << 30, 8 << 30
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
@@ -204,9 +160,9 @@ def _room_for_contexts() -> int:
 def load_weights(
     source: str | Path, *, dtype: torch.dtype | None = None, device: str | None = None
 ) -> tuple[PreTrainedModel, TextTokenizer]:
-    """Weights and tokenizer of `nano`, `smollm2`, a model folder (an adapter's too), a run's folder, or a hub id.
+    """Weights and tokenizer of `nano`, `smollm2`, a model or adapter folder, the folder of a training run, or a hub id.
 
-    fp32 on a CPU unless told otherwise (bf16 is forty times slower on one without the units for it).
+    The default on a CPU is fp32: bf16 is forty times slower on CPUs without support for it.
     """
     _hide_weight_bars()
     source = result_folder(source)
@@ -225,16 +181,14 @@ def load_weights(
     model.to(device or ("cuda" if gpu else "cpu"))  # type: ignore[arg-type]
     if adapter is not None:
         model = with_adapter(model, adapter).merge_and_unload()
-        model.requires_grad_(
-            True
-        )  # peft has frozen the base below the adapter; merged, it can be trained like any other
+        model.requires_grad_(True)  # peft has frozen the base below the adapter; merged, all of it can be trained
     return model, load_tokenizer(SMOLLM2 if str(source) == SMOLLM2 else str(adapter or folder))
 
 
 def _hide_weight_bars() -> None:
-    """Switch off the progress bars that transformers draws over every reading and writing of weights, in this process.
+    """Switch off the progress bars that transformers shows whenever it reads or writes weights in this process.
 
-    Downloads keep theirs: they take minutes, and the hub's bars show only on a terminal.
+    Downloads keep theirs: they take minutes, and the progress bars of the hub appear only on a terminal.
     """
     downloads_hidden = are_progress_bars_disabled()
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -247,7 +201,7 @@ def is_adapter(source: str | Path) -> bool:
 
 
 def base_of_adapter(adapter: Path) -> str:
-    """The name or folder of the weights that it belongs to."""
+    """Name or folder of the model that an adapter belongs to."""
     name = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
     if not name:
         raise ModelError(f"{adapter}/adapter_config.json does not name the model that the adapter belongs to")
@@ -266,18 +220,18 @@ def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = Fal
         return PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            f"the adapter {adapter} cannot be put over its base {base_of_adapter(adapter)}: {error}",
+            f"the adapter {adapter} cannot be loaded over its base {base_of_adapter(adapter)}: {error}",
             hint="check base_model_name_or_path in its adapter_config.json",
         ) from error
 
 
 def _smollm2_folder() -> Path:
-    """The embedded 4-bit weights as a plain model folder, made once: reading the GGUF takes half a minute."""
+    """The embedded 4-bit weights as a plain model folder. It is made once, as reading the GGUF takes half a minute."""
     file = smollm2_file()
     folder = cache_folder() / f"{file.stem}-{file.stat().st_size}"
     if not (folder / "config.json").is_file():
         with lock_file(folder, wait=True):
-            if not (folder / "config.json").is_file():  # another process may just have made it
+            if not (folder / "config.json").is_file():  # another process may have made it meanwhile
                 # From 5.17 on, transformers may keep the 4-bit blocks; earlier versions always gave plain weights.
                 packable = hasattr(transformers, "GgufConfig")
                 plain = {"quantization_config": transformers.GgufConfig(dequantize=True)} if packable else {}

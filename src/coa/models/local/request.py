@@ -1,4 +1,4 @@
-"""A call to the engine, and what comes of it."""
+"""A call to the engine, and its result."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from coa.trajectory.grammar import Grammar
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Decoded:
+    """What the engine sampled for a request."""
+
     ids: list[int]
     logprobs: list[float]
     finish: Finish
     computed: int
-    """How many tokens of the context had to be computed; the others were remembered."""
+    """Number of tokens of the context that had to be computed; the KV of the others was kept."""
     log_kept: float | None = None
-    """Logarithm of the probability that the grammar left, over all tokens; None where there was no grammar."""
+    """Sum over all tokens of the logarithm of the probability mass that the grammar allowed; None without a grammar."""
     ended: tuple[int, float] | None = None
-    """The token that ended the turn, which `ids` do not hold, and its logprob; None where none did."""
+    """The token that ended the turn, which is not in `ids`, and its logprob; None if no token ended it."""
 
 
 @dataclass(eq=False)
 class Request:
-    """One call: go on after `ids`. `done` is called once, from the engine's thread."""
+    """One call: continue after `ids`. `done` is called once, in the engine's thread."""
 
     ids: list[int]
     stop: tuple[str, ...]
     sampling: Sampling
-    done: Callable[[Result | Exception], None]
+    done: Callable[[Decoded | Exception], None]
     on_text: Callable[[str], None] | None = None
     grammar: Grammar | None = None
     cancelled: bool = False
@@ -40,6 +42,6 @@ class Request:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """The same draws from the start; other ones after another context, or all steps of a run would draw alike."""
+        """Restart the random numbers. They depend on the context's length, or all steps of a run would draw alike."""
         seed = self.sampling.seed
         self.random = random.Random(None if seed is None else f"{seed}/{len(self.ids)}")

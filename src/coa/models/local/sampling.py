@@ -1,4 +1,4 @@
-"""The next token of each row: cheap on wide vocabularies, exact in its logprobs."""
+"""Samples the next token of each row: fast on large vocabularies, with exact logprobs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from coa.models.base import Sampling
 def choose(
     logits: Tensor, settings: Sequence[Sampling], draws: Sequence[float], allowed: Tensor | None = None
 ) -> tuple[list[int], list[float], list[float]]:
-    """Tokens and their logprobs, from logits [rows, vocabulary]; `draws` are uniform in [0, 1), one a row.
+    """Tokens and their logprobs, from logits [rows, vocabulary]; `draws` has one uniform number in [0, 1) per row.
 
-    The logprob is that of the whole distribution at temperature 1, which a forward pass over the text gives again, also
-    where only some tokens are `allowed`. The last list holds the logarithm of the mass those have: a logprob less this
-    one is the logprob among them.
+    The logprob is that of the whole distribution at temperature 1, as a forward pass over the text gives it, even if
+    only some tokens are `allowed`. The last list has the logarithm of the probability mass of the allowed tokens. A
+    logprob minus this value is the logprob among the allowed tokens.
     """
     logits = logits.float()
     whole, mass = logits, logits.logsumexp(-1)
@@ -32,13 +32,13 @@ def choose(
         drawn = torch.tensor([draws[row] for row in rows], device=logits.device, dtype=torch.float32)
         chosen[index] = _sample(logits[index] if len(rows) < len(settings) else logits, sampling, drawn)
     if allowed is not None and not allowed.gather(1, chosen[:, None]).all():
-        # A draw next to 1 can round up to a token of no probability at all.
+        # A draw close to 1 can round up to a token without probability.
         chosen = torch.where(allowed.gather(1, chosen[:, None])[:, 0], chosen, logits.argmax(-1))
     logprobs = whole.gather(1, chosen[:, None])[:, 0] - mass
     kept = torch.zeros_like(mass)
     if allowed is not None:
-        # Not logsumexp, which takes four times as long on rows that are mostly -inf. What is too small to be summed up
-        # is at least what was chosen.
+        # Not logsumexp, which takes four times as long on rows that are mostly -inf. A mass that underflows is at
+        # least that of the chosen token.
         left = ((whole - mass[:, None]).exp_() * allowed).sum(-1).clamp(max=1.0).log()
         kept = torch.maximum(left, logprobs)
     return chosen.tolist(), logprobs.tolist(), kept.tolist()

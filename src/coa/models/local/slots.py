@@ -1,8 +1,8 @@
-"""KV memory as slots, one a row, and the attention that reads and writes it.
+"""KV memory as slots, one per row, and the attention that reads and writes it.
 
-All tokens of a step go through the model as one sequence, so the linear layers see one big matrix whoever the tokens
-belong to. Only attention knows rows: decoding rows (one token each, slots 0 to n-1) in one batch, longer stretches of
-new text (prompts, observations) one by one. Grouped keys are used as they are, never repeated.
+All tokens of a pass go through the model as one sequence, so the linear layers see one big matrix, whichever rows the
+tokens belong to. Only attention knows rows: decoding rows (one token each, slots 0 to n-1) form one batch, and chunks
+of new text (prompts, observations) come one by one. Keys of grouped-query attention are used as they are, not repeated.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Slots:
         return [torch.zeros(shape, dtype=self._dtype, device=self._device) for _ in range(self._layers)]
 
     def resize(self, *, count: int, length: int, keep: list[tuple[int, int]]) -> None:
-        """Other numbers of slots or tokens. `keep` lists (old slot, tokens) in the order of the new slots."""
+        """Change the number of slots or tokens. `keep` lists (old slot, tokens) in the order of the new slots."""
         old_keys, old_values = self.keys, self.values
         self.count, self.length = count, length
         for name, old in (("keys", old_keys), ("values", old_values)):
@@ -75,25 +75,26 @@ class Slots:
 
 
 @dataclass
-class Step:
-    """Where the tokens of one forward pass belong: first the decoding rows of slots 0 to n-1, then the chunks."""
+class EngineStep:
+    """The layout of one forward pass: first the tokens of the decoding rows in slots 0 to n-1, then the chunks."""
 
     slots: Slots
     positions: Tensor
-    """Of the decoding rows' tokens, in their slots."""
+    """Positions of the decoding rows' tokens in their slots."""
     chunks: list[Chunk]
 
     def __post_init__(self) -> None:
         device, heads = self.positions.device, self.slots.heads
         self.decoding = len(self.positions)
         self.longest = int(self.positions.max()) + 1 if self.decoding else 0
-        # Where each decoding row's new key goes in a buffer seen as one list of [width] rows.
+        # Index of each decoding row's new key in a buffer viewed as a list of [width] vectors.
         first = torch.arange(self.decoding * heads, device=device) * self.slots.length
         self.written = first + self.positions.repeat_interleave(heads)
         self._masks: dict[int | None, Tensor] = {}
 
     def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """What each decoding row may not see, to add to its scores: [rows, 1, 1, keys]. Made once for all layers."""
+        """-inf for the keys that a decoding row may not see, to add to its scores: [rows, 1, 1, keys]. All layers
+        share it."""
         if window not in self._masks:
             keys = torch.arange(self.longest, device=self.positions.device)
             distance = self.positions[:, None] - keys[None, :]
@@ -104,19 +105,11 @@ class Step:
 
 
 def attend(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float | None = None,
-    coa_step: Step | None = None,
-    sliding_window: int | None = None,
-    **_: Any,
-) -> tuple[Tensor, None]:
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *,
+    scaling: float | None = None, coa_step: EngineStep | None = None, sliding_window: int | None = None, **_: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
     """Attention over slots. `query` is [1, heads, tokens, width]; the result [1, tokens, heads, width]."""
-    assert coa_step is not None, "this attention needs the step's layout"
+    assert coa_step is not None, "this attention needs the layout of the pass"
     step, layer = coa_step, module.layer_idx
     keys, values = step.slots.keys[layer], step.slots.values[layer]
     heads, tokens, width = query.shape[1:]

@@ -1,10 +1,19 @@
-"""Text -> steps, tolerant and incremental."""
+"""Text -> steps, tolerant and incremental.
+
+The parser reads tag by tag. Between two tags it is outside any element, where only blanks are expected, or inside one,
+which is a `_Draft`. Models make mistakes, so at each tag the parser has to decide what was meant: the end of this
+element, the start of the next one although this one was never closed, or a tag that is only mentioned in the text. The
+rules are in `_opening_inside` and `_closing_inside`. An element that ends becomes a `Step`.
+
+Two things make this harder. Text comes in chunks that may cut a tag, so the last characters are held back while they
+could begin a tag. And in a transcript a web page may contain `</observation>` to forge the end of its observation. So
+everything after an observation stays pending until the next observation begins: if a second `</observation>` comes
+first, all of it belongs to the first observation after all (`_swallow_forgery`).
+"""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -24,7 +33,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """More of its text, as written."""
+    """More of the agent's text, as written."""
 
     agent: str
     text: str
@@ -32,7 +41,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The agent is done. Blanks that follow a step may still join its surface; `finish` gives the final record."""
+    """The agent is done. Blanks that follow may still join the surface of the step; `finish` gives the final record."""
 
     step: Step
 
@@ -43,24 +52,18 @@ Event = Opened | Delta | Closed
 def parse(text: str, profile: Profile) -> tuple[Step, ...]:
     """Steps of a whole transcript, in which `<observation>` marks what the environment wrote."""
     parser = Parser(profile, transcript=True)
-    parser._quiet = True  # nobody listens, and the events of a long text would fill the memory
-    with _collector_paused(len(text) >= _LONG):
-        parser.feed(text)
-        parser.finish()
-    return parser.steps
-
-
-@contextmanager
-def _collector_paused(wanted: bool) -> Iterator[None]:
-    """Reading makes no cycles, but the collector would walk through all the steps again and again as they grow."""
-    paused = wanted and gc.isenabled()
+    parser._quiet = True  # nobody uses the events, and those of a long text would fill the memory
+    # Reading makes no cycles, but the garbage collector would visit all steps again and again as they grow.
+    paused = len(text) >= _LONG and gc.isenabled()
     if paused:
         gc.disable()
     try:
-        yield
+        parser.feed(text)
+        parser.finish()
     finally:
         if paused:
             gc.enable()
+    return parser.steps
 
 
 @dataclass(slots=True)
@@ -75,7 +78,7 @@ class _Mention:
 
 @dataclass(slots=True)
 class _Draft:
-    """An element being read. Two lists grow: what was written, and what of it is content."""
+    """An element that is being read. Two lists grow: the characters that were written, and the content among them."""
 
     agent: str
     author: Author
@@ -84,7 +87,7 @@ class _Draft:
     repairs: list[Repair] = field(default_factory=list)
     tagged: bool = True
     settling: bool = False
-    """Closed, but blanks that follow still belong to it (observations of a transcript)."""
+    """Whether it is closed, but blanks that follow still belong to it (an observation of a transcript)."""
     blank: bool = True
     at_line_start: bool = True
     in_fence: bool = False
@@ -94,9 +97,9 @@ class _Draft:
     """Whether a tag inside was kept as text."""
     opened_at: int = 0
     closed_at: int | None = None
-    """Of an observation: where in `surface` its content begins and ends."""
+    """For an observation: where in `surface` its content begins and ends."""
     tail: list[_Mention] = field(default_factory=list)
-    """Whole mentions at the very end of the content, with only blanks between and after them."""
+    """Complete mentions at the end of the content, with only blanks between and after them."""
 
     def note(self, kind: RepairKind, detail: str = "") -> None:
         _note(self.repairs, kind, detail)
@@ -134,22 +137,22 @@ class _Draft:
 
 
 _HEAD: Final = 64
-"""How much of a line is kept to see whether it is a fence."""
+"""Number of characters of a line that are kept to see whether it is a fence."""
 _LONG: Final = 1_000_000
-"""Characters from which on the garbage collector is worth pausing."""
+"""Number of characters from which on it pays to pause the garbage collector."""
 
 
 class Parser:
-    """Incremental reader: `feed` text as it comes, `finish` when there is no more; `steps` is the record.
+    """Incremental reader: call `feed` with each piece of text and `finish` at the end. `steps` is the record.
 
-    A parser for model output (the default) takes everything for the model's. With `transcript=True` the text is a whole
-    run in which observations are the environment's. `Closed` then comes late, with the next observation or at `finish`,
-    because a page may have forged the end of the observation that holds it.
+    A parser of model output (the default) attributes everything to the model. With `transcript=True` the text is a
+    whole run, in which observations are the environment's. `Closed` then comes late, with the next observation or at
+    `finish`, because a page may have forged the end of the observation that contains it.
     """
 
     def __init__(self, profile: Profile, *, transcript: bool = False, given: str = "", ends_line: bool = True) -> None:
-        """`given` is an opening the environment wrote for the model, such as `<answer>`; `ends_line` says whether the
-        transcript before it is empty or ends with a line break."""
+        """`given` is an opening that the environment wrote for the model, such as `<answer>`. `ends_line` says whether
+        the transcript before it is empty or ends with a line break."""
         self._profile = profile
         self._patterns = patterns(profile.tags)
         self._transcript = transcript
@@ -173,7 +176,7 @@ class Parser:
 
     @property
     def open_agent(self) -> str | None:
-        """The agent whose closing tag has not come yet; inside an unclosed mention, the one mentioned."""
+        """The agent whose closing tag has not come yet; inside an unclosed mention, the agent that is mentioned."""
         if self._open is None or self._open.settling:
             return None
         return self._open.mention.agent if self._open.mention else self._open.agent
@@ -187,7 +190,7 @@ class Parser:
             self._text(data[position : tag.start()])
             self._tag(tag.group(), tag.group(2).lower(), closing=bool(tag.group(1)))
             position = tag.end()
-        # A tag may be cut by the end of the chunk; only the last "<" can begin one, and only for so many characters.
+        # A tag may be cut by the end of the chunk. Only the last "<" can begin one, if it is close enough to the end.
         cut = data.rfind("<", max(position, len(data) - self._patterns.longest))
         if cut < 0 or ">" in data[cut:]:
             cut = len(data)
@@ -196,9 +199,9 @@ class Parser:
         return self._take_events()
 
     def finish(self, overshoot: str = "") -> list[Event]:
-        """No more text: settle what is open. Calling it again changes nothing.
+        """There is no more text: close what is open. Calling it again changes nothing.
 
-        `overshoot` is what the last sampled token spelled beyond a stop string; it joins the last step's surface.
+        `overshoot` is what the last sampled token spelled beyond a stop string. It is added to the last step's surface.
         """
         if not self._finished:
             self._text(self._held)
@@ -233,16 +236,21 @@ class Parser:
             self._begin_untagged()
             text = rest
         assert self._open is not None
-        self._open.write(text, fences=self._watches_fences(self._open))
+        fences = self._open.author is Author.MODEL and self._profile.shape(self._open.agent).fenced
+        self._open.write(text, fences=fences)
         self._emit(Delta(self._open.agent, text))
 
     def _tag(self, written: str, agent: str, *, closing: bool) -> None:
         if self._open is not None and self._open.settling and not (closing and agent == OBSERVATION):
             self._release()
         if self._open is None or self._open.settling:
-            self._tag_outside(written, agent, closing=closing)
+            if not closing:
+                self._begin(agent, written)
+            elif not self._swallow_forgery(written, agent):
+                self._gap.append(written)
+                _note(self._stray, RepairKind.STRAY_CLOSE, f"</{agent}>")
         elif self._open.author is Author.ENVIRONMENT:
-            # What the environment wrote is text until its own closing tag, whatever it looks like.
+            # In an observation everything is text up to its closing tag, whatever it looks like.
             if closing and agent == OBSERVATION:
                 self._close(written)
             else:
@@ -252,15 +260,9 @@ class Parser:
         else:
             self._opening_inside(self._open, written, agent)
 
-    def _tag_outside(self, written: str, agent: str, *, closing: bool) -> None:
-        if not closing:
-            self._begin(agent, written)
-        elif not self._swallow_forgery(written, agent):
-            self._drop_stray(written, agent)
-
     def _opening_inside(self, draft: _Draft, written: str, agent: str) -> None:
-        # In a transcript an observation begins wherever its tag stands, forgotten closing tags and fences or not: what
-        # is taken for the environment's by mistake is only lost, what is taken for the model's is trained.
+        # In a transcript an observation begins wherever its tag is, even inside a fence or an unclosed step. Text that
+        # is wrongly attributed to the environment is only lost; text wrongly attributed to the model is trained.
         if not draft.tagged or (self._transcript and agent == OBSERVATION):
             self._end_implicitly()
             self._begin(agent, written)
@@ -268,7 +270,7 @@ class Parser:
             draft.surface.append(written)
             draft.note(RepairKind.REPEATED_TAG)
         elif draft.at_line_start and (not draft.in_fence or agent == OBSERVATION):
-            # On a line of its own it is the next step, and the closing tag before it was forgotten.
+            # At the start of a line it is the next step, and the closing tag before it was forgotten.
             self._end_implicitly()
             self._begin(agent, written)
         else:
@@ -333,7 +335,7 @@ class Parser:
             self._release()
 
     def _end_implicitly(self) -> None:
-        """Close what is open although no closing tag came."""
+        """Close what is open although there was no closing tag."""
         draft = self._open
         if draft is None:
             return
@@ -350,7 +352,7 @@ class Parser:
         self._release()
 
     def _split(self, draft: _Draft, mentions: list[_Mention]) -> None:
-        """`<think>so I search.<web_search>q</web_search>` and nothing more: two steps, the first one unclosed."""
+        """`<think>so I search.<web_search>q</web_search>` at the end of the text: two steps, the first one unclosed."""
         surface, content = draft.surface, draft.content
         draft.surface, draft.content = surface[: mentions[0].surface_at], content[: mentions[0].content_at]
         draft.mentions_kept = False
@@ -370,7 +372,7 @@ class Parser:
             self._release()
 
     def _give_back_blanks(self, draft: _Draft, *, surface_only: bool = False) -> None:
-        """Blanks at the end of an unclosed element separate it from the next one; they are not its content."""
+        """Blanks at the end of an unclosed element separate it from the next element; they are not its content."""
         for parts in (draft.surface,) if surface_only else (draft.surface, draft.content):
             blanks: list[str] = []
             while parts and (stripped := parts[-1].rstrip()) != parts[-1]:
@@ -389,7 +391,7 @@ class Parser:
         if draft.mentions_kept:
             draft.note(RepairKind.TAG_IN_TEXT)
         if self._pending or draft.author is Author.ENVIRONMENT:
-            # Until the next observation begins, this one may turn out not to have ended yet (see _swallow_forgery).
+            # Until the next observation begins, its end may turn out to be forged (see _swallow_forgery).
             self._pending.append(draft)
         else:
             self._record(draft)
@@ -400,14 +402,13 @@ class Parser:
             self._record(draft)
 
     def _record(self, draft: _Draft) -> None:
-        # An observation's content is a slice of its surface, because a forged end may have moved the real one.
+        # The content of an observation is a slice of its surface, because the real end may be after a forged one.
         observed = draft.author is Author.ENVIRONMENT
         content = draft.surface[draft.opened_at : draft.closed_at] if observed else draft.content
         text, surface = readable("".join(content), self._profile), "".join(draft.surface)
         given, self._given = self._given, 0
-        plain = not given and surface == element(
-            draft.agent, draft.author, text, self._profile, ends_line=self._ends_line
-        )
+        written = element(draft.agent, draft.author, text, self._profile, ends_line=self._ends_line)
+        plain = not given and surface == written
         step = Step(
             agent=draft.agent,
             author=draft.author,
@@ -432,7 +433,7 @@ class Parser:
         return (_repair(RepairKind.CRLF),) if "\r" in text else ()
 
     def _settle_the_rest(self) -> None:
-        """Blanks and stray tags after the last step join its surface, so that nothing written is lost."""
+        """Blanks and stray tags after the last step are added to its surface, so that no character is lost."""
         rest = "".join(self._gap)
         if not rest and not self._stray:
             return
@@ -444,23 +445,18 @@ class Parser:
         surface = last.surface
         if surface is None:
             surface = canonical(last, self._profile, ends_line=self._ended_line_before_last)
-        self._steps[-1] = last.model_copy(
-            update={"surface": surface + rest, "repairs": last.repairs + tuple(self._stray)}
-        )
+        repairs = last.repairs + tuple(self._stray)
+        self._steps[-1] = last.model_copy(update={"surface": surface + rest, "repairs": repairs})
 
-    # ---- slips
+    # ---- mistakes
 
     def _keep_as_text(self, written: str) -> None:
         assert self._open is not None
         self._open.write_tag(written)
         self._emit(Delta(self._open.agent, written))
 
-    def _drop_stray(self, written: str, agent: str) -> None:
-        self._gap.append(written)
-        _note(self._stray, RepairKind.STRAY_CLOSE, f"</{agent}>")
-
     def _swallow_forgery(self, written: str, agent: str) -> bool:
-        """A second `</observation>`: the first one stood in the page. All between them is the environment's too."""
+        """A second `</observation>`: the first one was part of the page, so all between them is the environment's."""
         if not (self._transcript and agent == OBSERVATION):
             return False
         draft = self._open
@@ -481,9 +477,6 @@ class Parser:
         self._open = draft
         return True
 
-    def _watches_fences(self, draft: _Draft) -> bool:
-        return draft.author is Author.MODEL and self._profile.shape(draft.agent).fenced
-
     def _emit(self, event: Event) -> None:
         if not self._quiet:
             self._events.append(event)
@@ -494,7 +487,7 @@ class Parser:
 
 
 def _note(repairs: list[Repair], kind: RepairKind, detail: str) -> None:
-    """Once for each kind of slip: a megabyte of stray tags is one remark."""
+    """Once per mistake, however often it occurs: a megabyte of stray tags is recorded once."""
     repair = _repair(kind, detail)
     if repair not in repairs:
         repairs.append(repair)

@@ -13,7 +13,7 @@ from coa.trajectory.types import Author, Step
 
 
 class Piece(NamedTuple):
-    """A stretch of the transcript by one author, inside one step."""
+    """A part of the transcript that belongs to one author and one step."""
 
     step: int
     author: Author
@@ -21,7 +21,7 @@ class Piece(NamedTuple):
 
 
 def pieces(steps: Iterable[Step], profile: Profile) -> Iterator[Piece]:
-    """The transcript in order, cut wherever the step or the author changes."""
+    """The transcript in order, cut where the step or the author changes."""
     ends_line = True
     for index, step in enumerate(steps):
         surface = canonical(step, profile, ends_line=ends_line) if step.surface is None else step.surface
@@ -39,11 +39,11 @@ def render(steps: Iterable[Step], profile: Profile) -> str:
 
 
 def canonical(step: Step, profile: Profile, *, ends_line: bool) -> str:
-    """A step as the writer puts it. `ends_line`: the transcript so far is empty or ends with a line break."""
+    """The text of a step. `ends_line` says whether the transcript so far is empty or ends with a line break."""
     if step.agent not in profile.tags:
         raise ProfileError(
             f"the profile {profile.name!r} has no agent <{step.agent}>",
-            hint="name the profile the trajectory was made with (--profile NAME or FILE.toml)",
+            hint="give the profile that the trajectory was made with (--profile NAME or FILE.toml)",
         )
     return element(step.agent, step.author, step.text, profile, ends_line=ends_line)
 
@@ -56,7 +56,7 @@ def element(agent: str, author: Author, text: str, profile: Profile, *, ends_lin
 
 
 def neutralise(text: str, profile: Profile) -> str:
-    """Make tag-like text, and text that chat templates use as control tokens, harmless but readable."""
+    """Make tags and control tokens of chat templates harmless, but keep them readable."""
     return patterns(profile.tags).escapable.sub(r"<\\\1", text) if "<" in text else text
 
 
@@ -75,9 +75,9 @@ class Patterns(NamedTuple):
 @lru_cache(maxsize=64)
 def patterns(tags: frozenset[str]) -> Patterns:
     names = "|".join(sorted(tags, key=len, reverse=True))
-    # Bounded blanks keep the reader's look-ahead bounded; (?a) keeps Unicode look-alikes of ASCII letters out.
+    # A limit on blanks bounds the reader's look-ahead; (?a) excludes Unicode look-alikes of ASCII letters.
     inside = rf"[ \t]{{0,2}}/?[ \t]{{0,2}}(?:{names})[ \t]{{0,2}}>"
-    control = r"\|[^<>|\s]{1,40}\|>|/?s>"  # <|im_end|> and its kin, <s>
+    control = r"\|[^<>|\s]{1,40}\|>|/?s>"  # such as <|im_end|> and <s>
     return Patterns(
         tag=re.compile(rf"(?ai)<[ \t]{{0,2}}(/?)[ \t]{{0,2}}({names})[ \t]{{0,2}}>"),
         escapable=re.compile(rf"(?ai)<(\\*+)(?={inside}|{control})"),

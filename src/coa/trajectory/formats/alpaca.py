@@ -1,4 +1,4 @@
-"""Alpaca rows: `instruction`, `input`, `output`, the whole trajectory as one tagged string. AFM's SFT sets are such."""
+"""Alpaca rows: `instruction`, `input`, and `output` with the whole trajectory as tagged text, as in AFM's SFT data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_alpaca(row: Row) -> bool:
 
 
 def defect_of(row: Row) -> str | None:
-    """Why there is no trajectory in a row, or None. A slip in the tags is none: the codec repairs and notes it."""
+    """Why a row has no trajectory, or None. Mistakes in the tags do not count: the codec repairs and records them."""
     found = [row.get(name) for name in ("instruction", "input", "output")]
     if any(value is not None and not isinstance(value, str) for value in found):
         return "a field that is not text"
@@ -33,7 +33,7 @@ def defect_of(row: Row) -> str | None:
 
 
 def from_alpaca(row: Row, profile: Profile | None = None) -> Trajectory:
-    """Read the tags back into steps. Without a profile the tags in the output tell which one was meant."""
+    """Read the tagged text into steps. Without a profile, the one that fits the tags best is used."""
     instruction, question, output = (str(row.get(name) or "") for name in ("instruction", "input", "output"))
     profile = profile or guess_profile(output)
     steps = parse(output, profile)
@@ -61,8 +61,8 @@ def to_alpaca(trajectory: Trajectory, profile: Profile) -> dict[str, Any]:
 def guess_profile(text: str) -> Profile:
     """The shipped profile that fits a transcript best.
 
-    It lacks the fewest of the tags in the text; a tag that few profiles know says more than one that many know, since
-    `<code>` also stands in pages. Among equals the form of the answer decides, then the smaller profile.
+    It is the profile that lacks the fewest tags of the text. A tag that few profiles have counts more than one that
+    many have, because `<code>` also occurs in web pages. Among equals the form of the answer decides, then the size.
     """
     profiles = [profile for name in shipped() if (profile := load_profile(name)).recognised]
     knowing = Counter(tag for profile in profiles for tag in profile.agents)
@@ -79,7 +79,7 @@ def guess_profile(text: str) -> Profile:
 
 
 def _prompt(instruction: str, question: str) -> tuple[Message, ...]:
-    """As the sets are trained on: the instruction leads, the question follows."""
+    """As these rows are used in training: first the instruction, then the question."""
     if not question:
         return (Message(role="user", content=instruction),)
     if not instruction:

@@ -1,7 +1,7 @@
-"""ATIF, the Agent Trajectory Interchange Format (v1.7): one ATIF step for each stretch that ends in a tool call.
+"""ATIF, the Agent Trajectory Interchange Format (v1.7): an ATIF step ends with each observation.
 
-Thoughts become `reasoning_content`, the other roles the message with their tags, tool agents `tool_calls`, and what the
-environment answered the step's `observation`. What ATIF has no field for (profile, stop, scores) stands in `extra`.
+Thoughts become `reasoning_content`, other roles become the message, with their tags, tool agents become `tool_calls`,
+and answers of the environment become `observation`. Data for which ATIF has no field (profile, stop) are in `extra`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _root(trajectory: Trajectory, steps: list[dict[str, Any]]) -> dict[str, Any]
 
 
 def _observe(current: dict[str, Any] | None, step: Step, steps: list[dict[str, Any]]) -> dict[str, Any]:
-    """Hang an observation on the call it answers; without a call it is the system's word."""
+    """Attach an observation to the call that it answers. Without a call it becomes a message of the system."""
     if current is None:
         current = {"source": "system", "message": ""}
         steps.append(current)

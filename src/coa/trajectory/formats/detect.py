@@ -1,4 +1,4 @@
-"""What a file holds, whoever wrote it: trajectories of ours, AFM's SFT rows, or task rows."""
+"""Finds out what a file contains: our trajectories, AFM's SFT rows, or task rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from coa.trajectory.store import find, is_trajectory_parquet, parsed, read
 from coa.trajectory.types import Trajectory
 
 log = logging.getLogger(__name__)
-_CURE: Final = "rows need at least `question` (a task) or `instruction`, `input`, `output` (a trajectory as text)"
+_HINT: Final = "rows need at least `question` (a task) or `instruction`, `input`, `output` (a trajectory as text)"
 
 
 class Content(StrEnum):
@@ -37,17 +37,16 @@ def detect(path: str | Path) -> Content:
         return Content.TRAJECTORIES
     first: Row | None = None
     defects: Counter[str] = Counter()
-    # A first row may be the one that is malformed.
+    # The first row may be malformed.
     for row in read_rows(path, defects):
         if (content := _content(row)) is not None:
             return content
         first = first or row
     if first is None and not defects:
         raise StoreError(f"{path} holds no row: it is empty, or its only line is not valid JSON")
-    told = f"its first row has the fields {sorted(first)}" if first else f"its rows are {' or '.join(sorted(defects))}"
-    raise StoreError(
-        f"{path} holds neither trajectories, nor instruction/input/output rows, nor tasks; {told}", hint=_CURE
-    )
+    found = f"its first row has the fields {sorted(first)}" if first else f"its rows are {' or '.join(sorted(defects))}"
+    message = f"{path} holds neither trajectories, nor instruction/input/output rows, nor tasks; {found}"
+    raise StoreError(message, hint=_HINT)
 
 
 def _content(row: Row) -> Content | None:
@@ -63,14 +62,14 @@ def _content(row: Row) -> Content | None:
 
 
 def holds_tasks(source: str) -> bool:
-    """Whether a file, a folder or a hub id means tasks; of several files the first tells."""
+    """Whether a file, a folder or a hub id contains tasks. Of several files the first one decides."""
     return detect(files(source)[0]) is Content.TASKS
 
 
 def trajectories_of(
     source: str, profile: Profile | None = None, defects: Counter[str] | None = None
 ) -> Iterator[Trajectory]:
-    """As `read_trajectories`, of whatever training takes for data: a file, a folder or a hub id."""
+    """As `read_trajectories`, for a file, a folder or a hub id."""
     for file in files(source):
         yield from read_trajectories(file, profile, defects)
 
@@ -78,10 +77,10 @@ def trajectories_of(
 def read_trajectories(
     path: str | Path, profile: Profile | None = None, defects: Counter[str] | None = None
 ) -> Iterator[Trajectory]:
-    """Trajectories of a file of either shape. `profile` says how to read tagged text; without it the tags tell.
+    """Trajectories of our files and of AFM rows. Tagged text is read with `profile`, or with the one that fits best.
 
-    Published rows come with defects: those without a trajectory in them are left out, and counted in `defects` by kind,
-    or told in a warning. Our own files have none, so there a bad record is an error.
+    Published rows have defects. Rows without a trajectory are skipped and counted in `defects` by kind, or reported in
+    a warning. Our own files have no defects, so there an invalid record is an error.
     """
     path = find(path)
     match detect(path):
@@ -103,7 +102,7 @@ def _alpaca(path: Path, profile: Profile | None, defects: Counter[str] | None) -
         usable += 1
         yield from_alpaca(row, profile)
     if not usable:
-        raise StoreError(f"{path} holds no usable row: {by_kind(found)}", hint=_CURE)
+        raise StoreError(f"{path} holds no usable row: {by_kind(found)}", hint=_HINT)
     if defects is not None:
         defects.update(found)
     elif found:
@@ -111,7 +110,7 @@ def _alpaca(path: Path, profile: Profile | None, defects: Counter[str] | None) -
 
 
 def by_kind(counts: Counter[str]) -> str:
-    """The most frequent first."""
+    """Kinds with their counts, the most frequent first."""
     return ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 

@@ -1,4 +1,4 @@
-"""Data files of a hub's data set: fetched where the hub answers, else taken from what was fetched before."""
+"""Data files of a data set on the hub: downloaded, or taken from the cache if the hub does not answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from coa.errors import StoreError
 
 Choice = Callable[[list[str]], Iterable[str]]
-"""Of all paths in the data set, those wanted."""
+"""Selects the wanted paths from all paths of the data set."""
 
 
 def hub_files(name: str, wanted: Choice) -> list[Path]:
@@ -27,12 +27,12 @@ def hub_files(name: str, wanted: Choice) -> list[Path]:
 
 
 def cached_files(name: str, wanted: Choice) -> list[Path]:
-    """Those that an earlier download left; nothing is asked of anyone."""
+    """Files of an earlier download. This uses no network."""
     from huggingface_hub import snapshot_download
 
     try:
         folder = Path(snapshot_download(name, repo_type="dataset", local_files_only=True))
-    except Exception:  # not there, whatever the library calls it
+    except Exception:  # it is not in the cache; the library has many errors for that
         return []
     listed = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
     return [folder / file for file in wanted(listed)]

@@ -1,7 +1,7 @@
-"""Chat messages for trainers that mask by role: the model's text as `assistant`, observations as `tool`.
+"""Chat messages for trainers that mask by role: the model's text is `assistant`, an observation is `tool`.
 
-A run is one assistant turn in coa. Trainers that mask by message need it cut wherever the author changes, and put their
-template's turn marks there; to train on exactly coa's ids, use `coa.trajectory.sample`.
+In coa a run is one assistant turn. Trainers that mask by message need it cut wherever the author changes, and they put
+the turn marks of their template there. To train on exactly the ids of coa, use `coa.trajectory.sample`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
+import orjson
+
 from coa.trajectory.codec import pieces
 from coa.trajectory.profile import Profile
-from coa.trajectory.types import Author, Trajectory
+from coa.trajectory.types import Author, Task, Trajectory
 
 
 def to_messages(trajectory: Trajectory, profile: Profile) -> dict[str, Any]:
@@ -36,7 +38,33 @@ def to_sharegpt(trajectory: Trajectory, profile: Profile) -> dict[str, Any]:
     return {"system": system, "conversations": conversations}
 
 
+def to_verl(trajectory: Trajectory, profile: Profile) -> dict[str, Any]:
+    """One row for both trainers of verl: SFT reads `messages`; RL reads `prompt`, `reward_model` and `extra_info`."""
+    task = trajectory.task
+    prompt = trajectory.prompt or profile.messages(task)
+    return {
+        "data_source": str(task.meta.get("data_source") or profile.name),
+        "prompt": [message.model_dump() for message in prompt],
+        "ability": str(task.meta.get("ability") or profile.name),
+        "reward_model": {"style": "rule", "ground_truth": _ground_truth(task)},
+        "extra_info": {"index": task.id, "question": task.question, "answer": list(task.answer)},
+        "agent_name": "coa",
+        **to_messages(trajectory, profile),
+    }
+
+
 def turns(trajectory: Trajectory, profile: Profile) -> list[tuple[Author, str]]:
     """The transcript cut where the author changes."""
     grouped = groupby(pieces(trajectory.steps, profile), key=lambda piece: piece.author)
     return [(author, "".join(piece.text for piece in group)) for author, group in grouped]
+
+
+def _ground_truth(task: Task) -> str:
+    """Always a string, as the reward functions of verl expect. Tests and several answers are written as JSON."""
+    if task.tests is not None and task.tests.functional is not None:
+        return orjson.dumps({"functional": task.tests.functional}).decode()
+    if task.tests is not None:
+        cases = task.tests.cases
+        outputs = [case.expected for case in cases]
+        return orjson.dumps({"stdin": [case.stdin for case in cases], "expected_output": outputs}).decode()
+    return task.answer[0] if len(task.answer) == 1 else orjson.dumps({"target": list(task.answer)}).decode()

@@ -1,4 +1,4 @@
-"""Rows of a data file, whatever it is called: JSONL, a JSON list, or Parquet."""
+"""Rows of a data file: JSONL, a JSON list, or Parquet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BATCH: Final = 256
 
 
 def read_rows(path: str | Path, defects: Counter[str] | None = None) -> Iterator[Row]:
-    """What is no object, or a line that is not JSON, is an error, or with `defects` counted there and left out."""
+    """Rows that are not objects and lines that are not JSON are errors, or with `defects` are counted and skipped."""
     path = Path(path)
     if not path.is_file():
         raise StoreError(f"there is no file {path}")
@@ -55,13 +55,11 @@ def _json_list(path: Path) -> Iterator[Any]:
 def _jsonl(path: Path, defects: Counter[str] | None) -> Iterator[Any]:
     for number, line in read_lines(path):
         try:
-            row = orjson.loads(line)
+            yield orjson.loads(line)
         except orjson.JSONDecodeError as error:
             if defects is None:
                 raise StoreError(f"{path}, line {number} is not valid JSON: {error}") from error
             defects["not JSON"] += 1
-            continue
-        yield row
 
 
 def _parquet(path: Path) -> Iterator[Any]:
@@ -74,7 +72,7 @@ def _parquet(path: Path) -> Iterator[Any]:
 
 
 def write_rows(path: str | Path, rows: Iterable[bytes]) -> int:
-    """JSON objects to .jsonl, .json (a list) or .parquet, by the ending; returns how many. It streams."""
+    """Write JSON objects to .jsonl, .json (a list) or .parquet, by the suffix, as a stream. Returns their number."""
     path = Path(path)
     match path.suffix:
         case ".jsonl":
@@ -83,7 +81,7 @@ def write_rows(path: str | Path, rows: Iterable[bytes]) -> int:
             return _write_joined(path, rows, b"[\n", b",\n", b"\n]\n")
         case ".parquet":
             return _write_parquet(path, rows)
-    raise StoreError(f"{path}: rows are written to .jsonl, .json or .parquet")
+    raise StoreError(f"{path}: rows can be written to .jsonl, .json or .parquet")
 
 
 def _write_joined(path: Path, rows: Iterable[bytes], before: bytes, between: bytes, after: bytes) -> int:
@@ -97,7 +95,7 @@ def _write_joined(path: Path, rows: Iterable[bytes], before: bytes, between: byt
 
 
 def _write_parquet(path: Path, rows: Iterable[bytes]) -> int:
-    """In two passes over a temporary copy: the columns are those of all rows, not of the first ones."""
+    """In two passes over a temporary copy, because the columns are those of all rows, not only of the first ones."""
     count, schema = 0, None
     with tempfile.TemporaryFile() as spool:
         try:
@@ -119,6 +117,6 @@ def _write_parquet(path: Path, rows: Iterable[bytes]) -> int:
 
 
 def _aligned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Arrow takes its columns from the first row; give that one every key of the batch."""
+    """Arrow takes the columns from the first row, so that one needs every key of the batch."""
     keys = dict.fromkeys(key for row in rows for key in row)
     return [dict.fromkeys(keys) | rows[0], *rows[1:]]

@@ -1,4 +1,4 @@
-"""Where data lie: a file, a folder, or a data set on the hub, named as `owner/name` or `owner/name:part`."""
+"""Data sources: a file, a folder, or a data set on the hub, written as `owner/name` or `owner/name:part`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENDINGS: Final = (".jsonl", ".json", ".parquet")
 
 
 def files(source: str) -> list[Path]:
-    """The data files that a path or a hub id means; those of the hub are downloaded once and kept in its cache."""
+    """The data files at a path or of a hub id. Files of the hub are downloaded once and cached."""
     path = Path(source)
     if path.is_file():
         return [path]
@@ -31,7 +31,7 @@ def files(source: str) -> list[Path]:
 
 
 def is_data(file: Path) -> bool:
-    """Whether a file may hold data: not our own reports, and no second copy."""
+    """Whether a file may contain data. Our own reports and second copies do not."""
     known = file.suffix in ENDINGS and file.name not in OWN_FILES and not file.name.startswith(".")
     return known and file.is_file() and not is_twin(file)
 
@@ -45,7 +45,7 @@ def _from_hub(name: str, part: str) -> list[Path]:
 
     try:
         found = hub_files(name, wanted)
-    except StoreError as error:  # a path that is misspelled looks like a name on the hub
+    except StoreError as error:  # a misspelled path looks like a name on the hub
         raise StoreError(f"there is no file or folder {name}, and {error.message}", hint=error.hint) from error
     if listed and not found:
         raise StoreError(f"the data set {name!r} has no {part!r}", hint=f"its data files are {', '.join(listed[:20])}")
@@ -55,5 +55,5 @@ def _from_hub(name: str, part: str) -> list[Path]:
 
 
 def _belongs(file: str, part: str) -> bool:
-    """To a part that is a file, a folder, or a pattern such as `data/train-*`."""
+    """Whether a file belongs to a part: a file, a folder, or a pattern such as `data/train-*`."""
     return not part or file == part or file.startswith(part.rstrip("/") + "/") or fnmatch(file, part)

@@ -1,9 +1,9 @@
-"""Task rows as people bring them -> `Task`.
+"""Task rows of many formats -> `Task`.
 
-Read are our own rows, the RL rows of AFM and verl (`prompt`, `reward_model`, `extra_info`), and the flat rows of the
-common benchmarks. JSONL, JSON lists and Parquet, from a file, a folder or the hub. RL rows come with defects, which are
-repaired: no index, or one for all; the ground truth a string, an object, or an object spelled as text; whole fields
-spelled as JSON.
+It reads our own rows, the RL rows of AFM and verl (`prompt`, `reward_model`, `extra_info`), and the flat rows of common
+benchmarks, as JSONL, JSON lists or Parquet, from a file, a folder or the hub. RL rows have defects, which are repaired:
+the index is missing, or the same for all rows; the ground truth is a string, an object, or an object written as text;
+whole fields are written as JSON text.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _IDS: Final = ("id", "task_id", "_id", "index", "question_id")
 _QUESTIONS: Final = ("question", "Question", "problem", "query")
 _ANSWERS: Final = ("answer", "Final answer", "golden_answers", "answers", "final_answer", "expected_answer", "target")
 _HEADING: Final = re.compile(r"^(?:Task|Question|Problem)[ \t]*:[ \t]*\n?", re.MULTILINE)
-"""Where the question begins in a prompt that holds instructions and question in one message."""
+"""Start of the question in a prompt that has instructions and question in one message."""
 
 
 def read_tasks(source: str | Path) -> Iterator[Task]:
-    """Tasks of a file, a folder or a hub id, each with an id of its own: rows that bring none get one from content."""
+    """Tasks of a file, a folder or a hub id, with unique ids. Rows without an id get one from their content."""
     seen: set[str] = set()
     for path in files(str(source)):
         yield from tasks_of(read_rows(path), source=str(path), seen=seen)
 
 
 def tasks_of(rows: Iterable[Row], *, source: str = "rows", seen: set[str] | None = None) -> Iterator[Task]:
-    """`seen` holds the ids that are taken, where the rows are not the only ones."""
+    """`seen` has the ids that other rows use already."""
     seen = set() if seen is None else seen
     for number, row in enumerate(rows, start=1):
         try:
@@ -52,7 +52,7 @@ def tasks_of(rows: Iterable[Row], *, source: str = "rows", seen: set[str] | None
 
 
 def free_id(wanted: str, taken: set[str]) -> str:
-    """The id, or one made from it, taken from now on: two tasks under one would pass for two attempts at one task."""
+    """A unique id made from the wanted one: two tasks with one id would look like two attempts at one task."""
     identity, again = wanted, 2
     while identity in taken:
         identity, again = f"{wanted}#{again}", again + 1
@@ -81,12 +81,12 @@ def to_task(row: Row) -> Task:
 
 
 def from_task(task: Task) -> dict[str, Any]:
-    """Our own row: what `to_task` reads back exactly."""
+    """A row that `to_task` reads back exactly."""
     return task.model_dump(mode="json", exclude_defaults=True)
 
 
 def content_id(question: str, answer: object) -> str:
-    """An id that depends on nothing but the content, so that a file gives the same ids wherever it is read."""
+    """An id that depends only on the content, so that a file gives the same ids wherever it is read."""
     return hashlib.sha256(f"{question}\x00{answer}".encode()).hexdigest()[:12]
 
 
@@ -109,7 +109,7 @@ def _from_rl_row(row: Row, reward: Mapping[str, Any]) -> Task:
     beside = info.get("answer")
     answer = () if tests else _answer(truth, _first(row, _ANSWERS) if beside in (None, "") else _unspelled(beside))
     source = str(row.get("data_source") or "task")
-    # Without an index the content decides; a constant would make one group of all rows.
+    # Without an index the content decides. A constant would put all rows into one group.
     identity = _index(info.get("index")) or content_id(str(question), truth)
     kept = {"question", "answer", "index", "need_tools_kwargs", "tools_kwargs"}
     meta = {key: _plain(value) for key, value in info.items() if key not in kept and value not in (None, "")}
@@ -124,7 +124,7 @@ def _from_rl_row(row: Row, reward: Mapping[str, Any]) -> Task:
 
 
 def _index(value: object) -> str | None:
-    """A column with gaps comes as floats, with nan in the gaps."""
+    """In a column with missing values, numbers are floats and missing values are nan."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
@@ -133,16 +133,16 @@ def _index(value: object) -> str | None:
 
 
 def _messages(prompt: Any) -> tuple[Message, ...]:
-    """A list of messages, the same spelled as JSON, or a bare string from the user."""
+    """Messages from a list, a list written as JSON text, or a plain string of the user."""
     if isinstance(prompt, str):
         prompt = _json_list(prompt, dict) or [{"role": "user", "content": prompt}]
     return tuple(Message(role=row["role"], content=row["content"]) for row in prompt or ())
 
 
 def _unspelled(value: object) -> object:
-    """Undo an object or a list of strings spelled as text, in JSON or as Python prints it.
+    """Parse an object or a list of strings that is written as text, in JSON or as Python prints it.
 
-    Nothing else is touched: "204" is an answer and not a number, "{1, 2}" a set in a formula.
+    Other values are returned as they are: "204" is an answer and not a number, "{1, 2}" a set in a formula.
     """
     if not isinstance(value, str):
         return value
@@ -203,7 +203,7 @@ def _first(row: Row, names: tuple[str, ...]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold: Arrow gives dates and the like."""
+    """A value that JSON can represent; Arrow returns dates, for example."""
     if isinstance(value, str | int | float | bool) or value is None:
         return value
     if isinstance(value, Mapping):

@@ -1,6 +1,7 @@
-"""The protocol as a grammar: what a model may write as its next step, for decoders that keep it from writing more.
+"""The protocol as a grammar: what a model may write as its next step, for constrained decoding.
 
-One step at a time: which steps come next follows from the state of the run, what a step looks like from the profile.
+It works one step at a time. The state of the run decides which steps may come next (`moves`), and the profile decides
+what a step looks like (`language`, `contents`). `gbnf` writes a grammar as text for model servers.
 """
 
 from coa.trajectory.grammar.gbnf import to_gbnf

@@ -1,8 +1,9 @@
-r"""What may stand between two tags, as machines that read a character at a time.
+r"""What may be written between two tags, as state machines that read one character at a time.
 
-Each machine has a first state, a step (None: this character may not come) and a say whether the content may end here.
-States are small hashable values: `language` numbers them. Nothing that `shapes.read` would have to repair gets through.
-Characters are ASCII or `OTHER`, which stands for all the rest; no rule tells those apart.
+Each machine has a start state, `step` (the next state, or None if the character is not allowed) and `ends` (whether the
+content may end in a state). States are small hashable values, which `language` numbers. Nothing that `shapes.read`
+would have to repair is allowed. Characters are ASCII or `OTHER`, which represents all other characters, because no rule
+distinguishes those.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from coa.trajectory.shapes import Form, Shape
 
 OTHER: Final = "\u00e9"
 WRITABLE: Final = ("\t", "\n", *map(chr, range(0x20, 0x7F)), OTHER)
-"""Neither carriage returns nor other control characters."""
+"""All characters that may be written: no carriage returns and no other control characters."""
 _BLANK: Final = " \t\n"
 State = Any
-"""Hashable; each machine knows its own."""
+"""Any hashable value; its form differs from machine to machine."""
 
 
-class Content(Protocol):
+class ContentGrammar(Protocol):
     @property
     def start(self) -> State: ...
 
@@ -32,13 +33,13 @@ class Content(Protocol):
     def ends(self, state: State) -> bool: ...
 
 
-def content(agent: Agent, *, outcome: bool | None = None) -> Content:
-    """Of an agent. `outcome` admits only verdicts that pass (True) or fail (False)."""
+def content(agent: Agent, *, outcome: bool | None = None) -> ContentGrammar:
+    """The machine of an agent. With `outcome`, only verdicts that pass (True) or fail (False) are allowed."""
     shaped = _shaped(agent.shape)
     return shaped if agent.verdict is None else Both(shaped, _judged(agent.verdict, outcome))
 
 
-def _shaped(shape: Shape) -> Content:
+def _shaped(shape: Shape) -> ContentGrammar:
     match shape.form:
         case Form.TEXT:
             return Words()
@@ -54,7 +55,7 @@ def _shaped(shape: Shape) -> Content:
             return Boxed()
 
 
-def _judged(verdict: Verdict, outcome: bool | None) -> Content:
+def _judged(verdict: Verdict, outcome: bool | None) -> ContentGrammar:
     if isinstance(verdict, ScoreVerdict):
         scale = range(max(verdict.low, 0), verdict.high + 1)
         scores = [n for n in scale if outcome is None or (n >= verdict.pass_at) is outcome]
@@ -62,17 +63,17 @@ def _judged(verdict: Verdict, outcome: bool | None) -> Content:
     assert isinstance(verdict, GradeVerdict)
     grades = verdict.grades if outcome is None else verdict.grades[:-1] if outcome else verdict.grades[-1:]
     lines = [[f"{point}: {grade}" for grade in grades] for point in verdict.points]
-    # One bad grade anywhere decides, so where only one outcome will do there is no free text before the grades.
+    # One bad grade anywhere decides, so with a fixed outcome no free text may come before the grades.
     return LastLines(lines, free=outcome is None)
 
 
 @dataclass(frozen=True)
 class Words:
-    """Free text with something in it; the state tells whether there is."""
+    """Free text that is not empty. The state is whether it has content so far."""
 
     lines: bool = True
     besides: str = ""
-    """Characters that are not something."""
+    """Characters that do not count as content."""
     start: State = False
 
     def step(self, state: State, char: str) -> State | None:
@@ -85,7 +86,7 @@ class Words:
 
 
 class LastLines:
-    """Any lines, then one of each group in order, and nothing after them: `score: 3`. The state is (group, line)."""
+    """Any lines, then one line of each group in order, such as `score: 3`, as the last lines. State: (group, line)."""
 
     def __init__(self, groups: Sequence[Sequence[str]], *, free: bool = True) -> None:
         self._groups = [frozenset(group) for group in groups]
@@ -109,10 +110,10 @@ class LastLines:
 
 
 class Fenced:
-    """A fenced program on lines of its own, and a second fence with its input where the shape allows one.
+    """A fenced program on separate lines, and a second fence with its input if the shape allows one.
 
-    A line's head is what it begins with: nothing yet, blanks (" "), one or two backticks after either, or "x" once it
-    is an ordinary line. `filled` tells whether the lines before hold anything.
+    The head of a line is what it begins with: nothing yet, blanks (" "), one or two backticks after either, or "x" for
+    an ordinary line. `filled` is whether the lines before have content.
     """
 
     def __init__(self, language: str, *, stdin: bool) -> None:
@@ -137,7 +138,9 @@ class Fenced:
     def _in_block(self, block: int, head: str, filled: bool, char: str) -> State | None:
         if char == "`" and head != "x":
             if head.endswith("``"):
-                return ("fenced", block) if head == "``" and filled else None  # no fence is indented or comes at once
+                return (
+                    ("fenced", block) if head == "``" and filled else None
+                )  # a closing fence is not indented, and the block is not empty
             return ("block", block, head + "`", filled)
         if char == "\n":
             return ("block", block, "", filled or "`" in head)
@@ -150,7 +153,7 @@ class Fenced:
 
 
 class Boxed:
-    """Free text that ends with the result in a box of its own, braces inside it balanced."""
+    """Free text that ends with the result in a box with balanced braces."""
 
     _OPENING: Final = "\\boxed{"
     _DEEPEST: Final = 4
@@ -184,10 +187,10 @@ class Boxed:
 
 @dataclass(frozen=True)
 class Both:
-    """What two machines agree on."""
+    """What two machines both allow."""
 
-    one: Content
-    other: Content
+    one: ContentGrammar
+    other: ContentGrammar
 
     @property
     def start(self) -> State:

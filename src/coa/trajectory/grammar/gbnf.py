@@ -1,4 +1,4 @@
-"""A grammar as text for servers: a right-recursive rule for each state, literals where there is only one way."""
+"""A grammar as text for servers: a right-recursive rule per state, and literals where only one text is possible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ASCII: Final = range(1, 128)
 
 
 def to_gbnf(grammar: Grammar) -> str:
-    """For servers: llama.cpp's notation, which xgrammar (vLLM, SGLang) reads too."""
+    """The notation of llama.cpp, which xgrammar (vLLM, SGLang) reads too."""
     language, start = grammar.language, grammar.start
     if grammar.tight:
         return f"root ::= {_literal(_shortest(language, start))}\n"
@@ -38,7 +38,7 @@ def _rule(state: int) -> str:
 
 
 def _ways(language: Language, state: int) -> list[tuple[int, list[int], bool]]:
-    """Where a state leads, by which ASCII characters, and whether by all the others."""
+    """The next states of a state, each with its ASCII characters and whether all other characters lead there too."""
     targets: dict[int, tuple[list[int], bool]] = {}
     for code in _ASCII:
         if (target := language.table[state * 256 + code]) != DEAD:
@@ -49,7 +49,7 @@ def _ways(language: Language, state: int) -> list[tuple[int, list[int], bool]]:
 
 
 def _straight(language: Language, state: int) -> tuple[str, int]:
-    """The text that must come from here on, and where it leads."""
+    """The text that has to come next, if only one is possible, and the state after it."""
     text = ""
     while state != DONE:
         ways = _ways(language, state)
@@ -63,9 +63,7 @@ def _straight(language: Language, state: int) -> tuple[str, int]:
 def _shortest(language: Language, state: int) -> str:
     text = ""
     while state != DONE:
-        ways = [
-            way for way in _ways(language, state) if way[1] and language.distance[way[0]] < language.distance[state]
-        ]
+        ways = [way for way in _ways(language, state) if way[1]]
         target, chars, _ = min(ways, key=lambda way: language.distance[way[0]])
         text += chr(chars[-1])
         state = target
@@ -73,7 +71,7 @@ def _shortest(language: Language, state: int) -> str:
 
 
 def _chars(chars: Sequence[int], others: bool) -> str:
-    """A class of characters; the others can only be named by what they are not."""
+    """A character class. Characters beyond ASCII can be written only as the complement of a class."""
     listed = [code for code in _ASCII if code not in chars] if others else chars
     return f"[{'^' if others else ''}{''.join(_ranges(listed))}]"
 

@@ -1,6 +1,6 @@
-"""A fenced JSON object with given fields, as a content machine.
+"""A fenced JSON object with given fields, as a state machine for `contents`.
 
-Nesting is bounded, so that it has finitely many states; fields come in the order in which the shape names them.
+The depth of nesting is bounded, so that there are finitely many states. Fields come in the order of the shape.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _OPENING: Final = "\n```json\n"
 _CLOSING: Final = "\n```\n"
 _DEEPEST: Final = 3
 _DIGITS: Final = 15
-"""More would not fit into an integer that every reader takes for one."""
+"""Longer integers are not exact in every JSON reader."""
 _DECIMALS: Final = 6
 _TOP: Final = "."
 
 
 class At(NamedTuple):
-    """Where in the text: what is being read, how far, and the containers around it (`.` is the object itself)."""
+    """The state: what is being read, how far, and the containers around it (`.` is the object itself)."""
 
     reading: str
     done: Hashable = ""
     around: str = _TOP
     field: int = 0
-    """How many of the object's fields have been decided."""
+    """Number of fields of the object that are decided."""
 
 
 class JsonObject:
@@ -81,7 +81,7 @@ class JsonObject:
     # ---- keys
 
     def _possible(self, field: int) -> range:
-        """Which fields may come next: optional ones may be left out, up to the first that may not."""
+        """The fields that may come next: optional fields may be left out, up to the next required one."""
         first = next((n for n in range(field, len(self._keys)) if self._required[n]), len(self._keys) - 1)
         return range(field, first + 1)
 
@@ -108,7 +108,7 @@ class JsonObject:
     # ---- values
 
     def _type(self, state: At) -> FieldType | None:
-        """Of the value due; None for any."""
+        """Type of the value that comes next; None if any type is allowed."""
         return self._types[state.field - 1] if state.around == _TOP and self._types else None
 
     def _value(self, state: At, char: str) -> At | None:

@@ -1,7 +1,10 @@
-"""All steps of a profile as one automaton over bytes, and a place in it as a grammar.
+"""All steps of a profile as one automaton over bytes. A grammar is a state of this automaton.
 
-Deterministic and with finitely many states, so that the shortest way to the end of a step is known everywhere: a
-decoder that has so many tokens left can tell which token still lets the step end in time.
+Constrained decoding has to know two things after every token: which tokens may come next, and whether the step can
+still end within the tokens that are left. So the rules of a step (its content, its closing tag, no other tag inside)
+are compiled into one deterministic automaton. A row of `table` has the next state for each of the 256 bytes, and
+`distance` has the number of bytes from each state to the end of the step. The number of states is finite, so the
+distance is known for all of them. The automaton works on bytes because tokens may cut a character into bytes.
 """
 
 from __future__ import annotations
@@ -14,14 +17,14 @@ from functools import lru_cache
 from threading import Lock
 from typing import Final
 
-from coa.trajectory.grammar.contents import OTHER, WRITABLE, Content, State, content
+from coa.trajectory.grammar.contents import OTHER, WRITABLE, ContentGrammar, State, content
 from coa.trajectory.grammar.moves import Move
 from coa.trajectory.profile import Profile
 
 DEAD: Final = 0
 DONE: Final = 1
 FAR: Final = 32_000
-"""More bytes than any step needs to end."""
+"""The distance of states from which a step cannot end; more bytes than any step needs."""
 _WIDTH: Final = 256
 
 
@@ -32,39 +35,39 @@ class Grammar:
     language: Language
     start: int
     tight: bool = False
-    """Only the shortest way to the end."""
+    """Whether only the shortest way to the end is allowed."""
 
     @property
     def distance(self) -> int:
-        """Bytes, and therefore at most tokens, that the step needs to end."""
+        """Number of bytes until the step can end, which is an upper bound of the tokens."""
         return self.language.distance[self.start]
 
     def after(self, text: str) -> Grammar | None:
-        """What may follow that text; None where it was not allowed."""
+        """The grammar of what may follow the text; None if the text is not allowed or ends the step."""
         state = self.language.walk(self.start, text.encode())
         return replace(self, start=state) if state not in (DEAD, DONE) else None
 
     def admits(self, text: str, *, whole: bool) -> bool:
-        """Whether the text is a step, or may begin one. A character cut in two at the end is nobody's fault."""
+        """Whether the text is a step, or unless `whole` may begin one. A cut character at the end is ignored then."""
         state = self.language.walk(self.start, text.rstrip("\ufffd").encode() if not whole else text.encode())
         return state == DONE or (not whole and state != DEAD)
 
     def closing(self) -> Grammar:
-        """End the step as soon as possible."""
+        """A grammar that ends the step as soon as possible."""
         return replace(self, tight=True)
 
 
 class Language:
-    """Grows as steps are asked for; states never change once they are there."""
+    """The automaton of a profile. It grows when new steps are needed; existing states never change."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._tags = _Tags(profile.tags)
         self.table = array("i", [DEAD] * _WIDTH * 2)
-        """Row by row: where each byte leads."""
+        """The next state for each byte, row by row."""
         self.distance = [FAR, 0]
         self.other = [DEAD, DEAD]
-        """Where a character that is not ASCII leads, as a whole."""
+        """The next state after a whole character that is not ASCII."""
         self._steps: dict[tuple[str, bool | None], int] = {}
         self._entries: dict[tuple[str, ...], int] = {}
         self._lock = Lock()
@@ -73,7 +76,7 @@ class Language:
         return len(self.distance)
 
     def grammar(self, ways: Sequence[Move], *, ends_line: bool) -> Grammar | None:
-        """One of these steps; on a line of its own or right after the one before. None where no step can be written."""
+        """The grammar of one of these steps, on a new line or directly after the last. None if none can be written."""
         with self._lock:
             reached = {f"<{way.tag}>": self._step(way) for way in ways}
             openings = {text: state for text, state in reached.items() if self.distance[state] < FAR}
@@ -87,7 +90,7 @@ class Language:
         return state
 
     def _entry(self, openings: Mapping[str, int]) -> int:
-        """A state from which any of these texts leads to its own state."""
+        """A state from which each of these texts leads to its state."""
         key = tuple(f"{text}{state}" for text, state in sorted(openings.items()))
         if key not in self._entries:
             begun = sorted({text[:n] for text in openings for n in range(len(text))})
@@ -102,7 +105,7 @@ class Language:
         return self._entries[key]
 
     def _step(self, way: Move) -> int:
-        """The state right after a step's opening tag."""
+        """The state directly after the opening tag of a step."""
         key = (way.tag, way.outcome)
         if key not in self._steps:
             inside = content(self._profile.agents[way.tag], outcome=way.outcome)
@@ -136,7 +139,7 @@ class Language:
         return numbers[element.start]
 
     def _measure(self, before: Mapping[int, Sequence[int]]) -> None:
-        """How far it is from each new state to the end, along ASCII."""
+        """Compute the distance of each new state to the end, over ASCII characters."""
         reached = deque([DONE])
         while reached:
             state = reached.popleft()
@@ -146,14 +149,14 @@ class Language:
                     reached.append(earlier)
 
     def _prune(self, numbers: Iterable[int]) -> None:
-        """Take away what leads nowhere."""
+        """Remove transitions from which the step cannot end."""
         for number in numbers:
             for at in range(number * _WIDTH, (number + 1) * _WIDTH):
                 if self.distance[self.table[at]] == FAR:
                     self.table[at] = DEAD
 
     def _spell(self, wide: Iterable[tuple[int, int]]) -> None:
-        """Characters beyond ASCII as the bytes of UTF-8, only those that are valid (RFC 3629)."""
+        """Add characters beyond ASCII as the bytes of valid UTF-8 (RFC 3629)."""
         tails: dict[int, Mapping[str, int]] = {}
         for number, target in sorted(wide):
             self.other[number] = target
@@ -180,33 +183,23 @@ class Language:
 
 
 _TAILS: Final = (
-    ("1", 0x80, 0xBF, ""),
-    ("2", 0x80, 0xBF, "1"),
-    ("3", 0x80, 0xBF, "2"),
-    ("E0", 0xA0, 0xBF, "1"),
-    ("ED", 0x80, 0x9F, "1"),
-    ("F0", 0x90, 0xBF, "2"),
-    ("F4", 0x80, 0x8F, "2"),
-)
-"""What may follow a leading byte: (name, from, to, what comes then)."""
+    ("1", 0x80, 0xBF, ""), ("2", 0x80, 0xBF, "1"), ("3", 0x80, 0xBF, "2"),
+    ("E0", 0xA0, 0xBF, "1"), ("ED", 0x80, 0x9F, "1"), ("F0", 0x90, 0xBF, "2"), ("F4", 0x80, 0x8F, "2"),
+)  # fmt: skip
+"""What may follow a leading byte, as (name, first byte, last byte, name of what follows)."""
 _LEADS: Final = (
-    (0xC2, 0xDF, "1"),
-    (0xE0, 0xE0, "E0"),
-    (0xE1, 0xEC, "2"),
-    (0xED, 0xED, "ED"),
-    (0xEE, 0xEF, "2"),
-    (0xF0, 0xF0, "F0"),
-    (0xF1, 0xF3, "3"),
-    (0xF4, 0xF4, "F4"),
-)
+    (0xC2, 0xDF, "1"), (0xE0, 0xE0, "E0"), (0xE1, 0xEC, "2"), (0xED, 0xED, "ED"),
+    (0xEE, 0xEF, "2"), (0xF0, 0xF0, "F0"), (0xF1, 0xF3, "3"), (0xF4, 0xF4, "F4"),
+)  # fmt: skip
+"""Leading bytes, as (first byte, last byte, name of what follows)."""
 _CLOSED: Final = "closed"
 
 
 class _Element:
-    """From behind an opening tag to the end of its closing tag. The state is (content, tag being spelled, how much of
-    the closing tag is there); content is None once only the closing tag can come."""
+    """From the end of an opening tag to the end of its closing tag. The state is (content, tag being spelled, number of
+    characters of the closing tag so far); content is None if only the closing tag can follow."""
 
-    def __init__(self, tag: str, inside: Content, tags: _Tags) -> None:
+    def __init__(self, tag: str, inside: ContentGrammar, tags: _Tags) -> None:
         self._closing = f"</{tag}>"
         self._content = inside
         self._tags = tags
@@ -226,14 +219,14 @@ class _Element:
 
 
 class _Tags:
-    """Watches for tags, as loosely written as the reader takes them; what is kept is the tag being spelled."""
+    """Detects tags, in every form that the parser accepts. The state is the tag being spelled."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(names)
         self._begun = frozenset(name[:n] for name in self._names for n in range(1, len(name) + 1))
 
     def step(self, spelling: str, char: str) -> str | None:
-        """None when a tag is complete."""
+        """None if a tag is complete."""
         if char == "<":
             return "<"
         if not spelling:
@@ -249,12 +242,12 @@ class _Tags:
             return "</" if "/" not in spelling and blanks <= 2 else ""
         if name and blanks:
             return ""
-        # How the opening was written no longer matters once the name begins.
+        # Once the name begins, the form of the opening does not matter any more.
         return "=" + name + char.lower() if name + char.lower() in self._begun else ""
 
 
 def language(profile: Profile) -> Language:
-    """The language of a profile; profiles that write alike share one."""
+    """The language of a profile. Profiles with equal agents share one."""
     agents = tuple(
         (tag, agent.shape.model_dump_json(), agent.verdict.model_dump_json() if agent.verdict else "")
         for tag, agent in profile.agents.items()
@@ -264,7 +257,7 @@ def language(profile: Profile) -> Language:
 
 @dataclass(frozen=True, eq=False)
 class _Key:
-    """Hashes what a language depends on; brings the profile along for the first who asks."""
+    """Hashes what a language depends on, and carries the profile for the first call."""
 
     agents: tuple[tuple[str, str, str], ...]
     profile: Profile

@@ -1,4 +1,4 @@
-"""Which steps may come next without leading into a corner, and the shortest way to the answer."""
+"""Which steps may come next without leading to a dead end, and the shortest way to the answer."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from coa.trajectory.profile import Kind
 from coa.trajectory.protocol import State
 
 _TOOL_COST: Final = 100
-"""A way home through a tool is taken only if there is no other."""
+"""Cost of a tool call, so high that a way to the answer uses tools only if there is no other way."""
 _MOST: Final = 2_000
-"""States looked at before a search is given up; counted agents can make very many."""
+"""Number of states after which a search is given up; limits on agents can produce very many."""
 
 
 class Move(NamedTuple):
-    """The next step: who acts, and which verdict it must come to (None: either)."""
+    """The next step: which agent acts, and which verdict it must give (None: either)."""
 
     tag: str
     outcome: bool | None = None
 
 
 def moves(state: State, tools: Collection[str]) -> tuple[Move, ...]:
-    """Every step that is legal now and from which a way leads to the answer. Of the tools, only those given."""
+    """Every legal step from which a way leads to the answer. Only the given tools are used."""
     found: dict[str, list[Move]] = {}
     for move, after in _next(state, tools):
         if after.done or home(after, tools) is not None:
             found.setdefault(move.tag, []).append(move)
-    both = (Move(ways[0].tag) if len(ways) > 1 else ways[0] for ways in found.values())
-    return tuple(both)
+    return tuple(Move(ways[0].tag) if len(ways) > 1 else ways[0] for ways in found.values())
 
 
 def home(state: State, tools: Collection[str]) -> tuple[Move, ...] | None:
-    """The shortest legal way to the answer, the answer included; None if there is none."""
+    """The shortest legal way to the answer, including the answer; None if there is none."""
     seen: set[tuple[object, ...]] = set()
     waiting: list[tuple[int, int, State, tuple[Move, ...]]] = [(0, 0, state, ())]
     number = 0
@@ -53,7 +52,7 @@ def home(state: State, tools: Collection[str]) -> tuple[Move, ...] | None:
 
 
 def key(state: State) -> tuple[object, ...]:
-    """What of a state decides what may follow."""
+    """The part of a state that decides what may follow."""
     agents = state.profile.agents
     counted = tuple((tag, min(count, agents[tag].max or 0)) for tag, count in state.counts.items() if agents[tag].max)
     return (state.allowed, state.thought, state.waiting, state.done, tuple(sorted(counted)))

@@ -1,4 +1,4 @@
-"""Files of trajectories: JSONL to append to while a run goes on, Parquet to keep. Both stream."""
+"""Files of trajectories: JSONL, to append to during a run, and Parquet, to keep. Both are read as a stream."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from coa.trajectory.store.parquet import ParquetWriter, from_row, is_trajectory_
 from coa.trajectory.types import Trajectory
 
 NAMES = ("trajectories.jsonl", "trajectories.parquet")
-"""What a run folder calls its file."""
+"""Names of the trajectory file in a run folder."""
 
 OWN_FILES = frozenset({"config.json", "demo.json", "report.json", "metrics.jsonl"})
-"""What our own commands put beside trajectories and traces."""
+"""Files that commands write beside trajectories and traces."""
 
 
 def is_twin(file: Path) -> bool:
-    """A run folder may hold its trajectories twice; one of the files is enough."""
+    """Whether the run folder has the same trajectories as JSONL, so that this file can be ignored."""
     return file.name == NAMES[1] and (file.parent / NAMES[0]).is_file()
 
 
 def find(path: str | Path) -> Path:
-    """The trajectory file that a path means: itself, or the one inside a run folder."""
+    """The trajectory file at a path: the file itself, or the one inside a run folder."""
     path = Path(path)
     if path.is_dir():
         for name in NAMES:
@@ -36,21 +36,21 @@ def find(path: str | Path) -> Path:
 
 
 def read(path: str | Path) -> Iterator[Trajectory]:
-    """Trajectories of a JSONL or Parquet file or of a run folder, one after another."""
+    """Iterate over the trajectories of a JSONL or Parquet file or of a run folder."""
     path = find(path)
     return read_parquet(path) if path.suffix == ".parquet" else read_jsonl(path)
 
 
 def writer(path: str | Path) -> JsonlWriter | ParquetWriter:
-    """Appends to JSONL, replaces Parquet. Use as a context manager."""
+    """Open a file to write: JSONL is appended to, Parquet is replaced. Use it as a context manager."""
     path = Path(path)
     if path.suffix not in (".jsonl", ".parquet"):
-        raise StoreError(f"{path}: trajectories are written to .jsonl or .parquet")
+        raise StoreError(f"{path}: trajectories can be written to .jsonl or .parquet")
     return ParquetWriter(path) if path.suffix == ".parquet" else JsonlWriter(path)
 
 
 def write(path: str | Path, trajectories: Iterable[Trajectory]) -> int:
-    """Write (JSONL: append) and return how many."""
+    """Write the trajectories (JSONL: append them) and return their number."""
     count = 0
     with writer(path) as out:
         for trajectory in trajectories:
@@ -60,21 +60,6 @@ def write(path: str | Path, trajectories: Iterable[Trajectory]) -> int:
 
 
 __all__ = [
-    "NAMES",
-    "OWN_FILES",
-    "JsonlWriter",
-    "Lines",
-    "ParquetWriter",
-    "find",
-    "from_row",
-    "is_trajectory_parquet",
-    "is_twin",
-    "parsed",
-    "read",
-    "read_jsonl",
-    "read_parquet",
-    "rewrite",
-    "set_aside",
-    "write",
-    "writer",
-]
+    "NAMES", "OWN_FILES", "JsonlWriter", "Lines", "ParquetWriter", "find", "from_row", "is_trajectory_parquet",
+    "is_twin", "parsed", "read", "rewrite", "set_aside", "write", "writer",
+]  # fmt: skip

@@ -1,13 +1,13 @@
-"""JSONL that survives crashes and company.
+"""JSONL that survives crashes and concurrent writers.
 
 A record is one `write` under an exclusive lock, so two processes never interleave. A kill can only tear the last line:
-opening the file to append puts the fragment into `<file>.torn` and goes on after the last whole record. Records to be
-made again are moved to `<file>.aside` first, so that a file never holds two of one task and sample.
+opening the file to append moves the fragment to `<file>.torn` and continues after the last complete record. Records
+that are going to be made again are moved to `<file>.aside` first, so a file never has two of one task and sample.
 
-Every line is a trajectory. The first line of each profile also brings the profile's definition, as JSON in a string
-(`profile_definition`); the lines after it have its hash only. A writer does not look for definitions that are in the
-file already: it writes each once itself, and a file may well hold one several times. So files can be appended to by
-many writers and joined with `cat`.
+Every line is a trajectory. The first line of each profile also has the profile's definition, as JSON in a string
+(`profile_definition`); the lines after it have only its hash. A writer does not search the file for definitions: it
+writes each definition once itself, so a file may contain one several times. That is why many writers can append to a
+file, and why files can be joined with `cat`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import os
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import orjson
@@ -34,17 +33,17 @@ _BLOCK: Final = 1 << 16
 
 
 class Lines:
-    """Lines of one file, of which the first of each profile brings the profile's definition."""
+    """Makes the lines of one file. The first line of each profile has the profile's definition."""
 
     def __init__(self) -> None:
         self._defined: set[str] = set()
 
     def line(self, record: Trajectory) -> bytes:
-        """Without the line break."""
+        """The line of a record, without the line break."""
         return self.complete(record.to_json().encode(), record.profile_hash)
 
     def complete(self, line: bytes, profile_hash: str | None, *, is_complete: bool = False) -> bytes:
-        """A record that is JSON already, with the definition where no line before had it."""
+        """A record that is already JSON, with the definition if no line before had it."""
         text = definition(profile_hash)
         if profile_hash is None or text is None or profile_hash in self._defined:
             return line
@@ -70,11 +69,11 @@ class JsonlWriter:
 
     def write(self, record: Trajectory) -> None:
         line = record.to_json().encode()
-        with self._locked():  # it may turn out here that the file is another one, which has no definition yet
+        with self._locked():  # the file may have been replaced by one that has no definition yet
             self._append(self._lines.complete(line, record.profile_hash))
 
     def write_line(self, line: bytes) -> None:
-        """One record, already JSON."""
+        """Append a record that is already JSON."""
         with self._locked():
             self._append(line)
 
@@ -86,7 +85,7 @@ class JsonlWriter:
             while data:
                 data = data[os.write(self._fd, data) :]
         except BaseException as error:
-            # A full disk or an interrupt takes part of a record; what was whole before stays whole.
+            # A full disk or an interrupt may leave part of a record; remove it.
             os.ftruncate(self._fd, start)
             self._lines = Lines()
             if isinstance(error, OSError):
@@ -95,7 +94,7 @@ class JsonlWriter:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """The lock on the file that has the name now: `set_aside` may have put another in the place of ours."""
+        """Lock the file that has the name now: `set_aside` may have replaced the file that we opened."""
         while True:
             with _locked(self._fd):
                 if in_place(self._fd, self.path):
@@ -112,32 +111,30 @@ class JsonlWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def read_jsonl(path: str | Path) -> Iterator[Trajectory]:
-    """Records in order. A torn last line is left out with a warning; a bad line before it is an error."""
+    """Records in order. A torn last line is skipped with a warning; an invalid line before it is an error."""
     path = Path(path)
     searched = False
     for number, line in read_lines(path):
         record = parsed(line, f"{path}, line {number}")
         if record.profile_hash is not None and definition(record.profile_hash) is None and not searched:
-            searched = True  # somebody sorted or shuffled the file: the definition comes later
+            searched = True  # the file was sorted or shuffled, and the definition comes later
             for _, other in read_lines(path):
                 _row(other)
         yield record
 
 
 def set_aside(path: str | Path, stops: Container[Stop], keys: Container[tuple[str, int]] | None = None) -> int:
-    """Move the records that ended so into `<file>.aside`, to be made again; how many there were.
+    """Move the records with one of these stops to `<file>.aside`, to be made again, and return their number.
 
-    With `keys`, only those of these tasks and samples: nobody would make the others again.
+    With `keys`, only records of these tasks and samples are moved, because nobody would make the others again.
 
-    Whenever it is killed, each record stands in the file, or aside, or in both; and the file is whole. Both files then
-    hold the definitions of their profiles, whichever record had them.
+    If it is killed, each record is in the file, or aside, or in both, and the file is complete. Both files contain the
+    definitions of their profiles, whichever record had them before.
     """
     path = Path(path)
     if not path.is_file():
@@ -163,7 +160,7 @@ def set_aside(path: str | Path, stops: Container[Stop], keys: Container[tuple[st
 
 
 def rewrite(path: str | Path, change: Callable[[Trajectory], Trajectory]) -> None:
-    """Put a changed copy in the place of each record. Whenever it is killed, the file is the old one or the new one."""
+    """Replace each record by a changed copy. If it is killed, the file is the old one or the new one."""
     path = Path(path)
     with _rewriting(path):
         lines = Lines()
@@ -172,7 +169,7 @@ def rewrite(path: str | Path, change: Callable[[Trajectory], Trajectory]) -> Non
 
 @contextmanager
 def _rewriting(path: Path) -> Iterator[None]:
-    """The lock on a whole file that another is going to replace."""
+    """Lock a file that is going to be replaced as a whole."""
     fd = _opened(path)
     try:
         with _locked(fd):
@@ -190,7 +187,7 @@ def _put(path: Path, lines: Iterable[bytes]) -> None:
 
 
 def parsed(line: bytes, where: str) -> Trajectory:
-    """A record, or an error that says where the bad one is."""
+    """The record of a line, or an error that says where the invalid line is."""
     try:
         return Trajectory.from_json(line)
     except SchemaVersionError as error:
@@ -202,7 +199,7 @@ def parsed(line: bytes, where: str) -> Trajectory:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Numbered whole lines of a JSONL file; blank ones are skipped."""
+    """Numbered complete lines of a JSONL file; blank ones are skipped."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -212,14 +209,14 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             if not line.endswith(b"\n") and not _is_json(line):
-                log.warning("%s: line %d is torn and left out; opening the file to append repairs it", path, number)
+                log.warning("%s: line %d is torn and is skipped; opening the file to append repairs it", path, number)
                 return
             if line.strip():
                 yield number, line
 
 
 def _row(line: bytes) -> dict[str, Any]:
-    """A line as it stands, its definition remembered; empty where it is no record, which whoever reads it will say."""
+    """The JSON object of a line, and its definition stored; empty for an invalid line, which its reader will report."""
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -273,11 +270,11 @@ def _repair(fd: int, path: Path) -> None:
     with path.with_name(path.name + ".torn").open("ab") as torn:
         torn.write(fragment + b"\n")
     os.ftruncate(fd, start)
-    log.warning("%s: its last line was torn; %d bytes moved to %s.torn", path, len(fragment), path.name)
+    log.warning("%s: the last line was torn; %d bytes were moved to %s.torn", path, len(fragment), path.name)
 
 
 def _last_line_start(fd: int, size: int) -> int:
-    """Where the last line begins, found from the end in blocks."""
+    """Where the last line begins, searched from the end in blocks."""
     end = size
     while end > 0:
         begin = max(0, end - _BLOCK)

@@ -1,6 +1,6 @@
-"""Parquet with typed columns for what people query (agents, texts, scores, usage), JSON text for what is free-form.
+"""Parquet with typed columns for what people query (agents, texts, scores, usage), and JSON text for free-form data.
 
-Written in row groups of bounded size to a file beside the target, which replaces it only when all is written.
+It is written in row groups of bounded size to a file beside the target, which replaces the target when complete.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -24,23 +23,13 @@ _GROUP_BYTES: Final = 32 << 20
 _GROUP_ROWS: Final = 1_000
 
 _MESSAGES: Final = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+_COUNTS: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "model_calls", "tool_calls")
 _USAGE: Final = pa.struct(
-    [
-        ("prompt_tokens", pa.int64()),
-        ("completion_tokens", pa.int64()),
-        ("cached_tokens", pa.int64()),
-        ("model_calls", pa.int64()),
-        ("tool_calls", pa.int64()),
-        ("seconds", pa.float64()),
-        ("cost", pa.float64()),
-    ]
+    [*((name, pa.int64()) for name in _COUNTS), ("seconds", pa.float64()), ("cost", pa.float64())]
 )
 _STEP: Final = pa.struct(
     [
-        ("agent", pa.string()),
-        ("author", pa.string()),
-        ("text", pa.string()),
-        ("surface", pa.string()),
+        *((name, pa.string()) for name in ("agent", "author", "text", "surface")),
         ("given", pa.int32()),
         ("ids", pa.list_(pa.int32())),
         ("logprobs", pa.list_(pa.float64())),
@@ -49,18 +38,13 @@ _STEP: Final = pa.struct(
         ("meta", pa.string()),
     ]
 )
+_TEXTS: Final = ("profile", "profile_hash", "profile_definition", "question", "answer", "stop", "failure")
 SCHEMA: Final = pa.schema(
     [
         ("schema_version", pa.int32()),
         ("task_id", pa.string()),
         ("sample", pa.int32()),
-        ("profile", pa.string()),
-        ("profile_hash", pa.string()),
-        ("profile_definition", pa.string()),
-        ("question", pa.string()),
-        ("answer", pa.string()),
-        ("stop", pa.string()),
-        ("failure", pa.string()),
+        *((name, pa.string()) for name in _TEXTS),
         ("scores", pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64()), ("reason", pa.string())]))),
         ("usage", _USAGE),
         ("prompt", _MESSAGES),
@@ -70,7 +54,7 @@ SCHEMA: Final = pa.schema(
         ("meta", pa.string()),
     ]
 )
-"""`question` and `answer` repeat what `task` and `steps` hold, for queries; they are not read back.
+"""`question` and `answer` repeat parts of `task` and `steps` for queries; they are not read back.
 
 Every row has the definition of its profile, so that any selection or union of rows keeps it. Parquet stores equal texts
 of a row group once.
@@ -98,7 +82,7 @@ class ParquetWriter:
             self._flush()
 
     def close(self) -> None:
-        """Finish the file and put it in place."""
+        """Finish the file and move it to its place."""
         if not self._closed:
             self._closed = True
             self._flush()
@@ -113,10 +97,8 @@ class ParquetWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
             self.close()
         else:
             self._closed = True
@@ -125,7 +107,7 @@ class ParquetWriter:
 
 
 def _weight(step: Step) -> int:
-    """About what a step takes in memory as a row."""
+    """Approximate memory of a step as a row, in bytes."""
     tokens = 72 * len(step.tokens.ids) if step.tokens else 0
     return len(step.text) + len(step.surface or "") + tokens + 256
 
@@ -174,9 +156,9 @@ def _to_row(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def from_row(row: dict[str, Any]) -> Trajectory:
-    """A row of the file as `SCHEMA` has it. It is used up."""
+    """The trajectory of a row of `SCHEMA`. The row is modified."""
     if row["schema_version"] not in READABLE_VERSIONS:
-        return Trajectory.model_validate({"schema_version": row["schema_version"]})  # refuses, with a hint
+        return Trajectory.model_validate({"schema_version": row["schema_version"]})  # raises an error with a hint
     for step in row["steps"]:
         ids, logprobs = step.pop("ids"), step.pop("logprobs")
         step["tokens"] = None if ids is None else {"ids": ids, "logprobs": logprobs}
@@ -191,4 +173,4 @@ def from_row(row: dict[str, Any]) -> Trajectory:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)  # unlike orjson it takes integers of any size
+    return json.dumps(value, ensure_ascii=False)  # unlike orjson, json accepts integers of any size
