@@ -15,15 +15,7 @@ from typing import Final
 from coa.distill.config import DistillConfig
 from coa.distill.convert import convert
 from coa.distill.fill import FILLED, Writer, fill
-from coa.distill.filters import (
-    DUPLICATES,
-    FILTERS,
-    SCORE,
-    BenchmarkQuestions,
-    Dropped,
-    FilterInput,
-    copies,
-)
+from coa.distill.filters import DUPLICATES, FILTERS, SCORE, BenchmarkQuestions, Dropped, FilterInput, copies
 from coa.distill.funnel import Funnel
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.roles import RoleMap

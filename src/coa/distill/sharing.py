@@ -6,11 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-_CUTS: Final = (
-    re.compile(r"\n[ \t]*\n\s*"),
-    re.compile(r"\n\s*"),
-    re.compile(r"(?<=[.!?;])[\"')\]]*\s+(?=[^\s])"),
-)
+_CUTS: Final = (re.compile(r"\n[ \t]*\n\s*"), re.compile(r"\n\s*"), re.compile(r"(?<=[.!?;])[\"')\]]*\s+(?=[^\s])"))
 _PLAN_HEADING: Final = re.compile(r"^[#*\s\d.]*(?:updated\s+|new\s+)?plan\b[^\n]{0,40}$", re.IGNORECASE | re.MULTILINE)
 
 

@@ -183,10 +183,7 @@ class SubRun(_Event):
     run: AgentRun
 
 
-Event = Annotated[
-    ModelCall | ToolResult | CodeCall | Note | EvaluatorVerdict | SubRun,
-    Field(discriminator="kind"),
-]
+Event = Annotated[ModelCall | ToolResult | CodeCall | Note | EvaluatorVerdict | SubRun, Field(discriminator="kind")]
 
 
 class AgentRun(Frozen):

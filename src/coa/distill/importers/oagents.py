@@ -46,9 +46,7 @@ def from_oagents(row: Json, file: str = "", place: str = "") -> TeamRun:
     steps = row.get("intermediate_steps")
     if not isinstance(steps, list):
         raise TraceError("its intermediate_steps are no list")
-    left_out = [
-        LeftOut(what="thoughts, failed calls and tokens of sub-agents", reason="OAgents never saves them"),
-    ]
+    left_out = [LeftOut(what="thoughts, failed calls and tokens of sub-agents", reason="OAgents never saves them")]
     waiting = _sub_runs(row.get("search_agent_actions"), left_out)
     events: list[Event] = []
     for number, step in enumerate(steps, start=1):

@@ -146,15 +146,8 @@ def _settle(split: Split, words: Sequence[str], cities: int, firms: int, people:
 
 
 def _firm(house: Page, report: Page, seat: Page, rng: random.Random) -> Page:
-    house.facts = {
-        "staff": str(rng.randint(101, 999)),
-        "seat": seat.address,
-        "report": report.address,
-    }
-    report.facts = {
-        "sales": str(rng.randint(1000, 9999)),
-        "profit": str(rng.randint(101, 999)),
-    }
+    house.facts = {"staff": str(rng.randint(101, 999)), "seat": seat.address, "report": report.address}
+    report.facts = {"sales": str(rng.randint(1000, 9999)), "profit": str(rng.randint(101, 999))}
     return report
 
 
