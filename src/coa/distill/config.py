@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from coa.scoring.opening import JudgeConfig
 from coa.trajectory.profile import Profile
 from coa.trajectory.protocol import Rule
 from coa.trajectory.types import Frozen
@@ -79,17 +80,13 @@ class Contamination(Frozen):
     """Share of a question's n-grams found in benchmark questions from which on it is dropped."""
 
 
-class DistillConfig(Frozen):
+class DistillConfig(JudgeConfig):
     """How traces become training data: what to read them with, and a table of settings for each filter."""
 
     profile: str = "web"
     """Profile of the trajectories, by name or .toml file."""
     tasks: Path | None = None
     """File of tasks with the right answers, for traces that have none."""
-    judge: str | None = None
-    """URL of a model that judges answers which no rule can compare."""
-    judge_name: str | None = None
-    """Name of the judge, where its server has several models."""
     fill: str | None = None
     """Model that writes the texts which the profile asks for and the traces lack: URL, folder or hub id."""
     fill_name: str | None = None

@@ -19,9 +19,9 @@ from coa.distill.importers.detect import read_traces
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.team_run import CodeCall, ModelCall, Purpose, Skipped, TeamRun, ToolCall, ToolResult
 from coa.errors import StoreError
-from coa.models.opening import open_model
 from coa.models.tokenizer import load_tokenizer
-from coa.scoring import Scorer, scorer_for, verdict_of
+from coa.scoring import Scorer, verdict_of
+from coa.scoring.opening import JudgeConfig, open_judge, open_scorer
 from coa.trajectory import Profile, Tokenizer, Trajectory, Usage, load_profile, profile_of, with_profile
 from coa.trajectory.counting import Counted, count_tokens
 from coa.trajectory.formats.tasks import read_tasks
@@ -117,11 +117,8 @@ async def _measure_cost(
     wanted = set.intersection(*({item.task.id for item in items(path)} for path in paths)) if shared else None
     rows: list[Spending] = []
     async with AsyncExitStack() as stack:
-        model = await open_model(judge) if judge else None
-        if model is not None:
-            stack.push_async_callback(model.close)
-        scorer = scorer_for("auto", judge=model)
-        stack.push_async_callback(scorer.close)
+        model = await stack.enter_async_context(open_judge(JudgeConfig(judge=judge)))
+        scorer = await stack.enter_async_context(open_scorer("auto", model))
         for path in paths:
             chosen = (item for item in items(path) if wanted is None or item.task.id in wanted)
             rows += await spending(str(path), chosen, scorer, chosen_profile, counting)

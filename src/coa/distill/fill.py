@@ -11,11 +11,12 @@ import hashlib
 import json
 import logging
 import re
+import sqlite3
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, Protocol
 
-from coa.distill.cache import TextCache
 from coa.errors import ModelError
 from coa.models.base import Model, Sampling, complete
 from coa.trajectory import Author, Kind, Message, Profile, State, Step, Trajectory
@@ -116,6 +117,29 @@ async def fill(trajectory: Trajectory, profile: Profile, writer: Writer) -> Traj
                 made.append(Step(agent=tag, text=text, meta={FILLED: by}))
         steps[index:index] = made
     return trajectory.model_copy(update={"steps": tuple(steps)})
+
+
+class TextCache:
+    """Texts by the hash of their prompt in an SQLite file, so that a model is not paid twice for the same text.
+
+    Without a path, the cache lives as long as this object.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(path or ":memory:", timeout=30, isolation_level=None)
+        self._connection.execute("CREATE TABLE IF NOT EXISTS texts (key TEXT PRIMARY KEY, text TEXT)")
+
+    def get(self, key: str) -> str | None:
+        row = self._connection.execute("SELECT text FROM texts WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def put(self, key: str, text: str) -> None:
+        self._connection.execute("INSERT OR IGNORE INTO texts VALUES (?, ?)", (key, text))
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 class ModelWriter:

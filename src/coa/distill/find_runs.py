@@ -11,7 +11,7 @@ from typing import Final
 
 from coa.distill.convert import convert
 from coa.distill.importers.detect import read_traces
-from coa.distill.teaching.files import ENDING
+from coa.distill.teaching.results import ENDING
 from coa.distill.team_run import TeamRun
 from coa.errors import StoreError
 from coa.trajectory import Profile, Trajectory, load_profile

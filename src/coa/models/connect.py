@@ -47,11 +47,7 @@ async def _connect(server: ModelServer, name: str | None, mode: Mode, tokenizer:
         listed = []  # a chat server need not list its models, and this one was named
     names = [str(row.get("id")) for row in listed]
     if name is None:
-        if len(names) != 1:
-            raise ModelError(
-                f"{server.name} serves {', '.join(names) or 'no model that it lists'}", hint="add --model-name NAME"
-            )
-        name = names[0]
+        name = _only(server, names)
     elif names and name not in names:
         raise ModelError(f"{server.name} does not serve {name!r}; it serves {', '.join(names)}")
     dialect = _dialect(listed)
@@ -76,6 +72,22 @@ async def _connect(server: ModelServer, name: str | None, mode: Mode, tokenizer:
         )
         return ChatModel(server, name)
     return ChatModel(server, name, Abilities(prefix=True, dialect=dialect, most_stops=16))
+
+
+async def only_model(url: str, api_key_env: str = "COA_API_KEY") -> str:
+    """The name of the model of a server that has a single one."""
+    server = ModelServer(url, key=os.environ.get(api_key_env))
+    try:
+        return _only(server, [str(row.get("id")) for row in await _models(server)])
+    finally:
+        await server.close()
+
+
+def _only(server: ModelServer, names: list[str]) -> str:
+    if len(names) != 1:
+        served = ", ".join(names) or "no model that it lists"
+        raise ModelError(f"{server.name} serves {served}", hint="add --model-name NAME")
+    return names[0]
 
 
 async def _models(server: ModelServer) -> list[dict[str, Any]]:
