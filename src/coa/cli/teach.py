@@ -30,9 +30,7 @@ def teach(
     temperature: options.Temperature = None,
     world: Annotated[str | None, _world(help="World: atlas, atlas:SEED, or a folder of coa world build.")] = None,
     seed: Annotated[int | None, _world(min=0, help="Decides where the scripted expert errs. Default: 0.")] = None,
-    errors: Annotated[
-        float | None, _world(min=0, max=1, help="How often the expert errs. Default: 0.25.")
-    ] = None,
+    errors: Annotated[float | None, _world(min=0, max=1, help="How often the expert errs. Default: 0.25.")] = None,
     jobs: Annotated[int | None, _limits(min=1, help="Number of teams at a time, a process each. Default: 8.")] = None,
     time_limit: Annotated[float | None, _limits(min=0.1, help="Seconds for each task. Default: 1800.")] = None,
     limit: options.Limit = None,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from coa.blocking import run_blocking
-from coa.distill.filters import SCORE
+from coa.distill.filters.quality import SCORE
 from coa.distill.importers.detect import read_traces
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.team_run import CodeCall, ModelCall, Purpose, Skipped, TeamRun, ToolCall, ToolResult

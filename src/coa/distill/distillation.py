@@ -14,11 +14,11 @@ from coa.benchmarks import load as load_benchmark
 from coa.blocking import run_blocking
 from coa.distill.config import DistillConfig
 from coa.distill.fill import ModelWriter, TextCache
-from coa.distill.filters import BenchmarkQuestions
+from coa.distill.filters.contamination import BenchmarkQuestions
 from coa.distill.importers.detect import read_traces
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.pipeline import Distillery
-from coa.distill.report import DistillReport, report_of, write_report
+from coa.distill.report import DistillReport, write_report
 from coa.distill.roles import load_roles
 from coa.errors import StoreError
 from coa.folder import claim, lock
@@ -85,8 +85,7 @@ async def _distill(config: DistillConfig, traces: list[Path], out: Path, progres
             notes.append("Length was not measured: no --student tokenizer was given.")
         if not config.decontaminate:
             notes.append("Overlap with benchmarks was not checked: no --decontaminate file was given.")
-        write_report(out, found, settings, notes)
-    return report_of(found, out, notes)
+        return write_report(out, found, settings, notes)
 
 
 def _check_out(out: Path, traces: Sequence[Path]) -> None:

@@ -15,7 +15,12 @@ from typing import Final
 from coa.distill.config import DistillConfig
 from coa.distill.convert import convert
 from coa.distill.fill import FILLED, Writer, fill
-from coa.distill.filters import DUPLICATES, FILTERS, SCORE, BenchmarkQuestions, Dropped, FilterInput, copies
+from coa.distill.filters import FILTERS
+from coa.distill.filters.base import Dropped, FilterInput
+from coa.distill.filters.contamination import BenchmarkQuestions
+from coa.distill.filters.enrichment import copies
+from coa.distill.filters.quality import SCORE
+from coa.distill.filters.questions import DUPLICATES
 from coa.distill.funnel import Funnel
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.roles import RoleMap
@@ -74,7 +79,7 @@ class Distillery:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
                         task.result()
-                self.progress.update(found.entered, note=found.standing())
+                self.progress.update(found.entered, note=found.note())
             await asyncio.gather(*running)
         except BaseException:
             for task in running:

@@ -6,13 +6,20 @@ import pytest
 
 from coa.config import load_config
 from coa.distill.config import Complexity, Correction, DistillConfig, Quality, Reflection
-from coa.distill.filters import FILTERS, SCORE, STAGES, Dropped, FilterInput, copies, corrected_itself
-from coa.distill.filters.base import calls_of, digest, lot
+from coa.distill.filters import FILTERS, STAGES
+from coa.distill.filters.base import Dropped, FilterInput, calls_of, digest, lot
 from coa.distill.filters.complexity import complexity
-from coa.distill.filters.correctness import correctness
-from coa.distill.filters.enrichment import reflection
-from coa.distill.filters.leakage import leakage
-from coa.distill.filters.quality import forged_tags, redundancy, repetition, tool_errors, violations
+from coa.distill.filters.enrichment import copies, corrected_itself, reflection
+from coa.distill.filters.quality import (
+    SCORE,
+    correctness,
+    forged_tags,
+    leakage,
+    redundancy,
+    repetition,
+    tool_errors,
+    violations,
+)
 from coa.errors import ConfigError
 from coa.trajectory import Rule, Task, Trajectory, load_profile, observation
 from support.builders import make_trajectory
