@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,20 +17,11 @@ from pydantic import ValidationError
 
 from coa.errors import CoaError
 
-FAULTS: Final = (
-    AttributeError,
-    IndexError,
-    KeyError,
-    LookupError,
-    OverflowError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+FAULTS: Final = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What reading a value of an unforeseen shape can raise. Caught where a run is read from a file, and nowhere else."""
 _DECODER: Final = json.JSONDecoder(parse_constant=lambda _: None)
 MOST_BYTES: Final = 1 << 30
-"""Of one document that has to be read whole."""
+"""Largest size of a single document, which has to be read whole."""
 T = TypeVar("T")
 
 
@@ -54,12 +46,8 @@ def values(path: Path) -> Iterator[tuple[str, Any]]:
         yield from _documents(path)
         return
     yield "line 1", value
-    number = 2
-    while second is not None:
-        read = _parsed(second)
-        place = f"line {number}"
-        yield place, Bad(place, read.reason) if isinstance(read, Bad) else read
-        second, number = next(lines, None), number + 1
+    for number, line in enumerate(() if second is None else chain([second], lines), start=2):
+        yield f"line {number}", _parsed(line, f"line {number}")
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -70,7 +58,7 @@ def _lines(path: Path) -> Iterator[bytes]:
                 yield line
 
 
-def _parsed(line: bytes) -> Any:
+def _parsed(line: bytes, place: str = "") -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -78,7 +66,7 @@ def _parsed(line: bytes) -> Any:
             # Python's own writer puts NaN and halves of surrogate pairs into what it calls JSON.
             return _DECODER.decode(line.decode())
         except (ValueError, RecursionError):
-            return Bad("", f"not valid JSON: {error}")
+            return Bad(place, f"not valid JSON: {error}")
 
 
 def _documents(path: Path) -> Iterator[tuple[str, Any]]:
@@ -116,12 +104,8 @@ def _documents(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _by_line(text: str) -> list[tuple[str, Any]]:
     """Lines, where the first one is damaged but others are whole objects: JSONL with a torn head."""
-    rows: list[tuple[str, Any]] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            value = _parsed(line.encode())
-            place = f"line {number}"
-            rows.append((place, Bad(place, value.reason) if isinstance(value, Bad) else value))
+    lines = ((f"line {number}", line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
+    rows = [(place, _parsed(line.encode(), place)) for place, line in lines]
     whole = sum(isinstance(value, dict) for _, value in rows)
     return rows if whole and whole * 2 >= len(rows) else []
 
