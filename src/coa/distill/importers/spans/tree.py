@@ -14,8 +14,7 @@ from coa.distill.importers.content import FINISHING, as_text, split_code
 from coa.distill.importers.smolagents_steps import CODE_TOOL, unwrapped_task
 from coa.distill.importers.spans.genai import read_genai, speaks_genai
 from coa.distill.importers.spans.openinference import KIND, read_openinference
-from coa.distill.importers.spans.reading import SpanReading, SpanRole
-from coa.distill.importers.spans.span import TraceSpan
+from coa.distill.importers.spans.span import SpanReading, SpanRole, TraceSpan
 from coa.distill.team_run import (
     AgentRun,
     ChatMessage,
