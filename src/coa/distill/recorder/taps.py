@@ -1,8 +1,9 @@
-"""Where the recorder listens: each model's `generate`, the tools that code calls, and which run the caller is in.
+"""Where the recorder listens: at each model's `generate`, and at the tools that code calls.
 
-A model may be shared by the agents of a team and by many teams at once, so one tap serves all recorders and a context
-variable says whose call it is. smolagents copies that context into the threads of parallel tool calls, but not into the
-thread in which code runs under a time limit; `CodeTool` therefore carries its place with it.
+A model may be shared by the agents of a team and by many teams at once, so one tap serves all recorders, and a context
+variable says which run of which recording makes the call. smolagents copies that context into the threads of parallel
+tool calls, but not into the thread in which code runs under a time limit; `RecordedCodeTool` therefore carries its
+place with it.
 """
 
 from __future__ import annotations
@@ -129,15 +130,16 @@ class ModelTap:
     def _done(self, item: SeenModel, message: Any, *, streamed: bool = False) -> None:
         used = getattr(message, "token_usage", None)
         seconds = max(0.0, time.time() - item.started)
+        raw = getattr(message, "raw", None)
         if used is not None:
-            item.usage = Usage(
-                prompt_tokens=used.input_tokens,
-                completion_tokens=used.output_tokens,
-                cached_tokens=_cached(message),
-                model_calls=1,
-                seconds=seconds,
-            )
-        item.text, item.thought = as_text(message.content), _thought(message)
+            cached = _at(raw, "usage", "prompt_tokens_details", "cached_tokens")
+            tokens = {"prompt_tokens": used.input_tokens, "completion_tokens": used.output_tokens}
+            tokens["cached_tokens"] = cached if isinstance(cached, int) else 0
+            item.usage = Usage(**tokens, model_calls=1, seconds=seconds)
+        choices = _at(raw, "choices")
+        inner = _at(choices[0], "message") if choices else None
+        thought = _at(inner, "reasoning_content") or _at(inner, "reasoning")
+        item.text, item.thought = as_text(message.content), thought.strip() if isinstance(thought, str) else ""
         item.message = None if streamed else message
         item.done = True
 
@@ -146,7 +148,7 @@ class ModelTap:
         item.done = True
 
 
-class CodeTool:
+class RecordedCodeTool:
     """A tool or team member as code sees it, listened to. Anything but calling it goes to the real one."""
 
     def __init__(self, tool: Any, call: Callable[..., Any]) -> None:
@@ -180,14 +182,8 @@ def _messages(messages: Any) -> list[ChatMessage]:
     return found
 
 
-def _thought(message: Any) -> str:
-    choices = getattr(getattr(message, "raw", None), "choices", None)
-    inner = getattr(choices[0], "message", None) if choices else None
-    found = getattr(inner, "reasoning_content", None) or getattr(inner, "reasoning", None)
-    return found.strip() if isinstance(found, str) else ""
-
-
-def _cached(message: Any) -> int:
-    details = getattr(getattr(getattr(message, "raw", None), "usage", None), "prompt_tokens_details", None)
-    count = getattr(details, "cached_tokens", None)
-    return count if isinstance(count, int) else 0
+def _at(thing: Any, *path: str) -> Any:
+    """What is found below a path of attributes; None where the path ends early."""
+    for name in path:
+        thing = getattr(thing, name, None)
+    return thing

@@ -39,10 +39,6 @@ _USAGE: Final = {
 }
 
 
-def speaks_genai(span: TraceSpan) -> bool:
-    return any(key.startswith("gen_ai.") for key in span.attributes)
-
-
 def read_genai(span: TraceSpan) -> SpanReading:
     attributes: dict[str, Any] = {}
     for event, details in span.events:  # content may be exported on an event of the span instead
