@@ -1,15 +1,15 @@
 """What a team spent and what the same runs cost as one model's trajectories, per task and per success.
 
-A team's tokens are those its servers counted, every call of every agent. A trajectory that was never run is counted
-with a tokenizer: written are the model's steps, read is the context at the start of each stretch the model writes,
-as a server counts prompts. `sequence` counts everything once, as a server that keeps the context does.
+A team's tokens are those that its servers counted, over every call of every agent. A trajectory that was never run is
+counted with a tokenizer: the tokens written are those of the model's steps, and the tokens read are the context at the
+start of each stretch that the model writes, as a server counts prompts. `sequence_tokens` counts everything once, as a
+server does that keeps the context.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -55,10 +55,8 @@ class Spending:
         self.tasks.add(task)
         self.successes += right is not None and right >= 1
         self.unscored += right is None
-        self.model_calls += usage.model_calls
-        self.tool_calls += usage.tool_calls
-        self.prompt_tokens += usage.prompt_tokens
-        self.completion_tokens += usage.completion_tokens
+        for name in ("model_calls", "tool_calls", "prompt_tokens", "completion_tokens"):
+            setattr(self, name, getattr(self, name) + getattr(usage, name))
         self.sequence_tokens += sequence
         self.unmetered_calls += unmetered
 
@@ -97,31 +95,27 @@ def measure_cost(
     `tokenizer` counts trajectories that were never run. `tasks` is a file with right answers for traces that have none,
     and `judge` the URL of a model that judges answers which no rule can compare.
     """
-    return run_blocking(_measure_cost([Path(path) for path in paths], tokenizer, profile, tasks, judge, shared))
-
-
-async def _measure_cost(
-    paths: list[Path], tokenizer: str, profile: str | None, tasks: str | Path | None, judge: str | None, shared: bool
-) -> CostReport:
     chosen_profile, counting = load_profile(profile) if profile else None, load_tokenizer(tokenizer)
     known = KnownTasks(read_tasks(tasks) if tasks else ())
     unreadable: dict[tuple[str, str], Skipped] = {}
 
-    def items(path: Path) -> Iterator[TeamRun | Trajectory]:
+    def items(path: str | Path) -> Iterator[TeamRun | Trajectory]:
         for item in read_traces(path):
             if isinstance(item, Skipped):
                 unreadable[item.file, item.place] = item
             else:
                 yield item.model_copy(update={"task": known.find(item.task)})
 
-    wanted = set.intersection(*({item.task.id for item in items(path)} for path in paths)) if shared else None
-    rows: list[Spending] = []
-    async with AsyncExitStack() as stack:
-        model = await stack.enter_async_context(open_judge(JudgeConfig(judge=judge)))
-        scorer = await stack.enter_async_context(open_scorer("auto", model))
-        for path in paths:
-            chosen = (item for item in items(path) if wanted is None or item.task.id in wanted)
-            rows += await spending(str(path), chosen, scorer, chosen_profile, counting)
+    async def measure() -> list[Spending]:
+        wanted = set.intersection(*({item.task.id for item in items(path)} for path in paths)) if shared else None
+        rows: list[Spending] = []
+        async with open_judge(JudgeConfig(judge=judge)) as model, open_scorer("auto", model) as scorer:
+            for path in paths:
+                chosen = (item for item in items(path) if wanted is None or item.task.id in wanted)
+                rows += await spending(str(Path(path)), chosen, scorer, chosen_profile, counting)
+        return rows
+
+    rows = run_blocking(measure())
     if not rows:
         raise StoreError(
             "there is no run to count" + (" that all paths hold" if shared else ""),
@@ -150,13 +144,11 @@ async def spending(
 
 
 def trajectory_usage(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile | None) -> tuple[Usage, int]:
-    """What it cost, or would cost if it were run as it stands; and its length."""
-    counted = count_tokens(
-        trajectory, tokenizer, profile_of(with_profile(trajectory, profile) if profile else trajectory)
-    )
-    if trajectory.usage.model_calls:  # it was really run: what the server counted is the truth
-        return trajectory.usage, counted.length
-    return counted.usage, counted.length
+    """What it cost, or would cost if it were run as it is; and its length."""
+    chosen = profile_of(with_profile(trajectory, profile) if profile else trajectory)
+    counted = count_tokens(trajectory, tokenizer, chosen)
+    # Of a trajectory that was really run, what the server counted is the truth.
+    return trajectory.usage if trajectory.usage.model_calls else counted.usage, counted.length
 
 
 def written_by_team(run: TeamRun) -> dict[str, int]:

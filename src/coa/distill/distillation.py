@@ -48,7 +48,10 @@ async def _distill(config: DistillConfig, traces: list[Path], out: Path, progres
     roles = load_roles(config.roles, profile)
     tokenizer = load_tokenizer(config.student) if config.student else None
     tasks = KnownTasks(read_tasks(config.tasks) if config.tasks else ())
-    benchmarks = _benchmarks(config)
+    benchmarks = BenchmarkQuestions(config.contamination.words) if config.decontaminate else None
+    for name in config.decontaminate:
+        assert benchmarks is not None
+        benchmarks.add(task.question for task in load_benchmark(name).tasks)
     async with AsyncExitStack() as stack:
         stack.enter_context(lock(out))
         claim(out, "distill", {}, settings="config", compared=lambda _: {}, write=False)
@@ -93,16 +96,5 @@ def _check_out(out: Path, traces: Sequence[Path]) -> None:
         raise StoreError(f"{out} is a file", hint="name a folder with --out")
     for path in traces:
         if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
-            raise StoreError(
-                f"{out} lies in {path}: the next run would read its own output as traces",
-                hint="choose a folder outside the traces with --out",
-            )
-
-
-def _benchmarks(config: DistillConfig) -> BenchmarkQuestions | None:
-    if not config.decontaminate:
-        return None
-    found = BenchmarkQuestions(config.contamination.words)
-    for name in config.decontaminate:
-        found.add(task.question for task in load_benchmark(name).tasks)
-    return found
+            problem = f"{out} lies in {path}: the next run would read its own output as traces"
+            raise StoreError(problem, hint="choose a folder outside the traces with --out")

@@ -1,4 +1,4 @@
-"""Role texts that the order asks for and the trace does not have, written by a model from what stands around them.
+"""Role texts that the order asks for and the trace does not have, written by a model from the steps around them.
 
 Teams often log only calls: then a thought before a call, a reflection after a program or a check of the answer is
 missing. The model sees the question and the run as action and observation, and writes one short text for each gap. What
@@ -20,7 +20,6 @@ from typing import Final, Protocol
 from coa.errors import ModelError
 from coa.models.base import Model, Sampling, complete
 from coa.trajectory import Author, Kind, Message, Profile, State, Step, Trajectory
-from coa.trajectory.profile import Agent
 
 log = logging.getLogger(__name__)
 FILLED: Final = "filled_by"
@@ -85,18 +84,14 @@ def _way(allowed: Sequence[str], tag: str, profile: Profile) -> tuple[str, ...]:
         agent = profile.agents[way[-1]]
         if agent.kind is not Kind.ROLE:
             continue
-        if tag in _leads_to(agent):
+        # A check that has to be written is written as one that passes, or not at all.
+        following = (agent.verdict.passed or agent.next) if agent.verdict is not None else agent.next
+        if tag in following:
             return way
-        for name in _leads_to(agent):
-            if name not in seen:
-                seen.add(name)
-                waiting.append((*way, name))
+        new = [name for name in dict.fromkeys(following) if name not in seen]
+        seen.update(new)
+        waiting.extend((*way, name) for name in new)
     return ()
-
-
-def _leads_to(agent: Agent) -> tuple[str, ...]:
-    """A check that is to be written is written as one that passes, or not at all."""
-    return (agent.verdict.passed or agent.next) if agent.verdict is not None else agent.next
 
 
 async def fill(trajectory: Trajectory, profile: Profile, writer: Writer) -> Trajectory:
@@ -107,7 +102,7 @@ async def fill(trajectory: Trajectory, profile: Profile, writer: Writer) -> Traj
         made: list[Step] = []
         for tag in tags:
             if tag == _SUGGESTED:
-                # The team's own answer is what it suggests; nothing has to be invented.
+                # The team's answer is what it suggests; nothing has to be invented.
                 text, by = trajectory.answer or "", "answer"
             else:
                 before = [*steps[:index], *made]
@@ -146,12 +141,7 @@ class ModelWriter:
     """Asks a model, once for each gap; what it said is kept by content."""
 
     def __init__(self, model: Model, cache: TextCache) -> None:
-        self._model = model
-        self._cache = cache
-
-    @property
-    def name(self) -> str:
-        return self._model.name
+        self._model, self._cache, self.name = model, cache, model.name
 
     async def write(self, question: str, before: Sequence[Step], after: Step, tag: str, profile: Profile) -> str:
         prompt = _prompt(question, before, after, tag, profile)
@@ -163,7 +153,7 @@ class ModelWriter:
             sampling = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=300)
             said = await complete(self._model, [Message(role="user", content=prompt)], sampling=sampling)
         except ModelError as error:
-            log.warning("a gap stays open: %s", error.message)
+            log.warning("a missing text could not be written: %s", error.message)
             return ""
         text = _clean(said, profile)
         if text:

@@ -35,7 +35,7 @@ from coa.trajectory.types import FrozenDict
 
 Item = TeamRun | Trajectory | Skipped
 _GROUP_ROWS: Final = 100
-"""Rows are the only thing that waits in memory, so few of them wait."""
+"""Only rows wait in memory, so this is small."""
 
 
 @dataclass
@@ -59,13 +59,13 @@ class Distillery:
         found = Funnel()
         out.mkdir(parents=True, exist_ok=True)
         with Spool(beside(out / "spool.sqlite")) as spool:
-            await self._sift(items, found, spool)
+            await self._filter(items, found, spool)
             for trajectory, dropped in spool.choose(self.config.duplicates):
                 found.drop(DUPLICATES, dropped, trajectory)
             self._write(spool, out, found)
         return found
 
-    async def _sift(self, items: Iterable[Item], found: Funnel, spool: Spool) -> None:
+    async def _filter(self, items: Iterable[Item], found: Funnel, spool: Spool) -> None:
         running: set[asyncio.Task[None]] = set()
         try:
             for item in items:
@@ -123,9 +123,8 @@ class Distillery:
                 found.shortened += bool(trajectory.meta.get("shortened"))
                 found.filled += sum(FILLED in step.meta for step in trajectory.steps)
                 for copy in range(times):
-                    row = trajectory
-                    if copy:
-                        row = trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "copy": copy})})
+                    meta = FrozenDict({**trajectory.meta, "copy": copy})
+                    row = trajectory.model_copy(update={"meta": meta}) if copy else trajectory
                     parquet.write(row)
                     jsonl.write(row)
                     found.rows += 1

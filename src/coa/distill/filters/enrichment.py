@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from coa.distill.config import DistillConfig
-from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, calls_of, filter_of, lot
+from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, calls_of, draw, filter_of
 from coa.trajectory import Profile, Trajectory
 from coa.trajectory.profile import ScoreVerdict
 
@@ -18,12 +18,12 @@ NO_REFLECTION: Final = Reason("no_reflection")
 
 @filter_of(REFLECTION_STAGE, NO_REFLECTION)
 def reflection(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
-    """Runs without reflection stay by lot; a profile that has no such agent is left alone."""
+    """Keeps a random share of the runs without reflection; a profile without such an agent is left alone."""
     profile, config = given.profile, given.config
     if REFLECTION not in profile.agents or any(step.agent == REFLECTION for step in trajectory.steps):
         return None
     share = config.reflection.share(profile)
-    if lot(trajectory, config.seed) < share:
+    if draw(trajectory, config.seed) < share:
         return None
     return Dropped(NO_REFLECTION, f"no reflection; {share:g} of such runs are kept")
 
