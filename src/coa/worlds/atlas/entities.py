@@ -1,4 +1,4 @@
-"""Who and what there is: cities, people and firms, each in one split of the world and linked inside it only.
+"""The cities, people and firms of the world, each in one split and linked only inside it.
 
 A name is shared on purpose: a city, a firm and a doctor may all be called Velrick, so a name alone finds the wrong
 page as easily as the right one. An address is a letter and the name (`k/Velrick`); the letter is drawn, so nobody can
@@ -31,7 +31,7 @@ INDEXED: Final = (CITY, FIRM, PAPER, *JOBS)
 
 _FIRST_SHELF: Final = "a"
 RESULTS: Final = 2
-"""Of a search: one right page and one that looks like it."""
+"""Number of results of a search: one right page and one that looks like it."""
 
 
 class Split(StrEnum):
@@ -45,7 +45,7 @@ SHARES: Final[Mapping[Split, float]] = {Split.TRAIN: 0.4, Split.RL: 0.3, Split.T
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much there is of everything."""
+    """Numbers of entities, and of tasks in each split."""
 
     cities: int = 200
     people: int = 300
@@ -127,19 +127,12 @@ def _settle(split: Split, words: Sequence[str], cities: int, firms: int, people:
     folk = [shelves.page(job, word) for job, word in chosen]
     reports = [_firm(house, shelves.page(REPORT, house.name), rng.choice(towns), rng) for house in houses]
     for person in folk:
-        person.facts = {
-            "job": person.kind,
-            "birth": str(rng.randint(1801, 1899)),
-            "home": rng.choice(towns).address,
-            "employer": rng.choice(houses).address,
-        }
-    papers = []
+        person.facts = {"job": person.kind, "birth": str(rng.randint(1801, 1899))}
+        person.facts |= {"home": rng.choice(towns).address, "employer": rng.choice(houses).address}
+    papers = list[Page]()
     for town in towns:
-        town.facts = {
-            "population": str(rng.randint(1000, 9999)),
-            "founding": str(rng.randint(1001, 1799)),
-            "mayor": rng.choice(folk).address,
-        }
+        town.facts = {"population": str(rng.randint(1000, 9999)), "founding": str(rng.randint(1001, 1799))}
+        town.facts["mayor"] = rng.choice(folk).address
         if rng.random() < 0.4:
             papers.append(_paper(town, shelves.page(PAPER, town.name), rng))
     return [*towns, *houses, *reports, *folk, *papers]

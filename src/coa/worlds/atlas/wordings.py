@@ -1,4 +1,4 @@
-"""How questions are asked. Each wording is either for all splits or for the test alone.
+"""How questions are asked. Each wording is either for all splits or for the test split alone.
 
 A question is put together from parts (who is meant, over which hops, what is asked), each of which has several
 wordings, so that a few lines here make hundreds of different questions. `unseen` ones are never shown in training.
@@ -10,7 +10,6 @@ came up once or twice (docs/lab-book.md). The unseen wordings still ask for more
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -22,12 +21,6 @@ from coa.worlds.atlas.entities import CITY, FIRM
 class Wordings:
     seen: tuple[str, ...]
     unseen: tuple[str, ...]
-
-    def pick(self, rng: random.Random, *, unseen: bool = False) -> str:
-        return rng.choice(self.unseen if unseen else self.seen)
-
-    def any(self, rng: random.Random) -> str:
-        return rng.choice(self.seen + self.unseen)
 
 
 PERSON: Final = "person"
@@ -111,40 +104,15 @@ class Sum:
 
 
 SUMS: Final = (
-    Sum(
-        Wordings(
-            ("What is {a} times {b}?", "Multiply {a} by {b}."),
-            ("How much is {a} multiplied by {b}?",),
-        ),
-        "print({a} * {b})",
-        (101, 999),
-        (12, 99),
-    ),
-    Sum(
-        Wordings(
-            ("What is the remainder of {a} divided by {b}?", "Divide {a} by {b} and give the remainder."),
-            ("What is left over when {a} is split into parts of {b}?",),
-        ),
-        "print({a} % {b})",
-        (1001, 9999),
-        (12, 99),
-    ),
-    Sum(
-        Wordings(
-            ("Add up all whole numbers from {b} to {a}.", "What is the sum of the numbers {b} to {a}?"),
-            ("What do the whole numbers {b} to {a} come to in all?",),
-        ),
-        "print(sum(range({b}, {a} + 1)))",
-        (101, 999),
-        (12, 99),
-    ),
-    Sum(
-        Wordings(
-            ("How many multiples of {b} lie between 1 and {a}?", "Count the multiples of {b} up to {a}."),
-            ("How many whole parts of {b} are in {a}?",),
-        ),
-        "print({a} // {b})",
-        (1001, 9999),
-        (12, 99),
-    ),
+    Sum(Wordings(("What is {a} times {b}?", "Multiply {a} by {b}."), ("How much is {a} multiplied by {b}?",)),
+        "print({a} * {b})", (101, 999), (12, 99)),
+    Sum(Wordings(("What is the remainder of {a} divided by {b}?", "Divide {a} by {b} and give the remainder."),
+                 ("What is left over when {a} is split into parts of {b}?",)),
+        "print({a} % {b})", (1001, 9999), (12, 99)),
+    Sum(Wordings(("Add up all whole numbers from {b} to {a}.", "What is the sum of the numbers {b} to {a}?"),
+                 ("What do the whole numbers {b} to {a} come to in all?",)),
+        "print(sum(range({b}, {a} + 1)))", (101, 999), (12, 99)),
+    Sum(Wordings(("How many multiples of {b} lie between 1 and {a}?", "Count the multiples of {b} up to {a}."),
+                 ("How many whole parts of {b} are in {a}?",)),
+        "print({a} // {b})", (1001, 9999), (12, 99)),
 )  # fmt: skip
