@@ -108,7 +108,7 @@ def _agent_step(call: ModelCall) -> dict[str, Any]:
 
 
 def _outside_step(event: Event) -> dict[str, Any]:
-    """A note or a verdict: nothing a model of the team wrote."""
+    """A note or a verdict, which no model of the team wrote."""
     user = isinstance(event, Note) and event.role == "user"
     own = {EXTRA: _rest(event, event.kind, {"time", "copied", "text"})}
     text = getattr(event, "text", "")
@@ -147,7 +147,7 @@ def _rest(event: Event, kind: str, written: set[str]) -> dict[str, Any]:
 
 
 def _in_result_of_sub_run(events: list[Event], index: int) -> bool:
-    """A report right after the run it is from goes into the same result, as ATIF means it."""
+    """Whether an event is the report of the run right before it: ATIF puts both into one result."""
     if not 0 < index < len(events):
         return False
     report, before = events[index], events[index - 1]

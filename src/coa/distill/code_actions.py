@@ -27,7 +27,7 @@ _CHANGING: Final = re.compile(
     "add|append|appendleft|clear|discard|extend|insert|pop|popitem|popleft|remove|reverse|seed|setdefault|shuffle|sort"
     "|update|write"
 )
-"""Methods that change what they are called on, wherever in a statement they stand."""
+"""Methods that change the object they are called on, anywhere in a statement."""
 _LOGS: Final = re.compile(
     r"\A\s*Execution logs:\n?(?P<logs>.*?)(?:\n?Last output from code snippet:\n?(?P<last>.*))?\Z", re.S
 )
@@ -41,7 +41,7 @@ class CodeAction:
     """Tools and agents it calls, with their arguments where these are literals."""
     finishes: bool
     program: str = ""
-    """To be run on its own; empty where that is not possible, and `why` says why."""
+    """A program that runs without any other; empty where that is not possible, and `why` says why."""
     why: str = ""
 
 
@@ -54,7 +54,7 @@ class Workspace:
     """Where the definitions of the latest program begin."""
 
     def read(self, code: str, team: frozenset[str], returned: Mapping[str, Sequence[str]]) -> CodeAction:
-        """`team` are the names that are tools or agents; `returned` is what their calls gave, in order."""
+        """`team` holds the names of tools and agents; `returned` is what their calls returned, in order."""
         try:
             tree = ast.parse(code)
         except (SyntaxError, ValueError):
@@ -88,7 +88,7 @@ class Workspace:
         return CodeAction(True, made, finishes, program=f"{program}\n{body}" if program else body)
 
     def failed(self, error: str) -> None:
-        """Forget what the latest program did not get to: from the statement that the error quotes, or all of it."""
+        """Forget the statements that the latest program did not reach: from the one that the error quotes, or all."""
         mine = self.statements[self.latest :]
         quoted = [number for number, statement in enumerate(mine) if ast.unparse(statement) in error]
         del self.statements[self.latest + (quoted[0] if quoted else 0) :]
@@ -159,7 +159,7 @@ def _works(node: ast.expr, known: frozenset[str]) -> bool:
 def _substituted(
     tree: ast.Module, team: frozenset[str], returned: Mapping[str, Sequence[str]]
 ) -> tuple[ast.Module, str]:
-    """The program with calls of the team replaced by what they returned, and the first that could not be."""
+    """The program with calls of the team replaced by what they returned, and the first call that could not be."""
     left: list[str] = []
     at: dict[str, int] = {}
     places = Counter(_name(call) for call in _calls(tree))
@@ -175,7 +175,7 @@ def _substituted(
                 return node
             texts, index = returned.get(name, ()), at.get(name, 0)
             at[name] = index + 1
-            # In a loop or a function one place in the program stands for several calls, on a branch for none.
+            # In a loop or a function one place in the program makes several calls, on a branch it may make none.
             if len(texts) != places[name] or len(texts[index]) > _LONGEST_LITERAL:
                 left.append(name)
                 return node
@@ -198,7 +198,7 @@ def _defined(statement: ast.stmt) -> set[str]:
 
 
 def _set(statements: Sequence[ast.stmt]) -> set[str]:
-    """Names that are set whatever happens; what was there before is gone."""
+    """Names that are certainly set, so that their earlier values are lost."""
     names: set[str] = set()
     for statement in statements:
         if isinstance(statement, ast.Assign):
@@ -249,7 +249,7 @@ def _wanted(statements: Sequence[ast.stmt]) -> set[str]:
     """Names that a program needs from earlier ones."""
     known, wanted, later = set[str](), set[str](), _set(statements)
     for statement in statements:
-        # What a function reads it reads when it is called.
+        # A function reads names when it is called, not when it is defined.
         function = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
         wanted |= _reads(statement) - (later if function else known)
         known |= _set([statement])

@@ -39,7 +39,7 @@ def compose(moments: Sequence[Moment], profile: Profile, roles: Roles) -> Compos
 
 
 def _merged(moments: Sequence[Moment], profile: Profile, roles: Roles) -> list[Moment]:
-    """Calls made at once and answered together are one call where the tool takes a list."""
+    """Calls that were made and answered together become one call where the tool takes a list."""
     merged: list[Moment] = []
     for moment in moments:
         before = merged[-1] if merged else None
@@ -66,7 +66,7 @@ class _Composer:
     steps: list[Step] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     failed: bool = False
-    """Whether the last result was an error that nobody has spoken of yet."""
+    """Whether the last result was an error on which nobody has commented yet."""
     skipping: bool = False
     """Whether the next result belongs to a call that was dropped."""
     candidate: Moment | None = None
@@ -176,7 +176,7 @@ class _Composer:
                 self._reflect(moment, index, needed=False)
             return
         if not moment.text and moment.score is None and not moment.label:
-            return  # asked, but not answered
+            return  # a check was asked for, but there is no answer to it
         parts = share_out(moment.texts, 2, main=1) if agent.thought else [moment.text]
         thought, text = ("", moment.text) if parts is None or len(parts) == 1 else (parts[0], parts[1])
         highest = max((other.score for other in self.moments if other.score is not None), default=0.0)
@@ -200,7 +200,7 @@ class _Composer:
         return self.profile.agents[tag].thought and not self.state.thought
 
     def _thought_follows(self, index: int) -> bool:
-        """Whether what comes next wants a thought and has none."""
+        """Whether the next step needs a thought and has none."""
         after = self.moments[index + 1] if index + 1 < len(self.moments) else None
         if after is None or after.kind not in (MomentKind.CALL, MomentKind.ANSWER, MomentKind.CANDIDATE):
             return False

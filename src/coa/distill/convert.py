@@ -1,4 +1,4 @@
-"""One team run -> one trajectory under a profile, with a record of how."""
+"""One team run -> one trajectory of a profile, with a record of how it was converted."""
 
 from __future__ import annotations
 

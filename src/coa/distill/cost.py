@@ -76,9 +76,9 @@ class Spending:
 @dataclass(frozen=True, slots=True)
 class CostReport:
     rows: tuple[Spending, ...]
-    """For each path, a sum over its team runs and one over its trajectories, where it holds any."""
+    """For each path, a sum over its team runs and one over its trajectories, where it holds such runs."""
     unreadable: tuple[Skipped, ...]
-    """What is not in these sums."""
+    """Places that could not be read and are not in these sums."""
 
 
 def measure_cost(
@@ -135,7 +135,7 @@ async def spending(
             team.add(item.task.id, item.usage, right=verdict.value, unmetered=item.unmetered_calls)
             continue
         if item.meta.get("copy"):
-            continue  # the same run, written again to weigh more
+            continue  # a copy of the same run, written to weigh more in training
         known = item.scores.get(SCORE)
         right = known.value if known is not None else (await verdict_of(scorer, item.task, item.answer)).value
         usage, sequence = trajectory_usage(item, tokenizer, profile)
@@ -164,7 +164,7 @@ def count_team_tokens(run: TeamRun, tokenizer: Tokenizer) -> Counted:
     """The same run counted with a tokenizer: each call reads its system prompt and all that its agent has read so far.
 
     A trace keeps what was said, not how a chat template wrapped it, nor the descriptions of tools that a server adds;
-    a context made anew is counted from its new messages. So this is less than what a server bills.
+    a rewritten context is counted from its new messages. So this is less than what a server bills.
     """
 
     def size(*texts: str) -> int:
@@ -205,7 +205,7 @@ def count_team_tokens(run: TeamRun, tokenizer: Tokenizer) -> Counted:
 
 
 def _spelled(call: ToolCall) -> str:
-    """Code as it is, other arguments as JSON, after the name."""
+    """A call as text: code as it is, other calls as the name and the arguments in JSON."""
     if set(call.arguments) == {"code"}:
         return str(call.arguments["code"])
     return f"{call.name} {json.dumps(dict(call.arguments), ensure_ascii=False)}"

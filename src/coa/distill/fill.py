@@ -97,7 +97,7 @@ def _way(allowed: Sequence[str], tag: str, profile: Profile) -> tuple[str, ...]:
 async def fill(trajectory: Trajectory, profile: Profile, writer: Writer) -> Trajectory:
     """The trajectory with its gaps filled as far as the writer could."""
     steps = list(trajectory.steps)
-    # From the end, so that indices before stay what they were.
+    # From the end, so that the indices of earlier gaps stay valid.
     for index, tags in reversed(gaps(steps, profile)):
         made: list[Step] = []
         for tag in tags:
@@ -138,7 +138,7 @@ class TextCache:
 
 
 class ModelWriter:
-    """Asks a model, once for each gap; what it said is kept by content."""
+    """Asks a model once for each gap, and caches what it wrote."""
 
     def __init__(self, model: Model, cache: TextCache) -> None:
         self._model, self._cache, self.name = model, cache, model.name
@@ -181,7 +181,7 @@ def _line(step: Step) -> str:
 
 
 def _clean(said: str, profile: Profile) -> str:
-    """Without the model's own reasoning, and without tags: those would be read as steps."""
-    leads = said.lstrip().startswith("<think>") or "<think>" not in said  # some servers keep the opening tag back
+    """Without the reasoning of the writing model, and without tags, which would be read as steps."""
+    leads = said.lstrip().startswith("<think>") or "<think>" not in said  # some servers omit the opening tag
     text = said.rpartition("</think>")[2] if leads else said
     return re.sub(rf"(?i)</?(?:{'|'.join(sorted(profile.tags))})>", "", text).strip().strip('"').strip()

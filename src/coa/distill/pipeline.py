@@ -1,4 +1,4 @@
-"""Traces in, training data out: convert, fill, filter, judge, and write what stays, in memory that does not grow.
+"""Traces in, training data out: convert, fill, filter, judge, and write what is kept, in memory that does not grow.
 
 The same inputs and settings give the same bytes, in whatever order the inputs come. What costs money (verdicts, filled
 texts) is cached in the output folder, so a run that was stopped is paid for once.
@@ -88,7 +88,7 @@ class Distillery:
             raise
 
     def _trajectory(self, item: TeamRun | Trajectory) -> Trajectory:
-        """Converted, or the row itself as one of the chosen profile; with the right answer where one is known."""
+        """The item as a trajectory of the chosen profile, with the right answer if it is known."""
         if isinstance(item, TeamRun):
             known = self.tasks.find(item.task)
             return convert(item.model_copy(update={"task": known}), self.profile, self.roles)
@@ -111,7 +111,7 @@ class Distillery:
             found.drop(DUPLICATES, dropped, trajectory)
 
     def _write(self, spool: Spool, out: Path, found: Funnel) -> None:
-        """Both files are written beside their places and put there at the end."""
+        """Both files are written under temporary names and renamed at the end."""
         with (
             replacing(out / "trajectories.jsonl") as part,
             ParquetWriter(out / "trajectories.parquet", group_rows=_GROUP_ROWS) as parquet,

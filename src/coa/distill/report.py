@@ -17,7 +17,7 @@ from coa.report import details, funnel, page, paragraph, plural, table
 
 @dataclass(frozen=True, slots=True)
 class DistillReport:
-    """What came of a distillation. `report.json` in the folder has the same with examples."""
+    """The result of a distillation. `report.json` in the folder has the same with examples."""
 
     out: Path
     read: int

@@ -181,11 +181,11 @@ class _AgentEvents:
         kind = _TEXTS[self.roles.of_call(call, self.role, self.run)]
         pieces = _pieces(call)
         if kind is MomentKind.THOUGHT:
-            # The answer becomes another step, and a report is its caller's business.
+            # The answer becomes a separate step, and a report is what its caller deals with.
             pieces = [piece for piece in pieces if piece != (self.run.answer or "").strip()]
         asked = not pieces and kind is MomentKind.THOUGHT
         if asked:
-            # What an agent asks of another is its own word on what to do next.
+            # What an agent asks of another shows what it wants to do next.
             asking = (item.arguments for item in call.calls if self._acts(item))
             requests = (next((str(given[key]) for key in _REQUESTS if given.get(key)), "") for given in asking)
             pieces = [request for request in requests if request][:1]
@@ -203,7 +203,7 @@ class _AgentEvents:
                 self._call(item.name, item.arguments, item.id)
 
     def _acts(self, item: ToolCall) -> bool:
-        """Whether a member is asked to act. What is put to a verifier or a critic is left to what they say about it."""
+        """Whether a member is asked to act. Questions to a verifier or a critic appear in their replies."""
         run = next((event.run for event in self.sub_runs if event.call_id == item.id), None)
         return item.agent and (run is None or self.roles.of_agent(run, root=False) is Role.ACT)
 
@@ -242,7 +242,7 @@ class _AgentEvents:
             if not result.ok:
                 self.workspace.failed(result.text)
             if program:
-                # Here, after the calls that it made: their results are written into it.
+                # It comes after the calls that it made, because their results are written into it.
                 finishes = call_id in self.finishing
                 self.story.add(MomentKind.CALL, self.run, tool="code", arguments={"code": program}, finishes=finishes)
                 self.story.add(MomentKind.RESULT, self.run, without_logs(result.text), ok=result.ok)

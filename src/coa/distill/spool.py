@@ -20,7 +20,7 @@ from coa.scoring import normalise
 from coa.trajectory import Trajectory
 
 _COMPARED: Final = 256
-"""Earlier questions that one is compared with at most; more only collide when a set repeats one template."""
+"""Number of earlier questions with which a question is compared. Only sets that repeat one template have more."""
 _COMMIT_EVERY: Final = 500
 
 

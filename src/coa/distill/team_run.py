@@ -107,7 +107,7 @@ class ModelCall(_Event):
     messages: tuple[ChatMessage, ...] = ()
     """What it read that no earlier call of its run had read, without the run's system prompt."""
     rewritten: bool = False
-    """Its input does not extend the previous call's: the context was compacted or made anew."""
+    """Its input does not extend the previous call's: the context was compacted or rewritten."""
     thought: Text = ""
     """Reasoning that the source keeps apart from the text."""
     text: Text = ""
@@ -206,7 +206,7 @@ class AgentRun(Frozen):
     answer: Text | None = None
     """Its final answer or report; None when it ended without one."""
     error: Text | None = None
-    """Why it broke off, where it did."""
+    """Why it ended early, where it did."""
     meta: Meta = Field(default_factory=lambda: EMPTY)
 
     @field_validator("answer")
@@ -223,7 +223,7 @@ class AgentRun(Frozen):
 
     @property
     def model_calls(self) -> tuple[ModelCall, ...]:
-        """Its own, without copied context and without those of sub-agents."""
+        """The model calls of this agent, without copied context and without those of sub-agents."""
         return tuple(event for event in self.events if isinstance(event, ModelCall) and not event.copied)
 
 

@@ -43,7 +43,7 @@ class Built:
 
 
 def world_hash(name: str) -> str:
-    """Which world it is, wherever it lies: for the record of a run."""
+    """Name and hash of a world, for the record of a run: they do not depend on its folder."""
     found = read(locate(name))
     return f"{found.world} {found.hash}"
 
@@ -93,7 +93,7 @@ def _documents(atlas: Atlas) -> Iterator[Document]:
     """A page is found by its name and its kind. No fact is in the index, so no snippet can give one away."""
     for page in atlas.pages.values():
         if page.indexed:
-            # A newspaper is on a city, so a search for the city finds it second.
+            # A newspaper is about a city, so a search for the city finds it second.
             kind = f"{CITY} {page.kind}" if page.kind == PAPER else page.kind
             yield Document(page.address, page.name, kind, page.address)
 
@@ -109,7 +109,7 @@ def read(folder: str | Path) -> Built:
 
 
 def locate(name_or_folder: str | Path) -> Path:
-    """A world's folder: the one given, or that of a world by name (`atlas`, `atlas:SEED`), built if need be."""
+    """A world's folder: the one given, or that of a world by name (`atlas`, `atlas:SEED`), built if necessary."""
     text = str(name_or_folder)
     name, colon, seed = text.partition(":")
     if name != Atlas.name or (not colon and Path(text).is_dir()):

@@ -55,7 +55,7 @@ async def open_world(name_or_folder: str | Path, *, port: int = 0) -> AsyncItera
 
 @asynccontextmanager
 async def world_tools(world: str | Path | None, given: Sequence[str] = ()) -> AsyncIterator[list[str]]:
-    """Tool settings as given, and those of the world for what is not named there; as given where there is no world."""
+    """The given tool settings, and those of the world for tools that are not among them."""
     if world is None:
         yield list(given)
         return

@@ -7,7 +7,7 @@
         ...
 
 A new filter is one file like that and one line in `FILTERS` in `filters/__init__.py`, which also sets their order.
-Settings that it needs are a table in `distill/config.py`. The funnel, the report and the hints follow by themselves.
+Settings that it needs are a table in `distill/config.py`. The funnel, the report and the hints pick it up.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ class Reason:
     name: str
     """The key in the report."""
     hint: str = field(default="", compare=False)
-    """What a user can do about it, where there is something."""
+    """What a user can do about it, if anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
     reason: Reason
     detail: str
-    """For a person: what was found where."""
+    """What was found and where, for people."""
 
 
 class QuestionOverlap(Protocol):
     """Questions to keep out of the data."""
 
     def share(self, question: str) -> float:
-        """How much of a question is among them."""
+        """Which share of a question is among them."""
 
 
 @dataclass(frozen=True, slots=True)

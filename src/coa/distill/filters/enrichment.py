@@ -29,7 +29,7 @@ def reflection(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
 
 
 def corrected_itself(trajectory: Trajectory, profile: Profile) -> bool:
-    """Whether the first check failed (and the run, having come this far, is right all the same).
+    """Whether the first check failed. (A run that passed the earlier filters has a right answer.)
 
     In a profile without scored checks: whether a reflection follows a failed call.
     """

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Final
 
 from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, calls_of, filter_of
-from coa.trajectory import OBSERVATION, Kind, Profile, RepairKind, Rule, Trajectory, check
+from coa.trajectory import OBSERVATION, Kind, RepairKind, Rule, Trajectory, check
 
 QUALITY: Final = FilterStage("quality", "sound steps, few errors, no repetition, no leak, a right answer")
 NO_ANSWER: Final = Reason("no_answer")
@@ -38,7 +38,7 @@ UNSCORED: Final = Reason(
     "or keep them with --keep-unscored.",
 )
 SCORE: Final = "answer"
-"""Name of the score that this filter reads."""
+"""Name of the score that `correctness` reads."""
 
 _CUE: Final = r"(?:answer|solution|result|ground[ _-]?truth)\b[^.?!\n]{0,20}?(?:\bis\b|\bwas\b|:|=)\W{0,3}"
 _ALTERNATIVES: Final = re.compile(r"\bor\b|\bbetween\b|\bwhich of\b|\bcompare|\bthan\b|(?m:^\s*\(?[A-E][).:])", re.I)
@@ -56,23 +56,19 @@ def answered(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
 
 @filter_of(QUALITY, FORGED_TAG)
 def forged_tags(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
-    """Pages that try to act as an agent. They are harmless once neutralised, but nothing to learn reading from.
+    """Pages that try to act as an agent. Neutralised they are harmless, but nobody should learn to read from them.
 
     Tags of tools are let through: `<code>` is ordinary HTML.
     """
+    acting = _tag_pattern(frozenset(given.profile.tags) - set(given.profile.tools))
     for index, step in enumerate(trajectory.steps):
         if step.agent != OBSERVATION:
             continue
-        found = _acting(given.profile).search(step.text)
+        found = acting.search(step.text)
         if found or step.has(RepairKind.FORGED_CLOSE):
             what = found.group() if found else f"</{OBSERVATION}>"
             return Dropped(FORGED_TAG, f"step {index}: the observation contains {what}")
     return None
-
-
-def _acting(profile: Profile) -> re.Pattern[str]:
-    tools = set(profile.tools)
-    return _tag_pattern(frozenset(tag for tag in profile.tags if tag not in tools))
 
 
 @lru_cache(maxsize=64)
@@ -82,7 +78,7 @@ def _tag_pattern(tags: frozenset[str]) -> re.Pattern[str]:
 
 @filter_of(QUALITY, VIOLATION, INEXPRESSIBLE)
 def violations(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
-    """What the profile's own rules forbid, steps that were needed and had no text included."""
+    """What the rules of the profile forbid, including missing steps that the trace had no text for."""
     # A run without an answer is counted under that name, not as a violation.
     tolerated = {*given.config.quality.tolerated, Rule.NO_ANSWER}
     found = [violation for violation in check(trajectory.steps, given.profile) if violation.rule not in tolerated]
@@ -141,7 +137,7 @@ def leakage(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
     """Prompts that give the answer away: whoever trains on them learns to copy, not to find."""
     task, question = trajectory.task, trajectory.task.question
     prompt = [message.content for message in trajectory.prompt or ()]
-    # The profile's own prompt is the same for every task and knows no answer.
+    # The prompt of the profile is the same for every task and contains no answer.
     around = " \n ".join(text.replace(question, " ") for text in prompt)
     everything = f"{question}\n{around}".casefold()
     for gold in filter(None, map(str.strip, task.answer)):

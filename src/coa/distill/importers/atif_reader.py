@@ -1,12 +1,12 @@
-"""ATIF v1.0 to v1.8, ours and anybody's, with nested sub-agents.
+"""Reads ATIF v1.0 to v1.8, written by us or by anybody else, with nested sub-agents.
 
 A step is a model call; its observation's results follow it, and a result that refers to an embedded trajectory has that
-run before it. Embedded trajectories that nothing refers to are not lost: they end up at the end of their parent.
+run before it. Embedded trajectories that nothing refers to are not lost: they come at the end of their parent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from itertools import count
 from typing import Any, Final
 
@@ -27,7 +27,6 @@ from coa.distill.team_run import (
     Source,
     SubRun,
     TeamRun,
-    ToolCall,
     ToolResult,
 )
 from coa.errors import TraceError
@@ -35,6 +34,7 @@ from coa.trajectory.formats.tasks import content_id
 from coa.trajectory.types import Task
 
 Json = Mapping[str, Any]
+_ANSWERS: Final = ("answer", "final_answer", "result", "output", "text", "message")
 
 
 def is_atif(row: object) -> bool:
@@ -50,9 +50,9 @@ def from_atif(document: Json, file: str = "", place: str = "") -> TeamRun:
     ours = _ours(document).get("team")
     if isinstance(ours, dict):
         known = {name: ours[name] for name in ("task", "stop", "failure", "reported_usage", "meta") if name in ours}
-        source = {**ours.get("source", {}), "format": RECORDED, "file": file, "place": place}
+        origin = {**ours.get("source", {}), "format": RECORDED, "file": file, "place": place}
         left_out = (*ours.get("left_out", ()), *reader.left_out)
-        return TeamRun.model_validate({**known, "root": root, "source": source, "left_out": left_out})
+        return TeamRun.model_validate({**known, "root": root, "source": origin, "left_out": left_out})
     if not root.request:
         raise TraceError("no step of the user says what the task was")
     session = document.get("session_id") or document.get("trajectory_id") or content_id(root.request, "")
@@ -88,9 +88,17 @@ class _AtifDocument:
         if document.get("continued_trajectory_ref"):
             self._leave("the continuation", f"it is in another file, {document['continued_trajectory_ref']}", identity)
         if answer is None and "answer" not in ours:
-            answer = _last_words(events)
+            # The last message of the agent, if nothing was called in it.
+            calls = (event for event in reversed(events) if isinstance(event, ModelCall) and not event.copied)
+            last = next(calls, None)
+            answer = last.text.strip() or None if last is not None and not last.calls else None
         own = {name: ours[name] for name in ("answer", "error", "meta") if name in ours}
-        about = {"id": identity, "agent": str(agent.get("name") or "agent"), "system": system, "request": request}
+        about: dict[str, Any] = {
+            "id": identity,
+            "agent": str(agent.get("name") or "agent"),
+            "system": system,
+            "request": request,
+        }
         about |= {"tools": content.as_names(agent.get("tool_definitions")), "answer": answer if not ours else None}
         return AgentRun.model_validate({**about, "events": events, **_ours(agent), **own})
 
@@ -115,7 +123,11 @@ class _AtifDocument:
             for call, row in zip(as_calls(step.get("tool_calls")), rows, strict=True)
         )
         finishing = [call for call in calls if call.name in FINISHING] if not ours else []
-        answer = _handed_in(finishing[-1]) if finishing else None
+        answer = None
+        if finishing:
+            given = finishing[-1].arguments
+            named = (given[name] for name in _ANSWERS if given.get(name) is not None)
+            answer = as_text(next(named, dict(given) or ""))
         purpose = Purpose.ANSWER if finishing else Purpose.ACT
         if step.get("llm_call_count") == 0:
             # Orchestration without a model: what it calls becomes calls without a thought.
@@ -135,10 +147,10 @@ class _AtifDocument:
         made = step.get("llm_call_count")
         if isinstance(made, int) and made > 1:
             call = call.model_copy(update={"meta": {**call.meta, "llm_call_count": made}})
-        return [call, *self._results(step, below, common, {item.id for item in finishing})], answer
+        return [call, *self._results(step, below, common, frozenset(item.id for item in finishing))], answer
 
     def _results(
-        self, step: Json, below: dict[str, AgentRun], common: dict[str, Any], skip: Set[str] = frozenset()
+        self, step: Json, below: dict[str, AgentRun], common: dict[str, Any], skip: frozenset[str] = frozenset()
     ) -> list[Event]:
         events: list[Event] = []
         shared = {"copied": common["copied"]}
@@ -218,21 +230,6 @@ def _opening(steps: list[Json]) -> tuple[str, str, list[Json]]:
         if step.get("source") == "user":
             return "", as_text(step.get("message")), [*steps[:index], *steps[index + 1 :]]
     return "", "", steps
-
-
-def _handed_in(call: ToolCall) -> str:
-    for name in ("answer", "final_answer", "result", "output", "text", "message"):
-        if call.arguments.get(name) is not None:
-            return as_text(call.arguments[name])
-    return as_text(dict(call.arguments)) if call.arguments else ""
-
-
-def _last_words(events: list[Event]) -> str | None:
-    """The last message of the agent, if nothing was called in it."""
-    for event in reversed(events):
-        if isinstance(event, ModelCall) and not event.copied:
-            return event.text.strip() or None if not event.calls else None
-    return None
 
 
 def _ours(row: Json) -> dict[str, Any]:

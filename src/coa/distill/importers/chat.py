@@ -1,7 +1,7 @@
 """Conversations in OpenAI's chat form, as JSONL: MiroFlow, OWL, MetaGPT, dumps of LangGraph and many more.
 
-A row is a conversation (`messages`) or one message of one (`role`, `content`). Rows of one `session_id` are one; a
-session with a `parent_call_id` is a sub-agent's and hangs on the tool call of that id, wherever in the file that is.
+A row is a conversation (`messages`) or one message (`role`, `content`). Rows of one `session_id` are joined; a
+session with a `parent_call_id` is a sub-agent's and belongs to the tool call of that id, anywhere in the file.
 Optional on either kind of row: `agent`, `question`, `answer` (gold), `id` or `task_id`, `usage`, `model`.
 """
 
@@ -69,7 +69,7 @@ class Session:
 
 
 def read_chat(path: Path) -> Iterator[TeamRun | Skipped]:
-    """Sessions brought together by who called whom; each team as soon as its last row has come."""
+    """Sessions joined into teams by who called whom; each team is given as soon as its last row was read."""
     team_of = _teams(path)
     bad: list[Bad] = []
 
@@ -90,7 +90,7 @@ def read_chat(path: Path) -> Iterator[TeamRun | Skipped]:
             sessions.setdefault(session, Session(session)).add(row)
         try:
             yield from_sessions(list(sessions.values()), str(path), str(team))
-        except (TraceError, *FAULTS) as error:  # one conversation does not take its neighbours along
+        except (TraceError, *FAULTS) as error:  # a damaged conversation does not affect the others
             yield Skipped(file=str(path), place=str(team), reason=reason_of(error))
     for item in bad:
         yield Skipped(file=str(path), place=item.place, reason=item.reason)
@@ -111,7 +111,7 @@ def _session(row: Json, place: str) -> str:
 
 
 def _teams(path: Path) -> dict[str, str]:
-    """Session -> the session at the top of its team. Ids alone are held, and none where no session has a parent."""
+    """Session -> the session at the top of its team. Memory holds only ids, and none if no session has a parent."""
     parents: dict[str, str] = {}
     for place, row in _rows(path):
         if isinstance(row, Mapping) and row.get("parent_call_id"):
@@ -198,7 +198,10 @@ class _Conversation:
                     guest = None
             (guest[1] if guest else events).extend(made)
         self._close(guest, events)
-        answer = self._answer if self._answer is not None else _last_words(self.session.messages)
+        answer = self._answer
+        if answer is None:
+            last = next((m for m in reversed(self.session.messages) if _role(m) == "assistant"), {})
+            answer = as_text(last.get("content")).strip() or None if not last.get("tool_calls") else None
         system, request = "\n\n".join(self._system), self._request
         return AgentRun(
             id=self.session.id, agent=host, system=system, request=request, events=tuple(events), answer=answer
@@ -277,13 +280,6 @@ def _role(message: Json) -> str:
 
 def _speaker(message: Json) -> str:
     return as_text(message.get("agent") or message.get("agent_name") or message.get("name"))
-
-
-def _last_words(messages: list[Json]) -> str | None:
-    for message in reversed(messages):
-        if _role(message) == "assistant":
-            return as_text(message.get("content")).strip() or None if not message.get("tool_calls") else None
-    return None
 
 
 FORMAT: Final = TraceFormat("chat", "chat JSONL", is_chat, read_file=read_chat)

@@ -19,7 +19,7 @@ from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage, clean_
 FINISHING: Final = frozenset(
     {"final_answer", "finish", "finish_task", "submit", "submit_answer", "submit_final_answer", "task_complete"}
 )
-"""Tools that only hand in an answer. (`attempt_completion` and the like of coding agents say no answer.)"""
+"""Tools that only hand in an answer. (Those of coding agents, such as `attempt_completion`, contain no answer.)"""
 MOST_DEEP: Final = 32
 """Teams nest two or three levels; a deeper tree is a damaged or hostile file."""
 
@@ -61,7 +61,7 @@ def dumped(value: object) -> str:
 
 
 def loaded(text: object) -> Any:
-    """JSON spelled as a string, where it is some; otherwise the value itself."""
+    """The value of a string that is JSON; any other value as it is."""
     if isinstance(text, str) and text.lstrip()[:1] in ("{", "["):
         try:
             return orjson.loads(text)
@@ -78,7 +78,7 @@ def as_arguments(value: object) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON of any reader can hold, whatever Python object it was."""
+    """Any Python object as a value that every JSON reader accepts."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -191,7 +191,7 @@ def without_label(text: str) -> str:
 
 
 def as_task(question: str, gold: object, identity: str | None = None, **meta: str) -> Task:
-    """The task of a trace; `gold` is the right answer, if the trace has one. Its content names it if nothing else."""
+    """The task of a trace. `gold` is its right answer, if known; without `identity` its id comes from the content."""
     known = gold if isinstance(gold, str | int | float | list) else None
     named = identity if identity is not None else content_id(question, gold)
     return Task.model_validate({"id": named, "question": question, "answer": known, "meta": meta})

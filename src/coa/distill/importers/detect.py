@@ -1,7 +1,7 @@
 """Traces of unknown origin: the content of a file, not its name, says which importer reads it.
 
-Files are read one after another and runs are given as they are read. What cannot be read is given as `Skipped`, with
-the file, the place in it and the reason; nothing about a file's content is ever raised.
+Files are read one after another, and runs are yielded as they are read. What cannot be read is yielded as `Skipped`,
+with the file, the place in it and the reason. The content of a file never raises an error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def read_traces(paths: str | Path | Iterable[str | Path]) -> Iterator[Imported]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Those that may hold traces."""
+    """The files of a folder that may hold traces."""
 
     def hidden(file: Path) -> bool:
         return any(part.startswith(".") for part in file.relative_to(folder).parts)
@@ -69,7 +69,7 @@ def read_file(path: Path) -> Iterator[Imported]:
 
 
 def format_of(value: object) -> TraceFormat | None:
-    """What a JSON value is a trace of."""
+    """The format of a JSON value; None if it is no known trace."""
     first = value[0] if isinstance(value, list) and value else value
     return next((known for known in FORMATS if known.matches(value if known.takes_lists else first)), None)
 
@@ -108,7 +108,7 @@ def _stranger(value: object, file: str, place: str) -> Skipped:
 
 
 def _each(found: Iterable[tuple[str, Any]], path: Path) -> Iterator[Imported]:
-    """Values that stand alone, one run each; a bad one does not take its neighbours along."""
+    """Values that are one run each; a damaged one does not affect its neighbours."""
     for place, value in found:
         known = _format(value)
         one_run = known is not None and known.takes_lists and known.read is not None

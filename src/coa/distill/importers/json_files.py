@@ -1,11 +1,12 @@
 """The JSON values of a file, one after another: JSONL, one document, or several documents in a row (printed logs).
 
-Reading is lazy for JSONL. A value that cannot be read ends up as `Bad`, with its line, and the lines after it go on.
+Reading is lazy for JSONL. A damaged value becomes a `Bad` with its line, and the lines after it are still read.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -22,6 +23,7 @@ FAULTS: Final = (AttributeError, LookupError, OverflowError, RecursionError, Typ
 _DECODER: Final = json.JSONDecoder(parse_constant=lambda _: None)
 MOST_BYTES: Final = 1 << 30
 """Largest size of a single document, which has to be read whole."""
+_SEPARATORS: Final = re.compile(r"[ \t\r\n,\x1e]*")
 T = TypeVar("T")
 
 
@@ -63,7 +65,7 @@ def _parsed(line: bytes, place: str = "") -> Any:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:
         try:
-            # Python's own writer puts NaN and halves of surrogate pairs into what it calls JSON.
+            # Python's json module writes NaN and halves of surrogate pairs, which are not valid JSON.
             return _DECODER.decode(line.decode())
         except (ValueError, RecursionError):
             return Bad(place, f"not valid JSON: {error}")
@@ -85,7 +87,7 @@ def _documents(path: Path) -> Iterator[tuple[str, Any]]:
         yield "", Bad("", f"not UTF-8: {error.reason} at byte {error.start}")
         return
     position, number = 0, 0
-    while (position := _after_space(text, position)) < len(text):
+    while (position := _SEPARATORS.match(text, position).end()) < len(text):  # type: ignore[union-attr]
         number += 1
         try:
             value, position = _DECODER.raw_decode(text, position)
@@ -103,23 +105,17 @@ def _documents(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _by_line(text: str) -> list[tuple[str, Any]]:
-    """Lines, where the first one is damaged but others are whole objects: JSONL with a torn head."""
+    """Lines, where the first one is damaged but others are whole objects: JSONL with a damaged first line."""
     lines = ((f"line {number}", line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
     rows = [(place, _parsed(line.encode(), place)) for place, line in lines]
     whole = sum(isinstance(value, dict) for _, value in rows)
     return rows if whole and whole * 2 >= len(rows) else []
 
 
-def _after_space(text: str, position: int) -> int:
-    while position < len(text) and text[position] in " \t\r\n,\x1e":
-        position += 1
-    return position
-
-
 def grouped(items: Callable[[], Iterator[tuple[Hashable, T]]]) -> Iterator[tuple[Hashable, list[T]]]:
-    """Items of one key together, each group as soon as its last item has come.
+    """Items grouped by key; each group is given as soon as its last item was read.
 
-    It reads twice: once to count, once to collect, so that memory holds the groups under way and not the file.
+    It reads twice: once to count, once to collect, so that memory holds the unfinished groups and not the whole file.
     """
     left: dict[Hashable, int] = {}
     for key, _ in items():

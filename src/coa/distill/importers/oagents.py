@@ -1,7 +1,7 @@
 """OAgents' JSONL, the results file of the paper's teacher.
 
 It saves less than happened: thoughts and failed calls of sub-agents are never in it, and with best-of-N or beam search
-the saved steps and the `prediction` may come from different attempts, so the answer is always to be judged anew. A
+the saved steps and the `prediction` may come from different attempts, so the answer must always be judged again. A
 sub-task's list of calls may begin with the calls of the one before it; those are cut off.
 """
 

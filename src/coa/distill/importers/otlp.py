@@ -1,6 +1,6 @@
-"""Files of OpenTelemetry spans: OTLP-JSON as collectors write it (one export a line), or the SDK's own JSON.
+"""Files of OpenTelemetry spans: OTLP-JSON as collectors write it (one export per line), or the JSON of the Python SDK.
 
-The spans of a trace may be scattered over many exports; they are brought together before the trace is read.
+The spans of a trace may be spread over many exports; they are collected before the trace is read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def read_spans(path: Path) -> Iterator[TeamRun | Skipped]:
         empty = False
         try:
             yield from runs_of(group, str(path))
-        except (TraceError, *FAULTS) as error:  # one trace does not take its neighbours along
+        except (TraceError, *FAULTS) as error:  # a damaged trace does not affect the others
             yield Skipped(file=str(path), place=f"trace {trace}", reason=reason_of(error))
     if empty and not bad:
         yield Skipped(file=str(path), reason="an export of spans without any span")

@@ -1,8 +1,8 @@
 """Memories of smolagents agents: `agent.memory.get_full_steps()`, `RunResult.dict()`, or a log of step events.
 
-A memory alone knows nothing of what managed agents did; a log of step callbacks does. In a log the steps of a managed
-agent stand before the step that called it, because a step is reported when it ends, so its run is hung on the first
-later step of another agent that began before it. What only a live recorder sees is named in `left_out`.
+A memory does not contain what managed agents did; a log of step callbacks does. In a log the steps of a managed agent
+come before the step that called it, because a step is reported when it ends. So the run of a managed agent is attached
+to the first later step of another agent that began before it. What only a live recorder sees is named in `left_out`.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _events(step: Json, members: tuple[str, ...], below: list[_Open] | None = No
 
 
 def _asked(call: ToolCall | None, agent: str) -> list[str]:
-    """The requests that a call puts to an agent; a log may have cut them short, the call has not."""
+    """The requests that a call puts to an agent; a log may have shortened them, the call has not."""
     if call is None:
         return []
     if call.name == agent:

@@ -1,8 +1,8 @@
 """The steps of a smolagents memory, as dicts, turned into events. The recorder and the importer of memories share it.
 
 smolagents 1.26: a failed tool call leaves `tool_calls` empty, so the attempt is read from `model_output_message`; the
-results of parallel calls come merged in one string; the wording around a managed agent's task and report is the
-library's own and is cut off here.
+results of parallel calls are merged in one string; and the words that the library puts around a managed agent's task
+and report are removed here.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def action_call(
     usage: Usage | None = None,
     **more: Any,
 ) -> ModelCall | None:
-    """The model call of an action step, calls and all; None when the step has none (a model that failed)."""
+    """The model call of an action step with its tool calls; None if the step has none because the model failed."""
     error = as_text(at(step, "error", "message"))
     common = {"time": as_time(at(step, "timing", "start_time")), **more, "usage": usage or _spent(step)}
     if at(step, "error", "type") == "AgentMaxStepsError":
@@ -71,7 +71,7 @@ def action_call(
 
 
 def attempted_calls(step: Json, members: Sequence[str] = ()) -> tuple[ToolCall, ...]:
-    """What the model called, carried out or not. Code is one call of the interpreter."""
+    """The calls that the model wrote, whether or not they were carried out. Code is one call of the interpreter."""
     code, made = step.get("code_action"), as_calls(step.get("tool_calls"))
     if code is not None:
         identity = made[0].id if made else f"code_{step.get('step_number', 0)}"

@@ -28,7 +28,7 @@ def from_afm(row: Mapping[str, Any], file: str = "", place: str = "") -> Traject
 
 
 def is_trajectory(value: object) -> bool:
-    """A run that broke before its first step is written without `steps`, and is a trajectory all the same."""
+    """A run that broke before its first step is written without `steps`, and is a trajectory too."""
     if not isinstance(value, Mapping):
         return False
     return {"task", "profile"} <= set(value) and not {"steps", "schema_version"}.isdisjoint(value)

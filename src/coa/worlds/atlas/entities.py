@@ -20,9 +20,9 @@ from coa.worlds.atlas.names import names
 CITY: Final = "city"
 FIRM: Final = "firm"
 PAPER: Final = "paper"
-"""An old newspaper on a city, with figures that no longer hold. It says so and where the present ones are."""
+"""An old newspaper about a city, with outdated figures. It says so and links to the page with the present ones."""
 OUTDATED: Final = "outdated, see"
-"""How a paper says that its figures no longer hold."""
+"""The label under which a paper links to the page that counts."""
 REPORT: Final = "report"
 """A firm's figures. No search finds it: the firm's page leads to it."""
 JOBS: Final = ("doctor", "cook", "actor", "writer", "teacher")
@@ -79,26 +79,24 @@ class Page:
 
 def populate(sizes: Sizes, rng: random.Random) -> dict[str, Page]:
     """All pages by address."""
-    counts = {split: _counts(sizes, split) for split in Split}
+    counts = {
+        split: [max(4, round(share * count)) for count in (sizes.cities, sizes.firms, sizes.people)]
+        for split, share in SHARES.items()
+    }
     # A third of the firms and people take the name of a city or of each other.
     needed = {split: cities + round(0.6 * (firms + people)) for split, (cities, firms, people) in counts.items()}
     free = names(sum(needed.values()), rng)
     pages: dict[str, Page] = {}
     for split in Split:
         mine, free = free[: needed[split]], free[needed[split] :]
-        for page in _settle(split, mine, *counts[split], rng):
+        for page in _settle(split, mine, counts[split], rng):
             pages[page.address] = page
     return pages
 
 
-def _counts(sizes: Sizes, split: Split) -> tuple[int, int, int]:
-    share = SHARES[split]
-    return tuple(max(4, round(share * count)) for count in (sizes.cities, sizes.firms, sizes.people))  # type: ignore[return-value]
-
-
 @dataclass
 class _Shelves:
-    """Puts pages where no other page of their name is."""
+    """Gives each page a letter that no other page of the same name has."""
 
     split: Split
     rng: random.Random
@@ -119,7 +117,8 @@ class _Shelves:
         return Page(kind, name, self.split, shelf)
 
 
-def _settle(split: Split, words: Sequence[str], cities: int, firms: int, people: int, rng: random.Random) -> list[Page]:
+def _settle(split: Split, words: Sequence[str], counts: Sequence[int], rng: random.Random) -> list[Page]:
+    cities, firms, people = counts
     shelves = _Shelves(split, rng)
     towns = [shelves.page(CITY, word) for word in words[:cities]]
     houses = [shelves.page(FIRM, word) for word in rng.sample(words, firms)]
@@ -145,7 +144,7 @@ def _firm(house: Page, report: Page, seat: Page, rng: random.Random) -> Page:
 
 
 def _paper(town: Page, paper: Page, rng: random.Random) -> Page:
-    """Another number of people, an old year, and the way to what holds now."""
+    """Another population, an old year, and a link to the page with the present figures."""
     others = [n for n in (rng.randint(1000, 9999) for _ in range(3)) if str(n) != town.facts["population"]]
     paper.facts = {"population": str(others[0]), "year": str(rng.randint(1801, 1850)), OUTDATED: town.address}
     return paper

@@ -1,7 +1,7 @@
 """Invented names that a small model can copy: each is two pieces of SmolLM2's vocabulary, wherever it occurs.
 
-The syllables were chosen so that no pair of them is cut elsewhere; a test counts the pieces where the tokenizer is at
-hand. Worlds that need more names than there are pairs get names of three syllables.
+The syllables were chosen so that no pair of them is cut elsewhere; a test counts the pieces where the tokenizer is
+available. Worlds that need more names than there are pairs get names of three syllables.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Family(StrEnum):
     ARITHMETIC = "arithmetic"
     COMPARISON = "comparison"
     PAGE_ONLY = "page_only"
-    """Nothing that a search finds has it: the page that does is reached from another page."""
+    """No page that a search finds has the answer: the page that has it is linked from another page."""
     THREE_HOP = "three_hop"
     CODE_ONLY = "code_only"
 
@@ -78,7 +78,7 @@ def kind_of(page: Page) -> str:
 
 
 def answer_of(value: str) -> str:
-    """A fact as it is answered: of an address, the name."""
+    """A fact as an answer: if it is an address, the name in it."""
     return value.rpartition("/")[2]
 
 
@@ -116,9 +116,9 @@ class _Writer:
         self.unseen = unseen
         for _ in range(1000):
             question, answer, solution = _FAMILIES[family](self)
-            # A question that names its answer is no question, unless it offers a choice.
+            # A question must not contain its answer, unless it offers a choice.
             given = family is not Family.COMPARISON and answer in question
-            # Nor is one whose way leads in a circle: a page would have to be opened twice.
+            # Its way must not lead in a circle: a page would have to be opened twice.
             ways = [walk(lookup, self.pages) for lookup in solution.lookups]
             circles = any(len(set(way)) < len(way) for way in ways)
             if question not in self.asked and not given and not circles:
@@ -135,7 +135,7 @@ class _Writer:
         return self.part(say.WHO[kind_of(page)]).format(n=page.name, job=page.kind)
 
     def frame(self, *kinds: Wordings) -> str:
-        """What makes a test-only wording one: the frame itself."""
+        """The frame of the question, which alone makes a wording test-only."""
         return self.rng.choice([w for kind in kinds for w in (kind.unseen if self.unseen else kind.seen)])
 
     def ask(self, label: str, x: str) -> str:
@@ -143,7 +143,7 @@ class _Writer:
         return _sentence(frame.format(noun=self.part(NOUNS[label]), x=x))
 
     def pair(self, labels: tuple[str, ...]) -> tuple[str, Page, Page]:
-        """A number and two pages that both have it, of different names and values."""
+        """A label, and two pages of different names that have different numbers under it."""
         label = self.rng.choice(labels)
         kind = next(kind for kind, facts in _FACTS.items() if label in facts)
         while True:

@@ -50,7 +50,7 @@ ASK: Final = Wordings(
         "Do you know the {noun} of {x}?",
     ),
 )  # fmt: skip
-"""For every fact; those that follow are for one, and never shown in training."""
+"""Frames for every fact. Those in `ASK_ALSO` are for one fact each, and never shown in training."""
 ASK_ALSO: Final[Mapping[str, tuple[str, ...]]] = {
     "population": ("How many people live in {x}?",),
     "founding": ("When was {x} founded?",),
@@ -66,7 +66,7 @@ MORE: Final[Mapping[str, Wordings]] = {
     "birth": Wordings(("has the earlier birth year",), ("has lived longer",)),
 }
 FIRST_WINS: Final = frozenset({"founding", "birth"})
-"""Where the smaller number is what is asked for."""
+"""Facts of which the smaller number is asked for."""
 COMPARE: Final = Wordings(
     (
         "Which {kind} {more}, {a} or {b}?", "{a} or {b}: which {kind} {more}?",
@@ -95,7 +95,7 @@ APART: Final = Wordings(
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A question that only a program has to answer."""
+    """A question that a program alone can answer."""
 
     wordings: Wordings
     program: str

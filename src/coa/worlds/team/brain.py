@@ -50,9 +50,9 @@ class Brain:
     pages: Mapping[str, Page]
     seed: int
     errors: float
-    """How often an agent errs where it can."""
+    """Probability that an agent errs where it can."""
     missed: float
-    """How often the verifier does not notice."""
+    """Probability that the verifier does not notice an error."""
     _corrected: bool = False
 
     def __post_init__(self) -> None:
@@ -67,9 +67,8 @@ class Brain:
 
     def agent(self, name: str, request: str) -> Agent:
         made = {SEARCHER: self._searcher, READER: self._reader, CODER: self._coder, CRITIC: self._critic}
-        if name in made:
-            return made[name](request)
-        return self._verifier(request) if name == VERIFIER else self._manager()
+        made[VERIFIER] = self._verifier
+        return made[name](request) if name in made else self._manager()
 
     def _errs(self, share: float = 1.0) -> bool:
         return self.rng.random() < self.errors * share
@@ -129,7 +128,7 @@ class Brain:
         return f"Who: {who}\nPages: {' | '.join(chosen)}\nFacts: {', '.join(self.solution.lookups[0].fields)}"
 
     def _lookalike(self, found: list[str]) -> tuple[int, str] | None:
-        """A page among the results that bears the name of a wanted one and is another."""
+        """Among the results, another page with the name of a wanted one."""
         for index, page in enumerate(self.wanted):
             for line in found:
                 address, _, _ = line.partition(":")
@@ -187,7 +186,7 @@ class Brain:
         yield Act("", FINISH, {"answer": result})
 
     def _misspelt(self, name: str) -> str:
-        """Without one of its letters, and nobody's name."""
+        """The name without one of its letters, such that it is nobody's name."""
         taken = {page.name for page in self.pages.values()}
         slips = [name[:at] + name[at + 1 :] for at in range(2, len(name) - 1)]
         return self.rng.choice([slip for slip in slips if slip not in taken] or slips)
@@ -198,7 +197,7 @@ class Brain:
         read = _blocks(result, pages)
         for index, address in enumerate(pages):
             facts, wanted = read.get(address, {}), self.wanted[index]
-            # Of a single figure it may miss that it is old; the verifier will not.
+            # It may not notice that a single figure is outdated; the verifier will.
             old = OUTDATED in facts and (len(pages) > 1 or labels[0] not in facts or self.rng.random() < 0.5)
             if labels[0] not in facts or facts.get("job", wanted.kind) != wanted.kind or old:
                 yield Act("", FINISH, {"answer": f"wrong page: {address}" + (", outdated" if old else "")})
@@ -213,13 +212,10 @@ class Brain:
     def _coder(self, request: str) -> Agent:
         program = _field(request, "Program") or f"print({_field(request, 'Compute')})"
         if _AGAIN not in request and self._errs():
-            program = self._slip(program)
+            # A mistake that people make.
+            program = next((program.replace(right, wrong) for right, wrong in _SLIPS if right in program), program)
         result = yield Act("", "code", {"code": program})
         yield Act("", FINISH, {"answer": result.strip()})
-
-    def _slip(self, program: str) -> str:
-        """The same program with a mistake that people make."""
-        return next((program.replace(right, wrong) for right, wrong in _SLIPS if right in program), program)
 
     def _critic(self, request: str) -> Agent:
         if name := _field(request, "No page of"):
@@ -244,7 +240,7 @@ class Brain:
         yield Act("", FINISH, {"answer": f"{says} score: {score}"})
 
     def _approval(self) -> tuple[str, int]:
-        """4 where the answer was read or computed at once; 3 where it took a correction."""
+        """Score 4 if the answer was found at once, 3 if it took a correction."""
         if self._corrected:
             return self._say(phrases.CORRECTED), 3
         if self.solution.operator or self.solution.program:

@@ -46,8 +46,8 @@ def plan(solution: Solution) -> str:
 
 
 def done(solution: Solution, read: int) -> str:
-    """After a page: what was read there, and what comes next. The words stand like this in the plan too, so whoever
-    goes on needs to find them there and copy what follows, which even a small model does well."""
+    """After a page: what was read there, and what comes next. The plan has the same words, so the next step is to
+    find them there and copy what follows, which even a small model does well."""
     stage = stages(solution)
     return f"Read {stage[read]}, then {stage[read + 1]}."
 

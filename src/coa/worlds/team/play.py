@@ -1,4 +1,4 @@
-"""The expert's play without a team around it: what an ideal trajectory is, and an oracle to test a world with.
+"""The expert without a team around it: it makes ideal trajectories, and is an oracle to test a world with.
 
 The same agents make the same calls to the same tools; only smolagents and its prompts are missing.
 """

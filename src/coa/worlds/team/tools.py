@@ -1,4 +1,4 @@
-"""The world's tools in the hands of smolagents agents, which call them one at a time and from any thread."""
+"""The world's tools as tools of smolagents agents, which call them one at a time and from any thread."""
 
 from __future__ import annotations
 

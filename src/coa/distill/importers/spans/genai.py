@@ -1,7 +1,7 @@
 """OpenTelemetry's GenAI conventions: `gen_ai.operation.name` says what a span is, messages are JSON of parts.
 
-Content stands on the span, or on an event of it. Two older spellings are read too: one event for each message, and the
-flattened `gen_ai.prompt.0.content`.
+Content is an attribute of the span, or of one of its events. Two older spellings are read too: one event for each
+message, and the flattened `gen_ai.prompt.0.content`.
 """
 
 from __future__ import annotations

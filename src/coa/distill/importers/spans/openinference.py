@@ -83,7 +83,7 @@ def _name(span: TraceSpan, role: SpanRole) -> str:
 def _output(attributes: dict[str, Any]) -> str | None:
     value = attributes.get("output.value")
     if value is None or str(value).startswith("RunResult("):
-        return None  # smolagents' full result as Python prints it; the final answer's own span has the text
+        return None  # smolagents' full result as Python prints it; the span of the final answer has the text
     return words(value, ANSWERED)
 
 
@@ -122,7 +122,7 @@ def _messages(attributes: dict[str, Any], prefix: str) -> tuple[Said, ...]:
 def _arguments(attributes: dict[str, Any]) -> dict[str, Any]:
     value = loaded(attributes.get("tool_call.function.arguments", attributes.get("input.value")))
     if isinstance(value, Mapping) and isinstance(value.get("kwargs"), Mapping) and "args" in value:
-        # smolagents: how Python called it.
+        # smolagents records the positional and named arguments of the Python call.
         positional = value["args"] if isinstance(value["args"], list) else []
         names = list(as_arguments(attributes.get("tool.parameters")))
         bound = {names[i] if i < len(names) else f"argument_{i + 1}": item for i, item in enumerate(positional)}

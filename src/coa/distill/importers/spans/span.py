@@ -60,7 +60,7 @@ class SpanReading:
 
 
 def words(value: object, names: tuple[str, ...]) -> str:
-    """The text meant by an input or output that may be JSON with any of some fields, or with messages."""
+    """The text of an input or output, which may be JSON with one of the fields `names`, or a list of messages."""
     value = loaded(value)
     if isinstance(value, Mapping):
         for name in names:
@@ -82,7 +82,7 @@ class TraceSpan:
     name: str
     start: float
     order: int
-    """Nanoseconds of the start, which a float cannot distinguish."""
+    """Start in nanoseconds: a float is too coarse to sort by."""
     attributes: dict[str, Any]
     failed: bool = False
     error: str = ""
@@ -107,7 +107,7 @@ def _is_sdk_span(row: Json) -> bool:
 
 
 def spans_in(value: Any) -> Iterator[TraceSpan]:
-    """All spans of one JSON value. What is no span is passed over."""
+    """All spans of one JSON value. Anything else is passed over."""
     if isinstance(value, list):
         for item in value:
             yield from spans_in(item)

@@ -54,7 +54,7 @@ def read_span(span: TraceSpan) -> SpanReading:
 
 
 def runs_of(spans: Iterable[TraceSpan], file: str = "") -> Iterator[TeamRun]:
-    """The team runs of one trace: mostly one."""
+    """The team runs of one trace, usually one."""
     known = {span.id: span for span in spans}
     ordered = sorted(known.values(), key=lambda span: span.order)
     for span in ordered:
@@ -77,7 +77,7 @@ def runs_of(spans: Iterable[TraceSpan], file: str = "") -> Iterator[TeamRun]:
 
 
 def _tops(root: TraceSpan) -> list[TraceSpan]:
-    """The spans to take as whole teams: one for each root, unless nothing but one agent is in it."""
+    """The span to take as a whole team: the root, unless there is nothing but one agent in it."""
     if read_span(root).role is SpanRole.AGENT:
         return [root]
     # Agents that no other agent encloses, and whether a model is called outside of any agent.
@@ -184,7 +184,7 @@ class _Run:
             self._visit(child, purpose, depth + 1)
 
     def _purpose(self, span: TraceSpan, purpose: Purpose) -> Purpose:
-        """smolagents plans, and answers when out of steps, by a model call outside of any step."""
+        """smolagents makes a plan, and an answer when it has used up its steps, by a model call outside of any step."""
         if span.parent != self.span.id or "smolagents.max_steps" not in self.span.attributes:
             return purpose
         later = any(_STEP.match(other.name) and other.order >= span.order for other in self.span.children)
@@ -267,7 +267,7 @@ class _Run:
         return tuple(new)
 
     def _numbered(self, calls: list[ToolCall]) -> tuple[ToolCall, ...]:
-        """Ids unique within the run: some libraries number the calls of each message anew."""
+        """Makes ids unique within the run: some libraries start numbering again in each message."""
         found = []
         for call in calls:
             taken = call.id in self._waiting or call.id in self._answered
