@@ -80,11 +80,7 @@ def _show(report: TeachReport) -> None:
     from coa.cli.terminal import printable
 
     used = report.usage
-    done = f"{report.done}/{report.total} done" + (f" ({report.resumed} before)" if report.resumed else "")
-    named = (("answered", report.answered), ("failed", report.failed), ("refused", report.refused))
-    parts = [done, *(f"{count} {name}" for name, count in (*named, ("timed out", report.timed_out)) if count)]
-    parts.append(f"{used.total_tokens:,} tokens in {plural(used.model_calls, 'call')}")
-    typer.echo(", ".join(parts if report.cost is None else [*parts, f"cost {report.cost:.4g}"]))
+    typer.echo(f"{report.done}/{report.total} done, {report.note()}")
     typer.echo(
         f"spent now: {used.prompt_tokens:,} tokens read, {used.completion_tokens:,} written, "
         f"{plural(used.tool_calls, 'tool call')}"

@@ -93,28 +93,22 @@ class ModelTap:
                         model.__dict__.pop(name, None)
 
     def _heard(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-        item = self._begin(messages)
-        try:
+        with self._listening(messages) as item:
             message = self._generate(messages, *args, **kwargs)
-        except BaseException as error:
-            self._failed(item, error)
-            raise
-        self._done(item, message)
+            self._done(item, message)
+            item.message = message
         return message
 
     def _heard_stream(self, messages: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        item = self._begin(messages)
-        deltas = []
-        try:
+        with self._listening(messages) as item:
+            deltas = []
             for delta in self._generate_stream(messages, *args, **kwargs):
                 deltas.append(delta)
                 yield delta
-        except BaseException as error:
-            self._failed(item, error)
-            raise
-        self._done(item, agglomerate_stream_deltas(deltas), streamed=True)
+            self._done(item, agglomerate_stream_deltas(deltas))
 
-    def _begin(self, messages: Any) -> SeenModel:
+    @contextmanager
+    def _listening(self, messages: Any) -> Iterator[SeenModel]:
         here = HERE.get()
         inside = here is not None and here.call is not None
         name = getattr(self.model, "model_id", None)
@@ -125,9 +119,15 @@ class ModelTap:
         else:
             for listener in self.listeners:
                 listener.orphan(item, alone=len(self.listeners) == 1)
-        return item
+        try:
+            yield item
+        except BaseException as error:
+            item.error = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            item.done = True
 
-    def _done(self, item: SeenModel, message: Any, *, streamed: bool = False) -> None:
+    def _done(self, item: SeenModel, message: Any) -> None:
         used = getattr(message, "token_usage", None)
         seconds = max(0.0, time.time() - item.started)
         raw = getattr(message, "raw", None)
@@ -140,12 +140,6 @@ class ModelTap:
         inner = _at(choices[0], "message") if choices else None
         thought = _at(inner, "reasoning_content") or _at(inner, "reasoning")
         item.text, item.thought = as_text(message.content), thought.strip() if isinstance(thought, str) else ""
-        item.message = None if streamed else message
-        item.done = True
-
-    def _failed(self, item: SeenModel, error: BaseException) -> None:
-        item.error = f"{type(error).__name__}: {error}"
-        item.done = True
 
 
 class RecordedCodeTool:

@@ -21,6 +21,7 @@ from coa.distill.team_run import RECORDED, AgentRun, LeftOut, Source, TeamRun
 from coa.errors import CoaError
 from coa.folder import write_atomic
 from coa.models.price import Price
+from coa.report import plural
 from coa.trajectory.types import Failure, Stop, Task, Usage
 
 ENDING: Final = ".atif.json"
@@ -128,11 +129,11 @@ class TeachReport:
             self.problems[done.problem] = self.problems.get(done.problem, 0) + 1
 
     def note(self) -> str:
-        """For a progress line: what came of the tasks, what they cost, and how long the rest will take."""
+        """In one line: what came of the tasks, what they cost, and how long the rest will take."""
         named = {"before": self.resumed, "answered": self.answered, "failed": self.failed}
         named |= {"refused": self.refused, "timed out": self.timed_out, "running": self.running}
         parts = [f"{count} {name}" for name, count in named.items() if count]
-        parts.append(f"{self.usage.total_tokens:,} tokens in {self.usage.model_calls:,} calls")
+        parts.append(f"{self.usage.total_tokens:,} tokens in {plural(self.usage.model_calls, 'call')}")
         if self.cost is not None:
             parts.append(f"cost {self.cost:.4g}")
         now, left = self.done - self.resumed, self.total - self.done
