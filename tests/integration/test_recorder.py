@@ -230,7 +230,7 @@ def test_a_sub_agent_that_outlives_its_callers_step_is_refused() -> None:
 
     model = ScriptedTeamModel("m", [("Go.", [("a", "web_search", {"query": "x"})]), done])
     agent = ToolCallingAgent(tools=[FireAndForget()], model=model, managed_agents=[member], verbosity_level=-1)
-    with pytest.raises(RecordingError, match="still at work") as caught:
+    with pytest.raises(RecordingError, match="still running") as caught:
         record(agent, TASK)
     assert caught.value.hint is not None
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from coa.distill.importers.detect import read_traces
-from coa.distill.teaching.files import trace_path
 from coa.distill.teaching.pool import run_team
+from coa.distill.teaching.results import trace_path
 from coa.distill.teaching.team import Team, build
 from coa.distill.team_run import TeamRun
 from coa.errors import FolderError, RecordingError

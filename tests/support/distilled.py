@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from coa.distill.config import DistillConfig, Length
-from coa.distill.filters import FILTERS, SCORE, BenchmarkQuestions, Dropped, FilterInput
+from coa.distill.filters import FILTERS
+from coa.distill.filters.base import Dropped, FilterInput
+from coa.distill.filters.contamination import BenchmarkQuestions
+from coa.distill.filters.quality import SCORE
 from coa.trajectory import Profile, Step, Task, Trajectory, load_profile, observation
 from support.tokenizers import tokenizer
 

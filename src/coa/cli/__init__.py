@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
+from coa.cli import distill as distilling
 from coa.cli import evaluate as evaluating
 from coa.cli import run as running
 from coa.cli import sample as sampling
+from coa.cli import teach as teaching
 from coa.cli.compare import compare
 from coa.cli.cost import cost
 from coa.cli.demo import demo
-from coa.cli.distill import distill
 from coa.cli.doctor import doctor
 from coa.cli.export import export
 from coa.cli.index import index
@@ -23,7 +24,6 @@ from coa.cli.rl import rl
 from coa.cli.sandbox import sandbox
 from coa.cli.score import score
 from coa.cli.sft import sft
-from coa.cli.teach import teach
 from coa.cli.tools import tools
 from coa.cli.world import world
 from coa.errors import CoaError
@@ -38,8 +38,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(cls=running.Command)(running.run)
-app.command()(teach)
-app.command()(distill)
+app.command(cls=teaching.Command)(teaching.teach)
+app.command(cls=distilling.Command)(distilling.distill)
 app.command()(cost)
 app.command()(inspect)
 app.command()(export)

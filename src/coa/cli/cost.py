@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from coa.cli import options
 from coa.report import plural
 
 if TYPE_CHECKING:
     from coa.distill.cost import Spending
 
-_NAMED: Final = 5
-"""Unreadable places that are printed."""
+_SHOWN: Final = 5
+"""Number of unreadable places that are printed."""
+_COUNTS: Final = "Counts the tokens of trajectories that were never run: smollm2, a folder, a hub id."
 
 
 def cost(
     paths: Annotated[list[Path], typer.Argument(help="Traces of teams and trajectories, files or folders.")],
-    tokenizer: Annotated[
-        str, typer.Option(help="Counts the tokens of trajectories that were never run: smollm2, a folder, a hub id.")
-    ] = "smollm2",
-    profile: Annotated[
-        str | None, typer.Option(help="Read with this profile (a name or a .toml), whatever the data carry.")
-    ] = None,
-    tasks: Annotated[
-        Path | None, typer.Option(help="Task rows with the right answers, where traces have none.")
-    ] = None,
-    judge: Annotated[str | None, typer.Option(help="URL of a model that judges answers no rule can compare.")] = None,
-    shared: Annotated[bool, typer.Option("--shared", help="Only tasks that all paths hold, for a fair pair.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    tokenizer: Annotated[str, typer.Option(help=_COUNTS)] = "smollm2",
+    profile: Annotated[str | None, typer.Option(help="Profile to read trajectories with, instead of theirs.")] = None,
+    tasks: Annotated[Path | None, typer.Option(help="Tasks with the right answers, for traces that have none.")] = None,
+    judge: options.Judge = None,
+    shared: Annotated[bool, typer.Option("--shared", help="Count only the tasks that all paths hold.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Tokens, model calls and tool calls per task and per success."""
     from coa.cli.terminal import printable, show_warnings
@@ -38,16 +35,14 @@ def cost(
 
     show_warnings()
     report = measure_cost(paths, tokenizer=tokenizer, profile=profile, tasks=tasks, judge=judge, shared=shared)
-    for place in report.unreadable[:_NAMED]:
+    for place in report.unreadable[:_SHOWN]:
         typer.echo(printable(f"unreadable: {place.file} {place.place}: {place.reason}"), err=True)
-    if len(report.unreadable) > _NAMED:
+    if len(report.unreadable) > _SHOWN:
         typer.echo(f"... {len(report.unreadable):,} unreadable places in all, which are not in these sums", err=True)
     if as_json:
-        import json
-
         typer.echo(json.dumps([row.to_json() for row in report.rows], indent=2))
-        return
-    _table(report.rows)
+    else:
+        _table(report.rows)
 
 
 def _table(rows: Sequence[Spending]) -> None:

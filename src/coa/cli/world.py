@@ -10,6 +10,7 @@ import typer
 from coa.report import plural
 
 world = typer.Typer(help="Offline worlds: build one, look at it, serve it.", no_args_is_help=True)
+_GENERATOR = "Generator of the source. Repeatable. Default: those whose answer is a number."
 _WHICH = typer.Argument(help="atlas, atlas:SEED, or a folder of coa world build.")
 
 
@@ -17,13 +18,13 @@ _WHICH = typer.Argument(help="atlas, atlas:SEED, or a folder of coa world build.
 def build(
     out: Annotated[Path, typer.Option(help="Folder of the world.")],
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same world.")] = 7,
-    cities: Annotated[int, typer.Option(min=20)] = 200,
-    people: Annotated[int, typer.Option(min=30)] = 300,
-    firms: Annotated[int, typer.Option(min=10)] = 100,
-    train: Annotated[int, typer.Option(min=0, help="Tasks to teach with.")] = 400,
-    rl: Annotated[int, typer.Option(min=0, help="Tasks for reinforcement learning.")] = 300,
-    test: Annotated[int, typer.Option(min=0, help="Held-out tasks.")] = 240,
-    force: Annotated[bool, typer.Option("--force", help="Replace the world that is there.")] = False,
+    cities: Annotated[int, typer.Option(min=20, help="Number of cities.")] = 200,
+    people: Annotated[int, typer.Option(min=30, help="Number of people.")] = 300,
+    firms: Annotated[int, typer.Option(min=10, help="Number of firms.")] = 100,
+    train: Annotated[int, typer.Option(min=0, help="Number of tasks to teach with.")] = 400,
+    rl: Annotated[int, typer.Option(min=0, help="Number of tasks for reinforcement learning.")] = 300,
+    test: Annotated[int, typer.Option(min=0, help="Number of held-out tasks.")] = 240,
+    force: Annotated[bool, typer.Option("--force", help="Replace another world in the folder.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print world.json.")] = False,
 ) -> None:
     """Build the atlas: invented cities, people and firms, their pages, a search index, and tasks in three splits."""
@@ -42,8 +43,10 @@ def build(
 @world.command()
 def show(
     name: Annotated[str, _WHICH] = "atlas",
-    tokenizer: Annotated[str, typer.Option(help="Counts the tokens: smollm2, a folder, a hub id.")] = "smollm2",
-    examples: Annotated[int, typer.Option(min=0, help="Questions of each family.")] = 2,
+    tokenizer: Annotated[
+        str, typer.Option(help="Tokenizer that counts tokens: smollm2, a folder, a hub id.")
+    ] = "smollm2",
+    examples: Annotated[int, typer.Option(min=0, help="Number of example questions of each family.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="The counts as JSON.")] = False,
 ) -> None:
     """What is in a world: families of questions with examples, and the tokens of an ideal trajectory of each."""
@@ -75,8 +78,8 @@ def show(
         row = "".join(f"{counts[split][family]:>6}" for split in Split)
         typer.echo(f"{family:<12}{row}   {total:.0f}, {written:.0f}")
     for family in tokens:
-        asked = [task for task in atlas.tasks(Split.TRAIN) if task.meta["family"] == family][:examples]
-        for task in asked:
+        asked = [task for task in atlas.tasks(Split.TRAIN) if task.meta["family"] == family]
+        for task in asked[:examples]:
             typer.echo(f"\n{family}: {task.question}\n  {task.answer[0]}", nl=False)
     typer.echo()
 
@@ -85,12 +88,9 @@ def show(
 def tasks(
     out: Annotated[Path, typer.Option(help="File for the tasks, .jsonl.")],
     source: Annotated[str, typer.Option(help="Whose tasks: reasoning-gym.")] = "reasoning-gym",
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option(help="One of the source's generators. Repeatable; else those with a number as answer."),
-    ] = None,
-    count: Annotated[int, typer.Option(min=1)] = 200,
-    seed: Annotated[int, typer.Option(min=0)] = 7,
+    dataset: Annotated[list[str] | None, typer.Option(help=_GENERATOR)] = None,
+    count: Annotated[int, typer.Option(min=1, help="Number of tasks.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same tasks.")] = 7,
 ) -> None:
     """Write tasks of another source, which a program can answer."""
     import orjson
@@ -109,7 +109,7 @@ def tasks(
 @world.command()
 def serve(
     name: Annotated[str, _WHICH] = "atlas",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8090,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the server; 0 takes a free one.")] = 8090,
 ) -> None:
     """Serve a world's pages on this machine, for a browser, until Ctrl-C."""
     import asyncio
@@ -127,6 +127,5 @@ def serve(
     except KeyboardInterrupt:
         typer.echo(err=True)
     except OSError as error:
-        raise WorldError(
-            f"cannot serve on port {port}: {error.strerror or error}", hint="give another --port"
-        ) from error
+        problem = f"cannot serve on port {port}: {error.strerror or error}"
+        raise WorldError(problem, hint="choose another --port") from error

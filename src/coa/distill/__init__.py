@@ -22,37 +22,20 @@ if TYPE_CHECKING:
     from coa.distill.importers.detect import read_traces
     from coa.distill.recorder import Recorder, record
     from coa.distill.report import DistillReport
-    from coa.distill.teaching.stage import TeachConfig, TeachReport, teach
+    from coa.distill.teaching.results import TeachReport
+    from coa.distill.teaching.stage import TeachConfig, teach
     from coa.distill.team_run import TeamRun
 
 _HOMES = {
-    "CostReport": "cost",
-    "DistillConfig": "config",
-    "DistillReport": "report",
-    "Recorder": "recorder",
-    "TeachConfig": "teaching.stage",
-    "TeachReport": "teaching.stage",
-    "TeamRun": "team_run",
-    "distill": "distillation",
-    "measure_cost": "cost",
-    "read_traces": "importers.detect",
-    "record": "recorder",
+    "CostReport": "cost", "DistillConfig": "config", "DistillReport": "report", "Recorder": "recorder",
+    "TeachConfig": "teaching.stage", "TeachReport": "teaching.results", "TeamRun": "team_run",
+    "distill": "distillation", "measure_cost": "cost", "read_traces": "importers.detect", "record": "recorder",
     "teach": "teaching.stage",
-}
+}  # fmt: skip
 __all__ = [
-    "CostReport",
-    "DistillConfig",
-    "DistillReport",
-    "Recorder",
-    "TeachConfig",
-    "TeachReport",
-    "TeamRun",
-    "distill",
-    "measure_cost",
-    "read_traces",
-    "record",
-    "teach",
-]
+    "CostReport", "DistillConfig", "DistillReport", "Recorder", "TeachConfig", "TeachReport", "TeamRun", "distill",
+    "measure_cost", "read_traces", "record", "teach",
+]  # fmt: skip
 
 sys.modules[__name__].__class__ = Stage
 

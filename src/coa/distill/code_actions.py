@@ -1,9 +1,9 @@
 """Code that an agent wrote in order to act: what of it is computation, and what only calls the team.
 
 A code agent calls tools and members of the team from inside a program. A program that does nothing but call them and
-print what they return is not a step; its calls are. Real computation becomes a program that stands alone,
+print what they return is not a step; its calls are. Real computation becomes a program that runs without any other,
 because the student's sandbox has neither the team nor the variables of earlier programs: calls are replaced by what
-they returned, and what it uses of earlier programs is carried over, changes that these made to it included.
+they returned, and the statements of earlier programs that set or change what it uses are put before it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pydantic import JsonValue
 
 FINISH: Final = ("final_answer", "finish", "submit_answer")
 _LONGEST_LITERAL: Final = 200
-"""Characters of a returned text that may stand in a program; nobody would copy a page into one."""
+"""Characters of a returned text that may be copied into a program; nobody would copy a page into one."""
 _HARMLESS: Final = frozenset({"print", "str", "repr"})
 _BUILTINS: Final = frozenset(dir(builtins))
 _CHANGING: Final = re.compile(
     "add|append|appendleft|clear|discard|extend|insert|pop|popitem|popleft|remove|reverse|seed|setdefault|shuffle|sort"
     "|update|write"
 )
-"""Methods that change what they are called on, wherever in a statement they stand."""
+"""Methods that change the object they are called on, anywhere in a statement."""
 _LOGS: Final = re.compile(
     r"\A\s*Execution logs:\n?(?P<logs>.*?)(?:\n?Last output from code snippet:\n?(?P<last>.*))?\Z", re.S
 )
@@ -41,7 +41,7 @@ class CodeAction:
     """Tools and agents it calls, with their arguments where these are literals."""
     finishes: bool
     program: str = ""
-    """To be run on its own; empty where that is not possible, and `why` says why."""
+    """A program that runs without any other; empty where that is not possible, and `why` says why."""
     why: str = ""
 
 
@@ -54,46 +54,44 @@ class Workspace:
     """Where the definitions of the latest program begin."""
 
     def read(self, code: str, team: frozenset[str], returned: Mapping[str, Sequence[str]]) -> CodeAction:
-        """`team` are the names that are tools or agents; `returned` is what their calls gave, in order."""
+        """`team` holds the names of tools and agents; `returned` is what their calls returned, in order."""
         try:
             tree = ast.parse(code)
         except (SyntaxError, ValueError):
-            return CodeAction(
-                True, (), False, program=code
-            )  # it failed in the team's hands too, and that is the lesson
+            # It failed in the team's hands too, and that is the lesson.
+            return CodeAction(True, (), False, program=code)
         known = team | frozenset(FINISH)
         calls = [call for call in _calls(tree) if isinstance(call.func, ast.Name) and call.func.id in known]
         made = tuple((_name(call), _literals(call)) for call in calls if _name(call) not in FINISH)
         finishes = any(_name(call) in FINISH for call in calls)
         whole, left = _substituted(tree, team, returned)
         carried = self._needed(_wanted(whole.body))
-        shown = self._needed(_wanted(_printed(tree, known)) - _set(tree.body))
-        self._remember(whole)
+        # Statements that show something without calling the team for it.
+        printed = [
+            statement
+            for statement in tree.body
+            if isinstance(statement, ast.Expr) and not any(_name(call) in known for call in _calls(statement))
+        ]
+        shown = self._needed(_wanted(printed) - _set(tree.body))
+        self.latest = len(self.statements)
+        self.statements += [statement for statement in whole.body if _touched(statement)]
         # Printing what an earlier program computed is where its value is seen for the first time.
         if not any(_computes(statement, known) for statement in (*tree.body, *shown)):
             return CodeAction(False, made, finishes)
         left = left or next((_name(call) for one in carried for call in _calls(one) if _name(call) in team), "")
         if left:
-            return CodeAction(
-                True,
-                made,
-                finishes,
-                why=f"the program uses what {left} returned, which is too long to copy or came from a loop",
-            )
+            why = f"the program uses what {left} returned, which is too long to copy or came from a loop"
+            return CodeAction(True, made, finishes, why=why)
         program = "\n".join(ast.unparse(_silent(statement)) for statement in carried)
         # Where nothing was replaced or carried over, the program stays as it was written, comments included.
         body = ast.unparse(whole) if calls else code
         return CodeAction(True, made, finishes, program=f"{program}\n{body}" if program else body)
 
     def failed(self, error: str) -> None:
-        """Forget what the latest program did not get to: from the statement that the error quotes, or all of it."""
+        """Forget the statements that the latest program did not reach: from the one that the error quotes, or all."""
         mine = self.statements[self.latest :]
         quoted = [number for number, statement in enumerate(mine) if ast.unparse(statement) in error]
         del self.statements[self.latest + (quoted[0] if quoted else 0) :]
-
-    def _remember(self, tree: ast.Module) -> None:
-        self.latest = len(self.statements)
-        self.statements += [statement for statement in tree.body if _touched(statement)]
 
     def _needed(self, wanted: set[str]) -> list[ast.stmt]:
         """Earlier statements that set or change the wanted names, and those that these use, in their order."""
@@ -161,7 +159,7 @@ def _works(node: ast.expr, known: frozenset[str]) -> bool:
 def _substituted(
     tree: ast.Module, team: frozenset[str], returned: Mapping[str, Sequence[str]]
 ) -> tuple[ast.Module, str]:
-    """The program with calls of the team replaced by what they returned, and the first that could not be."""
+    """The program with calls of the team replaced by what they returned, and the first call that could not be."""
     left: list[str] = []
     at: dict[str, int] = {}
     places = Counter(_name(call) for call in _calls(tree))
@@ -171,14 +169,13 @@ def _substituted(
             self.generic_visit(node)
             name = _name(node)
             if name in FINISH:
-                return ast.copy_location(
-                    ast.Call(ast.Name("print", ast.Load()), node.args or [k.value for k in node.keywords], []), node
-                )
+                given = node.args or [keyword.value for keyword in node.keywords]
+                return ast.copy_location(ast.Call(ast.Name("print", ast.Load()), given, []), node)
             if name not in team:
                 return node
             texts, index = returned.get(name, ()), at.get(name, 0)
             at[name] = index + 1
-            # In a loop or a function one place in the program stands for several calls, on a branch for none.
+            # In a loop or a function one place in the program makes several calls, on a branch it may make none.
             if len(texts) != places[name] or len(texts[index]) > _LONGEST_LITERAL:
                 left.append(name)
                 return node
@@ -187,11 +184,8 @@ def _substituted(
     fresh = ast.parse(ast.unparse(tree))
     changed = Replace().visit(fresh)
     # A statement that is now a bare text did nothing but call.
-    changed.body = [
-        statement
-        for statement in changed.body
-        if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
-    ]
+    bare = [one for one in changed.body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)]
+    changed.body = [statement for statement in changed.body if statement not in bare]
     return ast.fix_missing_locations(changed), left[0] if left else ""
 
 
@@ -204,7 +198,7 @@ def _defined(statement: ast.stmt) -> set[str]:
 
 
 def _set(statements: Sequence[ast.stmt]) -> set[str]:
-    """Names that are set whatever happens; what was there before is gone."""
+    """Names that are certainly set, so that their earlier values are lost."""
     names: set[str] = set()
     for statement in statements:
         if isinstance(statement, ast.Assign):
@@ -223,12 +217,11 @@ def _touched(statement: ast.stmt) -> set[str]:
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return names
     for node in ast.walk(statement):
+        method = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
         if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
             names |= _root(node)
-        elif (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _CHANGING.fullmatch(node.func.attr)
-        ):
-            names |= _root(node.func)
+        elif method is not None and _CHANGING.fullmatch(method.attr):
+            names |= _root(method)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _name(node.value) not in _BUILTINS:
             call = node.value
             names |= _root(call.func) if isinstance(call.func, ast.Attribute) else set()
@@ -244,40 +237,23 @@ def _root(node: ast.expr) -> set[str]:
 
 def _reads(statement: ast.stmt) -> set[str]:
     """Names whose earlier value a statement needs."""
-    loaded, stored, augmented = set[str](), set[str](), set[str]()
-    for node in ast.walk(statement):
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            augmented.add(node.target.id)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            loaded.add(node.id)
-    if not isinstance(statement, ast.Assign):
-        in_place = {id(node.target) for node in ast.walk(statement) if isinstance(node, ast.AugAssign)}
-        stored = {
-            node.id
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in in_place
-        }
-    return ((loaded | augmented) - stored) - _BUILTINS
+    nodes = list(ast.walk(statement))
+    in_place = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    read = {node.id for node in names if isinstance(node.ctx, ast.Load) or id(node) in in_place}
+    stored = {node.id for node in names if isinstance(node.ctx, ast.Store) and id(node) not in in_place}
+    return read - (set() if isinstance(statement, ast.Assign) else stored) - _BUILTINS
 
 
 def _wanted(statements: Sequence[ast.stmt]) -> set[str]:
     """Names that a program needs from earlier ones."""
     known, wanted, later = set[str](), set[str](), _set(statements)
     for statement in statements:
-        # What a function reads it reads when it is called.
+        # A function reads names when it is called, not when it is defined.
         function = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
         wanted |= _reads(statement) - (later if function else known)
         known |= _set([statement])
     return wanted
-
-
-def _printed(tree: ast.Module, known: frozenset[str]) -> list[ast.stmt]:
-    """Statements that show something without calling the team for it."""
-    return [
-        statement
-        for statement in tree.body
-        if isinstance(statement, ast.Expr) and not any(_name(call) in known for call in _calls(statement))
-    ]
 
 
 def _silent(statement: ast.stmt) -> ast.stmt:

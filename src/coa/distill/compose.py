@@ -1,8 +1,9 @@
 """Moments of a team's story -> steps of a profile.
 
-The profile's own state machine says what may stand where. A plan or a reflection that may not stand where the team
-wrote it is kept as a thought; where the order asks for two texts and the team wrote one, its sentences are shared out.
-What the order asks for and the trace has no text for is left missing, for the check to name and `fill` to write.
+The state machine of the profile says which step may come next. A plan or a reflection that is not allowed where the
+team wrote it is kept as a thought. Where the order asks for two texts and the team wrote one, its sentences are divided
+between them (`texts.py`). What the order asks for and the trace has no text for is left missing: the check reports it,
+and `fill` can write it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from coa.distill.roles import Roles
-from coa.distill.sharing import plan_parts, share_out
 from coa.distill.splice import Moment, MomentKind
+from coa.distill.texts import plan_parts, share_out, with_grades, with_score
 from coa.distill.tool_names import DROP, content_of, tag_of
-from coa.distill.verdicts import with_grades, with_score
 from coa.trajectory import Form, Profile, Reading, State, Step, observation
 from coa.trajectory.shapes import read, write
 from coa.trajectory.shorten import shorten
@@ -39,7 +39,7 @@ def compose(moments: Sequence[Moment], profile: Profile, roles: Roles) -> Compos
 
 
 def _merged(moments: Sequence[Moment], profile: Profile, roles: Roles) -> list[Moment]:
-    """Calls made at once and answered together are one call where the tool takes a list."""
+    """Calls that were made and answered together become one call where the tool takes a list."""
     merged: list[Moment] = []
     for moment in moments:
         before = merged[-1] if merged else None
@@ -66,7 +66,7 @@ class _Composer:
     steps: list[Step] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     failed: bool = False
-    """Whether the last result was an error that nobody has spoken of yet."""
+    """Whether the last result was an error on which nobody has commented yet."""
     skipping: bool = False
     """Whether the next result belongs to a call that was dropped."""
     candidate: Moment | None = None
@@ -92,7 +92,10 @@ class _Composer:
             case MomentKind.CHECK:
                 self._check(moment, index)
             case MomentKind.ANSWER:
-                self._answer(moment)
+                shape = self.profile.shape("answer")
+                reading = read(shape, moment.text)
+                text = write(shape, reading.arguments) if isinstance(reading, Reading) else moment.text
+                self._add("answer", text, moment)
 
     def _thought(self, moment: Moment, index: int) -> None:
         only = self.state.allowed == (REFLECTION,) and self.state.waiting is None
@@ -105,7 +108,7 @@ class _Composer:
     def _plan(self, moment: Moment) -> None:
         agent = self.profile.agents.get(PLAN)
         if agent is None or PLAN not in self.state.allowed or self.state.counts.get(PLAN, 0) >= (agent.max or 1 << 30):
-            self._think(moment.text, moment, told_as=PLAN)
+            self._think(moment.text, moment, written_as=PLAN)
             return
         thought, plan = plan_parts(moment.texts) if self._wants_thought(PLAN) else ("", moment.text)
         self._think(thought, moment)
@@ -116,7 +119,7 @@ class _Composer:
         self.failed = False
         agent = self.profile.agents.get(REFLECTION)
         if agent is None or REFLECTION not in self.state.allowed:
-            self._think(moment.text, moment, told_as=REFLECTION if moment.kind is MomentKind.REFLECTION else None)
+            self._think(moment.text, moment, written_as=REFLECTION if moment.kind is MomentKind.REFLECTION else None)
             return
         before, after = self._wants_thought(REFLECTION), self._thought_follows(index)
         parts = share_out(moment.texts, before + 1 + after, main=int(before))
@@ -129,7 +132,9 @@ class _Composer:
             before = before and len(parts) == 2
         if before:
             self._think(parts[0], moment)
-        text, derived = with_grades(parts[int(before)], agent.verdict, replans=self._replans(index))
+        following = self._after(index)
+        replans = following is not None and following.kind is MomentKind.PLAN
+        text, derived = with_grades(parts[int(before)], agent.verdict, replans=replans)
         self._add(REFLECTION, text, moment, derived)
         if after:
             self._think(parts[-1], moment)
@@ -139,7 +144,7 @@ class _Composer:
             self.problems.append(f"{moment.by}: {moment.tool}: {moment.problem}")
             return
         tag = tag_of(moment.tool, self.profile, self.roles)
-        # Code agents hand in through a program; after an accepted check it only writes the answer down once more.
+        # Code agents hand in through a program; after an accepted check it only repeats the answer.
         again = moment.finishes and self.state.last == CHECK and tag not in self.state.allowed
         self.skipping = tag == DROP or again
         if not self.skipping:
@@ -159,17 +164,19 @@ class _Composer:
         candidate, self.candidate = self.candidate, None
         agent = self.profile.agents.get(CHECK)
         if agent is None or SUGGESTED not in self.profile.agents:
-            self._think(moment.text, moment, told_as=CHECK)
+            self._think(moment.text, moment, written_as=CHECK)
             return
-        final = self._answer_after(index)
+        following = self._after(index)
+        # What was checked was accepted if the answer comes next.
+        final = following.text if following is not None and following.kind is MomentKind.ANSWER else ""
         suggested = (candidate.text if candidate else "") or final
         if not suggested:
-            # A verdict on something that is no answer, or on one that is not on record, says how things go.
+            # A verdict on something other than an answer, or on an answer that was not recorded, is a reflection.
             if moment.text:
                 self._reflect(moment, index, needed=False)
             return
         if not moment.text and moment.score is None and not moment.label:
-            return  # asked, but not answered
+            return  # a check was asked for, but there is no answer to it
         parts = share_out(moment.texts, 2, main=1) if agent.thought else [moment.text]
         thought, text = ("", moment.text) if parts is None or len(parts) == 1 else (parts[0], parts[1])
         highest = max((other.score for other in self.moments if other.score is not None), default=0.0)
@@ -180,14 +187,9 @@ class _Composer:
         self._think(thought, moment)
         self._add(CHECK, text, moment, derived)
 
-    def _answer(self, moment: Moment) -> None:
-        shape = self.profile.shape("answer")
-        reading = read(shape, moment.text)
-        self._add("answer", write(shape, reading.arguments) if isinstance(reading, Reading) else moment.text, moment)
-
-    def _think(self, text: str, moment: Moment, told_as: str | None = None) -> None:
+    def _think(self, text: str, moment: Moment, written_as: str | None = None) -> None:
         if text and self.profile.thought is not None:
-            self._add(self.profile.thought, text, moment, {"told_as": told_as} if told_as else {})
+            self._add(self.profile.thought, text, moment, {"told_as": written_as} if written_as else {})
 
     def _add(self, tag: str, text: str, moment: Moment, meta: Mapping[str, JsonValue] | None = None) -> None:
         step = Step(agent=tag, text=text, meta={"by": moment.by, **(meta or {})})
@@ -198,22 +200,15 @@ class _Composer:
         return self.profile.agents[tag].thought and not self.state.thought
 
     def _thought_follows(self, index: int) -> bool:
-        """Whether what comes next wants a thought and has none."""
+        """Whether the next step needs a thought and has none."""
         after = self.moments[index + 1] if index + 1 < len(self.moments) else None
         if after is None or after.kind not in (MomentKind.CALL, MomentKind.ANSWER, MomentKind.CANDIDATE):
             return False
-        tag = {MomentKind.ANSWER: "answer", MomentKind.CANDIDATE: SUGGESTED}.get(after.kind) or tag_of(
-            after.tool, self.profile, self.roles
-        )
+        tag = {MomentKind.ANSWER: "answer", MomentKind.CANDIDATE: SUGGESTED}.get(after.kind)
+        tag = tag or tag_of(after.tool, self.profile, self.roles)
         agent = self.profile.agents.get(tag)
         return agent is not None and agent.thought
 
-    def _replans(self, index: int) -> bool:
-        following = (moment.kind for moment in self.moments[index + 1 :] if moment.kind is not MomentKind.THOUGHT)
-        return next(following, None) is MomentKind.PLAN
-
-    def _answer_after(self, index: int) -> str:
-        """The answer, where it comes next: then what was checked was accepted."""
-        following = (moment for moment in self.moments[index + 1 :] if moment.kind is not MomentKind.THOUGHT)
-        after = next(following, None)
-        return after.text if after is not None and after.kind is MomentKind.ANSWER else ""
+    def _after(self, index: int) -> Moment | None:
+        """The next moment that is not a thought."""
+        return next((moment for moment in self.moments[index + 1 :] if moment.kind is not MomentKind.THOUGHT), None)

@@ -1,6 +1,6 @@
 """Settings of distillation. The defaults are those of docs/distill.md; a TOML file may change any of them.
 
-Each filter reads its own table and nothing else, so that a funnel says which setting cost what.
+Each filter reads its own table and nothing else, so that the funnel shows which setting dropped how many runs.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from coa.scoring.opening import JudgeConfig
 from coa.trajectory.profile import Profile
 from coa.trajectory.protocol import Rule
 from coa.trajectory.types import Frozen
 
 
 class Complexity(Frozen):
-    """Runs that are too easy teach no cooperation; runs that wander teach wandering."""
+    """Runs that are too easy teach no cooperation, and runs that go astray teach to go astray."""
 
     fewest_calls: int | None = Field(None, ge=0)
-    """None: what the profile says (`[distill] min_tool_calls`; 2 where it says nothing)."""
+    """Smallest number of tool calls. None: the number in the profile (`[distill] min_tool_calls`, by default 2)."""
     most_calls: int = Field(40, ge=1)
     """Largest number of tool calls."""
 
@@ -33,7 +34,7 @@ class Quality(Frozen):
     duplicate_share: float = Field(0.2, ge=0, le=1)
     """Largest share of tool calls that may repeat an earlier one."""
     same_in_a_row: int = Field(3, ge=2)
-    """Number of equal calls in a row from which on a run is dropped."""
+    """Number of equal calls in a row at which a run is dropped."""
     error_share: float = Field(0.3, ge=0, le=1)
     """Largest share of tool calls that may fail."""
     repeat_words: int = Field(20, ge=2)
@@ -41,15 +42,15 @@ class Quality(Frozen):
     repeat_share: float = Field(0.2, ge=0, le=1)
     """Largest share of the n-grams in the model's reasoning that may have occurred before."""
     correct_from: float = Field(1.0, gt=0)
-    """Score of the answer from which on it counts as right."""
+    """Lowest score with which an answer counts as right."""
     unscored: Literal["drop", "keep"] = "drop"
     """What to do with answers that nobody could judge."""
 
 
 class Reflection(Frozen):
     kept_without: float | None = Field(None, ge=0, le=1)
-    """Share of the trajectories without reflection that is kept. None: what the profile says
-    (`[distill] keep_without_reflection`; 0.3 where it says nothing)."""
+    """Share of the trajectories without reflection that is kept. None: the share in the profile
+    (`[distill] keep_without_reflection`, by default 0.3)."""
 
     def share(self, profile: Profile) -> float:
         return profile.distill.keep_without_reflection if self.kept_without is None else self.kept_without
@@ -67,7 +68,7 @@ class Length(Frozen):
 
 class Duplicates(Frozen):
     similarity: float = Field(0.8, gt=0, le=1)
-    """Jaccard similarity of two questions' character 5-grams from which on they are near-duplicates."""
+    """Jaccard similarity of the character 5-grams of two questions at which they count as near-duplicates."""
     per_question: int = Field(1, ge=1)
     """Maximum number of trajectories for one question."""
 
@@ -76,20 +77,16 @@ class Contamination(Frozen):
     words: int = Field(8, ge=1)
     """Length of the word n-grams that are compared with benchmark questions."""
     share: float = Field(0.5, gt=0, le=1)
-    """Share of a question's n-grams found in benchmark questions from which on it is dropped."""
+    """Share of a question's n-grams that occur in benchmark questions at which the question is dropped."""
 
 
-class DistillConfig(Frozen):
+class DistillConfig(JudgeConfig):
     """How traces become training data: what to read them with, and a table of settings for each filter."""
 
     profile: str = "web"
     """Profile of the trajectories, by name or .toml file."""
     tasks: Path | None = None
     """File of tasks with the right answers, for traces that have none."""
-    judge: str | None = None
-    """URL of a model that judges answers which no rule can compare."""
-    judge_name: str | None = None
-    """Name of the judge, where its server has several models."""
     fill: str | None = None
     """Model that writes the texts which the profile asks for and the traces lack: URL, folder or hub id."""
     fill_name: str | None = None

@@ -1,27 +1,27 @@
 """What a team spent and what the same runs cost as one model's trajectories, per task and per success.
 
-A team's tokens are those its servers counted, every call of every agent. A trajectory that was never run is counted
-with a tokenizer: written are the model's steps, read is the context at the start of each stretch the model writes,
-as a server counts prompts. `sequence` counts everything once, as a server that keeps the context does.
+A team's tokens are those that its servers counted, over every call of every agent. A trajectory that was never run is
+counted with a tokenizer: the tokens written are those of the model's steps, and the tokens read are the context at the
+start of each stretch that the model writes, as a server counts prompts. `sequence_tokens` counts everything once, as a
+server does that keeps the context.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from coa.blocking import run_blocking
-from coa.distill.filters import SCORE
+from coa.distill.filters.quality import SCORE
 from coa.distill.importers.detect import read_traces
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.team_run import CodeCall, ModelCall, Purpose, Skipped, TeamRun, ToolCall, ToolResult
 from coa.errors import StoreError
-from coa.models.opening import open_model
 from coa.models.tokenizer import load_tokenizer
-from coa.scoring import Scorer, scorer_for, verdict_of
+from coa.scoring import Scorer, verdict_of
+from coa.scoring.opening import JudgeConfig, open_judge, open_scorer
 from coa.trajectory import Profile, Tokenizer, Trajectory, Usage, load_profile, profile_of, with_profile
 from coa.trajectory.counting import Counted, count_tokens
 from coa.trajectory.formats.tasks import read_tasks
@@ -55,10 +55,8 @@ class Spending:
         self.tasks.add(task)
         self.successes += right is not None and right >= 1
         self.unscored += right is None
-        self.model_calls += usage.model_calls
-        self.tool_calls += usage.tool_calls
-        self.prompt_tokens += usage.prompt_tokens
-        self.completion_tokens += usage.completion_tokens
+        for name in ("model_calls", "tool_calls", "prompt_tokens", "completion_tokens"):
+            setattr(self, name, getattr(self, name) + getattr(usage, name))
         self.sequence_tokens += sequence
         self.unmetered_calls += unmetered
 
@@ -78,9 +76,9 @@ class Spending:
 @dataclass(frozen=True, slots=True)
 class CostReport:
     rows: tuple[Spending, ...]
-    """For each path, a sum over its team runs and one over its trajectories, where it holds any."""
+    """For each path, a sum over its team runs and one over its trajectories, where it holds such runs."""
     unreadable: tuple[Skipped, ...]
-    """What is not in these sums."""
+    """Places that could not be read and are not in these sums."""
 
 
 def measure_cost(
@@ -97,34 +95,27 @@ def measure_cost(
     `tokenizer` counts trajectories that were never run. `tasks` is a file with right answers for traces that have none,
     and `judge` the URL of a model that judges answers which no rule can compare.
     """
-    return run_blocking(_measure_cost([Path(path) for path in paths], tokenizer, profile, tasks, judge, shared))
-
-
-async def _measure_cost(
-    paths: list[Path], tokenizer: str, profile: str | None, tasks: str | Path | None, judge: str | None, shared: bool
-) -> CostReport:
     chosen_profile, counting = load_profile(profile) if profile else None, load_tokenizer(tokenizer)
     known = KnownTasks(read_tasks(tasks) if tasks else ())
     unreadable: dict[tuple[str, str], Skipped] = {}
 
-    def items(path: Path) -> Iterator[TeamRun | Trajectory]:
+    def items(path: str | Path) -> Iterator[TeamRun | Trajectory]:
         for item in read_traces(path):
             if isinstance(item, Skipped):
                 unreadable[item.file, item.place] = item
             else:
                 yield item.model_copy(update={"task": known.find(item.task)})
 
-    wanted = set.intersection(*({item.task.id for item in items(path)} for path in paths)) if shared else None
-    rows: list[Spending] = []
-    async with AsyncExitStack() as stack:
-        model = await open_model(judge) if judge else None
-        if model is not None:
-            stack.push_async_callback(model.close)
-        scorer = scorer_for("auto", judge=model)
-        stack.push_async_callback(scorer.close)
-        for path in paths:
-            chosen = (item for item in items(path) if wanted is None or item.task.id in wanted)
-            rows += await spending(str(path), chosen, scorer, chosen_profile, counting)
+    async def measure() -> list[Spending]:
+        wanted = set.intersection(*({item.task.id for item in items(path)} for path in paths)) if shared else None
+        rows: list[Spending] = []
+        async with open_judge(JudgeConfig(judge=judge)) as model, open_scorer("auto", model) as scorer:
+            for path in paths:
+                chosen = (item for item in items(path) if wanted is None or item.task.id in wanted)
+                rows += await spending(str(Path(path)), chosen, scorer, chosen_profile, counting)
+        return rows
+
+    rows = run_blocking(measure())
     if not rows:
         raise StoreError(
             "there is no run to count" + (" that all paths hold" if shared else ""),
@@ -144,7 +135,7 @@ async def spending(
             team.add(item.task.id, item.usage, right=verdict.value, unmetered=item.unmetered_calls)
             continue
         if item.meta.get("copy"):
-            continue  # the same run, written again to weigh more
+            continue  # a copy of the same run, written to weigh more in training
         known = item.scores.get(SCORE)
         right = known.value if known is not None else (await verdict_of(scorer, item.task, item.answer)).value
         usage, sequence = trajectory_usage(item, tokenizer, profile)
@@ -153,13 +144,11 @@ async def spending(
 
 
 def trajectory_usage(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile | None) -> tuple[Usage, int]:
-    """What it cost, or would cost if it were run as it stands; and its length."""
-    counted = count_tokens(
-        trajectory, tokenizer, profile_of(with_profile(trajectory, profile) if profile else trajectory)
-    )
-    if trajectory.usage.model_calls:  # it was really run: what the server counted is the truth
-        return trajectory.usage, counted.length
-    return counted.usage, counted.length
+    """What it cost, or would cost if it were run as it is; and its length."""
+    chosen = profile_of(with_profile(trajectory, profile) if profile else trajectory)
+    counted = count_tokens(trajectory, tokenizer, chosen)
+    # Of a trajectory that was really run, what the server counted is the truth.
+    return trajectory.usage if trajectory.usage.model_calls else counted.usage, counted.length
 
 
 def written_by_team(run: TeamRun) -> dict[str, int]:
@@ -175,7 +164,7 @@ def count_team_tokens(run: TeamRun, tokenizer: Tokenizer) -> Counted:
     """The same run counted with a tokenizer: each call reads its system prompt and all that its agent has read so far.
 
     A trace keeps what was said, not how a chat template wrapped it, nor the descriptions of tools that a server adds;
-    a context made anew is counted from its new messages. So this is less than what a server bills.
+    a rewritten context is counted from its new messages. So this is less than what a server bills.
     """
 
     def size(*texts: str) -> int:
@@ -216,7 +205,7 @@ def count_team_tokens(run: TeamRun, tokenizer: Tokenizer) -> Counted:
 
 
 def _spelled(call: ToolCall) -> str:
-    """Code as it is, other arguments as JSON, after the name."""
+    """A call as text: code as it is, other calls as the name and the arguments in JSON."""
     if set(call.arguments) == {"code"}:
         return str(call.arguments["code"])
     return f"{call.name} {json.dumps(dict(call.arguments), ensure_ascii=False)}"

@@ -12,22 +12,20 @@ from pathlib import Path
 
 from coa.benchmarks import load as load_benchmark
 from coa.blocking import run_blocking
-from coa.distill.cache import TextCache
 from coa.distill.config import DistillConfig
-from coa.distill.fill import ModelWriter
-from coa.distill.filters import BenchmarkQuestions
+from coa.distill.fill import ModelWriter, TextCache
+from coa.distill.filters.contamination import BenchmarkQuestions
 from coa.distill.importers.detect import read_traces
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.pipeline import Distillery
-from coa.distill.report import DistillReport, report_of, write_report
+from coa.distill.report import DistillReport, write_report
 from coa.distill.roles import load_roles
 from coa.errors import StoreError
 from coa.folder import claim, lock
-from coa.models.base import Model
 from coa.models.opening import open_model
 from coa.models.tokenizer import load_tokenizer
 from coa.progress import Progress, Silent
-from coa.scoring import VerdictCache, scorer_for
+from coa.scoring.opening import open_judge, open_scorer
 from coa.trajectory import load_profile
 from coa.trajectory.formats.tasks import read_tasks
 from coa.version import __version__
@@ -50,34 +48,25 @@ async def _distill(config: DistillConfig, traces: list[Path], out: Path, progres
     roles = load_roles(config.roles, profile)
     tokenizer = load_tokenizer(config.student) if config.student else None
     tasks = KnownTasks(read_tasks(config.tasks) if config.tasks else ())
-    benchmarks = _benchmarks(config)
+    benchmarks = BenchmarkQuestions(config.contamination.words) if config.decontaminate else None
+    for name in config.decontaminate:
+        assert benchmarks is not None
+        benchmarks.add(task.question for task in load_benchmark(name).tasks)
     async with AsyncExitStack() as stack:
         stack.enter_context(lock(out))
         claim(out, "distill", {}, settings="config", compared=lambda _: {}, write=False)
 
-        async def opened(source: str | None, name: str | None) -> Model | None:
-            if source is None:
-                return None
-            model = await open_model(source, name)
+        judge = await stack.enter_async_context(open_judge(config))
+        scorer = await stack.enter_async_context(open_scorer("auto", judge, verdicts=out / "verdicts.sqlite"))
+        writer: ModelWriter | None = None
+        if config.fill is not None:
+            model = await open_model(config.fill, config.fill_name)
             stack.push_async_callback(model.close)
-            return model
-
-        judge, writer = await opened(config.judge, config.judge_name), await opened(config.fill, config.fill_name)
-        verdicts = stack.enter_context(closing(VerdictCache(out / "verdicts.sqlite"))) if judge else None
-        texts = stack.enter_context(closing(TextCache(out / "filled.sqlite"))) if writer else None
-        scorer = scorer_for("auto", judge=judge, verdicts=verdicts)
-        stack.push_async_callback(scorer.close)
+            writer = ModelWriter(model, stack.enter_context(closing(TextCache(out / "filled.sqlite"))))
         distillery = Distillery(
-            profile,
-            config,
-            scorer,
-            roles=roles,
-            tasks=tasks,
-            writer=ModelWriter(writer, texts) if writer and texts else None,
-            tokenizer=tokenizer,
-            benchmarks=benchmarks,
-            progress=progress,
-        )
+            profile, config, scorer, roles=roles, tasks=tasks, writer=writer, tokenizer=tokenizer,
+            benchmarks=benchmarks, progress=progress,
+        )  # fmt: skip
         progress.start("runs read")
         stack.callback(progress.finish)
         # Sorted: the order in which paths were given must not show in the report.
@@ -91,11 +80,15 @@ async def _distill(config: DistillConfig, traces: list[Path], out: Path, progres
             "benchmark_questions": benchmarks.questions if benchmarks else 0,
             "config": config.filter_settings(),
         }
-        # The data are made anew each time, so no setting is refused; only another kind of run's folder was, above.
+        # The data are made anew each time, so no setting is refused; a folder of another kind of run was, above.
         claim(out, "distill", {"coa": __version__, **settings}, settings="config", compared=lambda _: {}, renew=True)
-        notes = _notes(config)
-        write_report(out, found, settings, notes)
-    return report_of(found, out, notes)
+        # What was not checked, so that nobody takes it for granted.
+        notes = []
+        if config.student is None:
+            notes.append("Length was not measured: no --student tokenizer was given.")
+        if not config.decontaminate:
+            notes.append("Overlap with benchmarks was not checked: no --decontaminate file was given.")
+        return write_report(out, found, settings, notes)
 
 
 def _check_out(out: Path, traces: Sequence[Path]) -> None:
@@ -103,26 +96,5 @@ def _check_out(out: Path, traces: Sequence[Path]) -> None:
         raise StoreError(f"{out} is a file", hint="name a folder with --out")
     for path in traces:
         if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
-            raise StoreError(
-                f"{out} lies in {path}: the next run would read its own output as traces",
-                hint="choose a folder outside the traces with --out",
-            )
-
-
-def _benchmarks(config: DistillConfig) -> BenchmarkQuestions | None:
-    if not config.decontaminate:
-        return None
-    found = BenchmarkQuestions(config.contamination.words)
-    for name in config.decontaminate:
-        found.add(task.question for task in load_benchmark(name).tasks)
-    return found
-
-
-def _notes(config: DistillConfig) -> list[str]:
-    """What was not checked, so that nobody takes it for granted."""
-    notes = []
-    if config.student is None:
-        notes.append("Length was not measured: no --student tokenizer was given.")
-    if not config.decontaminate:
-        notes.append("Overlap with benchmarks was not checked: no --decontaminate file was given.")
-    return notes
+            problem = f"{out} lies in {path}: the next run would read its own output as traces"
+            raise StoreError(problem, hint="choose a folder outside the traces with --out")

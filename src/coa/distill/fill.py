@@ -1,4 +1,4 @@
-"""Role texts that the order asks for and the trace does not have, written by a model from what stands around them.
+"""Role texts that the order asks for and the trace does not have, written by a model from the steps around them.
 
 Teams often log only calls: then a thought before a call, a reflection after a program or a check of the answer is
 missing. The model sees the question and the run as action and observation, and writes one short text for each gap. What
@@ -11,15 +11,15 @@ import hashlib
 import json
 import logging
 import re
+import sqlite3
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, Protocol
 
-from coa.distill.cache import TextCache
 from coa.errors import ModelError
 from coa.models.base import Model, Sampling, complete
 from coa.trajectory import Author, Kind, Message, Profile, State, Step, Trajectory
-from coa.trajectory.profile import Agent
 
 log = logging.getLogger(__name__)
 FILLED: Final = "filled_by"
@@ -84,29 +84,25 @@ def _way(allowed: Sequence[str], tag: str, profile: Profile) -> tuple[str, ...]:
         agent = profile.agents[way[-1]]
         if agent.kind is not Kind.ROLE:
             continue
-        if tag in _leads_to(agent):
+        # A check that has to be written is written as one that passes, or not at all.
+        following = (agent.verdict.passed or agent.next) if agent.verdict is not None else agent.next
+        if tag in following:
             return way
-        for name in _leads_to(agent):
-            if name not in seen:
-                seen.add(name)
-                waiting.append((*way, name))
+        new = [name for name in dict.fromkeys(following) if name not in seen]
+        seen.update(new)
+        waiting.extend((*way, name) for name in new)
     return ()
-
-
-def _leads_to(agent: Agent) -> tuple[str, ...]:
-    """A check that is to be written is written as one that passes, or not at all."""
-    return (agent.verdict.passed or agent.next) if agent.verdict is not None else agent.next
 
 
 async def fill(trajectory: Trajectory, profile: Profile, writer: Writer) -> Trajectory:
     """The trajectory with its gaps filled as far as the writer could."""
     steps = list(trajectory.steps)
-    # From the end, so that indices before stay what they were.
+    # From the end, so that the indices of earlier gaps stay valid.
     for index, tags in reversed(gaps(steps, profile)):
         made: list[Step] = []
         for tag in tags:
             if tag == _SUGGESTED:
-                # The team's own answer is what it suggests; nothing has to be invented.
+                # The team's answer is what it suggests; nothing has to be invented.
                 text, by = trajectory.answer or "", "answer"
             else:
                 before = [*steps[:index], *made]
@@ -118,16 +114,34 @@ async def fill(trajectory: Trajectory, profile: Profile, writer: Writer) -> Traj
     return trajectory.model_copy(update={"steps": tuple(steps)})
 
 
+class TextCache:
+    """Texts by the hash of their prompt in an SQLite file, so that a model is not paid twice for the same text.
+
+    Without a path, the cache lives as long as this object.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(path or ":memory:", timeout=30, isolation_level=None)
+        self._connection.execute("CREATE TABLE IF NOT EXISTS texts (key TEXT PRIMARY KEY, text TEXT)")
+
+    def get(self, key: str) -> str | None:
+        row = self._connection.execute("SELECT text FROM texts WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def put(self, key: str, text: str) -> None:
+        self._connection.execute("INSERT OR IGNORE INTO texts VALUES (?, ?)", (key, text))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
 class ModelWriter:
-    """Asks a model, once for each gap; what it said is kept by content."""
+    """Asks a model once for each gap, and caches what it wrote."""
 
     def __init__(self, model: Model, cache: TextCache) -> None:
-        self._model = model
-        self._cache = cache
-
-    @property
-    def name(self) -> str:
-        return self._model.name
+        self._model, self._cache, self.name = model, cache, model.name
 
     async def write(self, question: str, before: Sequence[Step], after: Step, tag: str, profile: Profile) -> str:
         prompt = _prompt(question, before, after, tag, profile)
@@ -139,7 +153,7 @@ class ModelWriter:
             sampling = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=300)
             said = await complete(self._model, [Message(role="user", content=prompt)], sampling=sampling)
         except ModelError as error:
-            log.warning("a gap stays open: %s", error.message)
+            log.warning("a missing text could not be written: %s", error.message)
             return ""
         text = _clean(said, profile)
         if text:
@@ -167,7 +181,7 @@ def _line(step: Step) -> str:
 
 
 def _clean(said: str, profile: Profile) -> str:
-    """Without the model's own reasoning, and without tags: those would be read as steps."""
-    leads = said.lstrip().startswith("<think>") or "<think>" not in said  # some servers keep the opening tag back
+    """Without the reasoning of the writing model, and without tags, which would be read as steps."""
+    leads = said.lstrip().startswith("<think>") or "<think>" not in said  # some servers omit the opening tag
     text = said.rpartition("</think>")[2] if leads else said
     return re.sub(rf"(?i)</?(?:{'|'.join(sorted(profile.tags))})>", "", text).strip().strip('"').strip()

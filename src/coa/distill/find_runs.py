@@ -11,7 +11,7 @@ from typing import Final
 
 from coa.distill.convert import convert
 from coa.distill.importers.detect import read_traces
-from coa.distill.teaching.files import ENDING
+from coa.distill.teaching.results import ENDING
 from coa.distill.team_run import TeamRun
 from coa.errors import StoreError
 from coa.trajectory import Profile, Trajectory, load_profile
@@ -29,7 +29,7 @@ class FoundRuns:
     """One file of trajectories, or one folder of a team's traces."""
 
     name: str
-    """Its path below the tree; nothing where there is no tree."""
+    """Its path below the tree; empty if the source is no tree."""
     read: Callable[[], Iterator[Trajectory]]
 
 
@@ -52,7 +52,7 @@ def _below(tree: Path, profile: Profile | None) -> Iterator[FoundRuns]:
         if _has_traces(folder):
             yield FoundRuns(f"{folder.relative_to(tree)}/{TRACES}", partial(_team_runs, folder, profile))
         if next(folder.glob("*.safetensors"), None) is not None:
-            continue  # a model, whose tokenizer is large and no run
+            continue  # a model: its tokenizer is a large JSON file and no run
         for file in sorted(folder.iterdir()):
             if is_data(file) and not file.name.endswith(ENDING) and _holds_runs(file):
                 yield FoundRuns(str(file.relative_to(tree)), partial(read_trajectories, file, profile))
@@ -70,7 +70,7 @@ def _holds_runs(file: Path) -> bool:
 
 
 def _team_runs(path: Path, profile: Profile | None) -> Iterator[Trajectory]:
-    """Runs of a team as the one trajectory that `coa distill` would make of each."""
+    """Each run of a team as the trajectory that `coa distill` would make of it."""
     for item in read_traces(sorted(path.glob(TRACES)) if path.is_dir() else [path]):
         if isinstance(item, TeamRun):
             yield convert(item, profile or load_profile(item.task.profile or "web"))

@@ -1,40 +1,55 @@
-"""The count of what each stage kept and dropped, why, with three examples for each reason.
+"""Counts what each stage kept and dropped, and why, with three examples for each reason.
 
-Independent of the order of input: examples are those whose content hashes smallest.
+The result does not depend on the order of the input: the examples are those whose content hashes are smallest.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from coa.distill.filters import STAGES, Dropped, FilterStage, Reason
-from coa.distill.filters.base import digest
+from coa.distill.filters import STAGES
+from coa.distill.filters.base import Dropped, FilterStage, Reason, digest
 from coa.distill.team_run import Skipped
 from coa.trajectory import Trajectory
 
 EXAMPLES: Final = 3
 _NAMED: Final = 1_000
-"""Unreadable places, and roles, that are kept by name; more are only counted."""
+"""Number of unreadable places, and of roles, that are kept by name; any others are only counted."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class DroppedExample:
+class DroppedExample(NamedTuple):
     order: str
     task: str
     question: str
     detail: str
     source: str
 
-    def to_json(self) -> dict[str, str]:
-        return {"task": self.task, "question": self.question, "detail": self.detail, "source": self.source}
+
+@dataclass(frozen=True, slots=True)
+class StageCount:
+    """One stage of the funnel."""
+
+    name: str
+    meaning: str
+    """What it asks for."""
+    entered: int
+    kept: int
+    reasons: Mapping[str, int]
+    """Dropped trajectories by reason, the most frequent first."""
+
+    @property
+    def dropped(self) -> int:
+        return self.entered - self.kept
 
 
 @dataclass
 class Funnel:
     dropped: dict[FilterStage, Counter[Reason]] = field(default_factory=lambda: {stage: Counter() for stage in STAGES})
-    examples: dict[tuple[FilterStage, Reason], list[DroppedExample]] = field(default_factory=dict)
+    examples: dict[tuple[str, str], list[DroppedExample]] = field(default_factory=dict)
+    """By the names of stage and reason."""
     skipped: set[tuple[str, str, str]] = field(default_factory=set)
     roles: dict[str, Counter[str]] = field(default_factory=dict)
     formats: Counter[str] = field(default_factory=Counter)
@@ -42,14 +57,14 @@ class Funnel:
     runs: int = 0
     """Team runs that were read."""
     ready: int = 0
-    """Trajectories that came as such and needed no conversion."""
+    """Rows that were trajectories already and needed no conversion."""
     filled: int = 0
     """Steps that a model wrote."""
     corrected: int = 0
     shortened: int = 0
     kept: int = 0
     rows: int = 0
-    """Written, copies included."""
+    """Rows that were written, copies included."""
 
     def skip(self, item: Skipped) -> None:
         self.unreadable += 1
@@ -73,8 +88,11 @@ class Funnel:
 
     def drop(self, stage: FilterStage, dropped: Dropped, trajectory: Trajectory) -> None:
         self.dropped[stage][dropped.reason] += 1
-        best = self.examples.setdefault((stage, dropped.reason), [])
-        best.append(_example(trajectory, dropped))
+        source, question = trajectory.meta.get("source"), trajectory.task.question
+        place = " ".join(str(source.get(key) or "") for key in ("file", "place")) if isinstance(source, dict) else ""
+        short = question if len(question) <= 200 else f"{question[:200]}..."
+        best = self.examples.setdefault((stage.name, dropped.reason.name), [])
+        best.append(DroppedExample(digest(trajectory), trajectory.task.id, short, dropped.detail[:300], place.strip()))
         best.sort()
         del best[EXAMPLES:]
 
@@ -82,58 +100,49 @@ class Funnel:
     def entered(self) -> int:
         return self.runs + self.ready
 
-    def standing(self) -> str:
+    def note(self) -> str:
         """For a progress line."""
         dropped = sum(counter.total() for counter in self.dropped.values())
         return f"{dropped:,} dropped, {self.unreadable:,} places unreadable"
 
-    def stages(self) -> list[tuple[FilterStage, int, int]]:
-        """Each stage with how many came in and how many it kept."""
-        rows, there = [], self.entered
+    def stages(self) -> list[StageCount]:
+        rows, entered = list[StageCount](), self.entered
         for stage in STAGES:
-            kept = there - self.dropped[stage].total()
-            rows.append((stage, there, kept))
-            there = kept
+            ordered = sorted(self.dropped[stage].items(), key=lambda item: (-item[1], item[0]))
+            kept = entered - self.dropped[stage].total()
+            reasons = {reason.name: count for reason, count in ordered}
+            rows.append(StageCount(stage.name, stage.meaning, entered, kept, reasons))
+            entered = kept
         return rows
 
+    def hints(self) -> list[str]:
+        """What to do about the reasons that dropped most: those with at least a tenth of all that was read."""
+        counts = {reason: count for counter in self.dropped.values() for reason, count in counter.items()}
+        worst = sorted(counts, key=lambda reason: (-counts[reason], reason))
+        return [reason.hint for reason in worst if reason.hint and counts[reason] >= 0.1 * self.entered]
+
     def to_json(self) -> dict[str, Any]:
+        places = [dict(zip(("file", "place", "reason"), place, strict=True)) for place in self.named()]
+        stages = []
+        for stage in self.stages():
+            reasons = {}
+            for name, count in sorted(stage.reasons.items()):
+                examples = [example._asdict() for example in self.examples[stage.name, name]]
+                for example in examples:
+                    del example["order"]
+                reasons[name] = {"count": count, "examples": examples}
+            counts = {"stage": stage.name, "in": stage.entered, "kept": stage.kept, "dropped": stage.dropped}
+            stages.append({**counts, "reasons": reasons})
+        formats = dict(sorted(self.formats.items()))
         return {
             "read": {
-                "team_runs": self.runs,
-                "trajectories": self.ready,
-                "formats": dict(sorted(self.formats.items())),
-                "unreadable": self.unreadable,
-                "unreadable_places": [
-                    {"file": file, "place": place, "reason": reason} for file, place, reason in self.named()
-                ],
+                "team_runs": self.runs, "trajectories": self.ready, "formats": formats, "unreadable": self.unreadable,
+                "unreadable_places": places,
             },
-            "stages": [
-                {
-                    "stage": stage.name,
-                    "in": there,
-                    "kept": kept,
-                    "dropped": there - kept,
-                    "reasons": {
-                        reason.name: {
-                            "count": count,
-                            "examples": [example.to_json() for example in self.examples[(stage, reason)]],
-                        }
-                        for reason, count in sorted(self.dropped[stage].items())
-                    },
-                }
-                for stage, there, kept in self.stages()
-            ],
+            "stages": stages,
             "corrected_themselves": self.corrected,
             "shortened": self.shortened,
             "filled_steps": self.filled,
             "written": {"trajectories": self.kept, "rows": self.rows},
             "roles": {name: dict(sorted(found.items())) for name, found in sorted(self.roles.items())[:_NAMED]},
-        }
-
-
-def _example(trajectory: Trajectory, dropped: Dropped) -> DroppedExample:
-    source = trajectory.meta.get("source")
-    place = " ".join(str(source.get(key) or "") for key in ("file", "place")) if isinstance(source, dict) else ""
-    question = trajectory.task.question
-    short = question if len(question) <= 200 else f"{question[:200]}..."
-    return DroppedExample(digest(trajectory), trajectory.task.id, short, dropped.detail[:300], place.strip())
+        }  # fmt: skip

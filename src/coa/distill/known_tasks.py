@@ -17,7 +17,7 @@ class KnownTasks:
             self._by_question.setdefault(plain(task.question), task)
 
     def find(self, task: Task) -> Task:
-        """The known task with the same question, or with the same id and a question that contains it; else the same."""
+        """The known task with the same question, or the same id and a question that contains it; else `task`."""
         if not self._by_id:
             return task
         asked = plain(task.question)
@@ -29,6 +29,6 @@ class KnownTasks:
         if known is None:
             return task
         if not known.answer and known.tests is None:
-            # A list of questions knows less than the trace: the right answer stays as the trace has it.
+            # A file of questions without answers: the right answer of the trace is kept.
             return known.model_copy(update={"answer": task.answer, "tests": task.tests})
         return known

@@ -1,4 +1,4 @@
-"""Traces in, training data out: convert, fill, filter, judge, and write what stays, in memory that does not grow.
+"""Traces in, training data out: convert, fill, filter, judge, and write what is kept, in memory that does not grow.
 
 The same inputs and settings give the same bytes, in whatever order the inputs come. What costs money (verdicts, filled
 texts) is cached in the output folder, so a run that was stopped is paid for once.
@@ -15,15 +15,12 @@ from typing import Final
 from coa.distill.config import DistillConfig
 from coa.distill.convert import convert
 from coa.distill.fill import FILLED, Writer, fill
-from coa.distill.filters import (
-    DUPLICATES,
-    FILTERS,
-    SCORE,
-    BenchmarkQuestions,
-    Dropped,
-    FilterInput,
-    copies,
-)
+from coa.distill.filters import FILTERS
+from coa.distill.filters.base import Dropped, FilterInput
+from coa.distill.filters.contamination import BenchmarkQuestions
+from coa.distill.filters.enrichment import copies
+from coa.distill.filters.quality import SCORE
+from coa.distill.filters.questions import DUPLICATES
 from coa.distill.funnel import Funnel
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.roles import RoleMap
@@ -38,7 +35,7 @@ from coa.trajectory.types import FrozenDict
 
 Item = TeamRun | Trajectory | Skipped
 _GROUP_ROWS: Final = 100
-"""Rows are the only thing that waits in memory, so few of them wait."""
+"""Only rows wait in memory, so this is small."""
 
 
 @dataclass
@@ -62,13 +59,13 @@ class Distillery:
         found = Funnel()
         out.mkdir(parents=True, exist_ok=True)
         with Spool(beside(out / "spool.sqlite")) as spool:
-            await self._sift(items, found, spool)
+            await self._filter(items, found, spool)
             for trajectory, dropped in spool.choose(self.config.duplicates):
                 found.drop(DUPLICATES, dropped, trajectory)
             self._write(spool, out, found)
         return found
 
-    async def _sift(self, items: Iterable[Item], found: Funnel, spool: Spool) -> None:
+    async def _filter(self, items: Iterable[Item], found: Funnel, spool: Spool) -> None:
         running: set[asyncio.Task[None]] = set()
         try:
             for item in items:
@@ -82,7 +79,7 @@ class Distillery:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
                         task.result()
-                self.progress.update(found.entered, note=found.standing())
+                self.progress.update(found.entered, note=found.note())
             await asyncio.gather(*running)
         except BaseException:
             for task in running:
@@ -91,7 +88,7 @@ class Distillery:
             raise
 
     def _trajectory(self, item: TeamRun | Trajectory) -> Trajectory:
-        """Converted, or the row itself as one of the chosen profile; with the right answer where one is known."""
+        """The item as a trajectory of the chosen profile, with the right answer if it is known."""
         if isinstance(item, TeamRun):
             known = self.tasks.find(item.task)
             return convert(item.model_copy(update={"task": known}), self.profile, self.roles)
@@ -114,7 +111,7 @@ class Distillery:
             found.drop(DUPLICATES, dropped, trajectory)
 
     def _write(self, spool: Spool, out: Path, found: Funnel) -> None:
-        """Both files are written beside their places and put there at the end."""
+        """Both files are written under temporary names and renamed at the end."""
         with (
             replacing(out / "trajectories.jsonl") as part,
             ParquetWriter(out / "trajectories.parquet", group_rows=_GROUP_ROWS) as parquet,
@@ -126,9 +123,8 @@ class Distillery:
                 found.shortened += bool(trajectory.meta.get("shortened"))
                 found.filled += sum(FILLED in step.meta for step in trajectory.steps)
                 for copy in range(times):
-                    row = trajectory
-                    if copy:
-                        row = trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "copy": copy})})
+                    meta = FrozenDict({**trajectory.meta, "copy": copy})
+                    row = trajectory.model_copy(update={"meta": meta}) if copy else trajectory
                     parquet.write(row)
                     jsonl.write(row)
                     found.rows += 1

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coa.distill.filters import STAGES, FilterStage, Reason
-from coa.distill.funnel import Funnel
+from coa.distill.funnel import Funnel, StageCount
 from coa.distill.importers.detect import FORMATS
 from coa.distill.team_run import Skipped
 from coa.folder import write_atomic
@@ -17,25 +16,8 @@ from coa.report import details, funnel, page, paragraph, plural, table
 
 
 @dataclass(frozen=True, slots=True)
-class StageCount:
-    """One stage of the funnel."""
-
-    name: str
-    meaning: str
-    """What it asks for."""
-    entered: int
-    kept: int
-    reasons: Mapping[str, int]
-    """Dropped trajectories by reason, the most frequent first."""
-
-    @property
-    def dropped(self) -> int:
-        return self.entered - self.kept
-
-
-@dataclass(frozen=True, slots=True)
 class DistillReport:
-    """What came of a distillation. `report.json` in the folder has the same with examples."""
+    """The result of a distillation. `report.json` in the folder has the same with examples."""
 
     out: Path
     read: int
@@ -79,66 +61,37 @@ class DistillReport:
         return " ".join([*self.hints[:1], f"{self.html} shows what was dropped and why."])
 
 
-def report_of(found: Funnel, out: Path, notes: Sequence[str]) -> DistillReport:
-    stages = [
-        StageCount(
-            stage.name, stage.meaning, there, kept, {reason.name: count for reason, count in _ordered(found, stage)}
-        )
-        for stage, there, kept in found.stages()
-    ]
-    places = (Skipped(file=file, place=place, reason=reason) for file, place, reason in found.named())
-    return DistillReport(
-        out=out,
-        read=found.entered,
-        kept=found.kept,
-        rows=found.rows,
-        stages=tuple(stages),
-        unreadable=found.unreadable,
-        unreadable_places=tuple(places),
-        notes=tuple(notes),
-        hints=tuple(hints(found)),
-    )
-
-
-def _ordered(found: Funnel, stage: FilterStage) -> list[tuple[Reason, int]]:
-    return sorted(found.dropped[stage].items(), key=lambda item: (-item[1], item[0]))
-
-
-def hints(found: Funnel) -> list[str]:
-    """What to do about the reasons that dropped most: those with at least a tenth of all that was read."""
-    counts = {reason: count for counter in found.dropped.values() for reason, count in counter.items()}
-    worst = sorted(counts, key=lambda reason: (-counts[reason], reason))
-    return [reason.hint for reason in worst if reason.hint and counts[reason] >= 0.1 * found.entered]
-
-
-def write_report(out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> None:
-    data = {**settings, **found.to_json(), "notes": list(notes), "hints": hints(found)}
+def write_report(out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> DistillReport:
+    data = {**settings, **found.to_json(), "notes": list(notes), "hints": found.hints()}
     write_atomic(out / "report.json", json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     write_atomic(out / "report.html", _html(found, settings, notes))
     write_atomic(out / "README.md", _card(found, settings, notes))
+    places = tuple(Skipped(file=file, place=place, reason=reason) for file, place, reason in found.named())
+    return DistillReport(
+        out, found.entered, found.kept, found.rows, tuple(found.stages()), found.unreadable, places, tuple(notes),
+        tuple(found.hints()),
+    )  # fmt: skip
 
 
 def _html(found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> str:
-    rows = [(stage.name, there, kept) for stage, there, kept in found.stages()]
+    stages = found.stages()
+    rows = [(stage.name, stage.entered, stage.kept, stage.dropped, stage.meaning) for stage in stages]
     parts = [
         paragraph(_summary(found, settings)),
-        funnel(("read", found.entered), rows, title="trajectories kept by each stage"),
-        *(paragraph(note) for note in [*notes, *hints(found)]),
+        funnel(("read", found.entered), [row[:3] for row in rows], title="trajectories kept by each stage"),
+        *(paragraph(note) for note in [*notes, *found.hints()]),
         paragraph("", heading="Stages"),
-        table(
-            ["stage", "in", "kept", "dropped", "requires"],
-            [(stage.name, there, kept, there - kept, stage.meaning) for stage, there, kept in found.stages()],
-        ),
+        table(["stage", "in", "kept", "dropped", "requires"], rows),
         paragraph("", heading="Reasons, with examples"),
     ]
-    for stage in STAGES:
-        for reason, count in _ordered(found, stage):
+    for stage in stages:
+        for reason, count in stage.reasons.items():
             lines = [
                 f"{example.task}: {example.question} — {example.detail}"
                 + (f" [{example.source}]" if example.source else "")
-                for example in found.examples[(stage, reason)]
+                for example in found.examples[stage.name, reason]
             ]
-            parts.append(details(f"{stage.name}: {reason.name}, {count:,}", lines))
+            parts.append(details(f"{stage.name}: {reason}, {count:,}", lines))
     if found.unreadable:
         places = [f"{file} {place}: {reason}" for file, place, reason in found.named()]
         parts.append(details(f"unreadable: {found.unreadable:,}", places))
@@ -160,9 +113,7 @@ def _summary(found: Funnel, settings: dict[str, Any]) -> str:
 
 
 def _card(found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> str:
-    stages = "\n".join(
-        f"| {stage.name} | {there:,} | {kept:,} | {stage.meaning} |" for stage, there, kept in found.stages()
-    )
+    stages = "\n".join(f"| {s.name} | {s.entered:,} | {s.kept:,} | {s.meaning} |" for s in found.stages())
     sources = ", ".join(f"{count:,} {name}" for name, count in sorted(found.formats.items())) or "none"
     remarks = "".join(f"- {note}\n" for note in notes)
     return f"""---

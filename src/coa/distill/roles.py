@@ -49,7 +49,7 @@ class Decision:
 
 
 class RoleMap(Frozen):
-    """A user's own assignment."""
+    """What the user's file assigns."""
 
     agents: Mapping[str, Role] = Field(default_factory=dict)
     tools: Mapping[str, str] = Field(default_factory=dict)
@@ -58,9 +58,8 @@ class RoleMap(Frozen):
 def load_roles(path: str | Path | None, profile: Profile) -> RoleMap:
     if path is None:
         return RoleMap()
-    roles = load_config(
-        RoleMap, path, hint='a line under [agents] reads name = "act", "plan", "reflect", "verify" or "drop"'
-    )
+    hint = 'a line under [agents] reads name = "act", "plan", "reflect", "verify" or "drop"'
+    roles = load_config(RoleMap, path, hint=hint)
     for tool, tag in roles.tools.items():
         if tag not in (*profile.tools, Role.DROP):
             raise ConfigError(
@@ -116,7 +115,4 @@ class Roles:
 
 def _by_words(name: str) -> Role | None:
     words = [word.casefold() for word in _WORDS.findall(name)]
-    for role, pattern in _PATTERNS:
-        if any(pattern.fullmatch(word) for word in words):
-            return role
-    return None
+    return next((role for role, pattern in _PATTERNS if any(map(pattern.fullmatch, words))), None)

@@ -1,8 +1,8 @@
-"""One team run -> one story: depth-first, every thought, call and result once, as neutral moments.
+"""One team run -> one story: every thought, call and result once, in order, as moments that know no profile.
 
-Dropped on the way, because orchestration wrote or repeated it: wrapper prompts, reports of sub-agents as their caller
-saw them, copied context, notes, and what models wrote inside tools. Which step of a profile a moment becomes is
-decided in `compose`.
+The tree of runs is walked depth-first, so the run of a sub-agent takes the place of the call that started it. What
+orchestration wrote or repeated is dropped: wrapper prompts, reports of sub-agents as their caller saw them, copied
+context, notes, and what models wrote inside tools. `compose` then decides which step of a profile a moment becomes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Moment:
     finishes: bool = False
     """A program that computes what it hands in as the answer."""
     asked: bool = False
-    """A thought that nobody had: what a silent agent asked of another stands for it."""
+    """A thought that nobody wrote: it is what a silent agent asked of another."""
     problem: str = ""
     """Why no profile can express this."""
 
@@ -101,7 +101,7 @@ class _Story:
         if root and run.answer is not None:
             self.add(MomentKind.ANSWER, run, run.answer)
         elif role in (Role.PLAN, Role.REFLECT) and not inside.spoke:
-            # Nothing but its report is on record.
+            # Only its report was recorded.
             self.add(_TEXTS[role], run, run.answer or "")
 
     def _verify(self, run: AgentRun, call: ToolCall | None) -> None:
@@ -125,7 +125,7 @@ class _Story:
             self.moments.append(Moment(kind, run.agent, kept, **rest))  # type: ignore[arg-type]
 
     def insert(self, moment: Moment, *, after: Moment | None) -> None:
-        """Right after the call that it answers: calls made at once stand one after another."""
+        """Right after the call that it answers: calls made at once follow one another."""
         for index in reversed(range(len(self.moments))):
             if self.moments[index] is after:
                 self.moments.insert(index + 1, moment)
@@ -134,11 +134,9 @@ class _Story:
 
 
 _TEXTS: Final = {
-    Role.ACT: MomentKind.THOUGHT,
-    Role.PLAN: MomentKind.PLAN,
-    Role.REFLECT: MomentKind.REFLECTION,
+    Role.ACT: MomentKind.THOUGHT, Role.PLAN: MomentKind.PLAN, Role.REFLECT: MomentKind.REFLECTION,
     Role.VERIFY: MomentKind.THOUGHT,
-}
+}  # fmt: skip
 
 
 @dataclass
@@ -157,6 +155,11 @@ class _AgentEvents:
     """Programs by call id whose result is still to come; empty for those that only call the team."""
     finishing: set[str] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self.roles = self.story.roles
+        self.sub_runs = [event for event in self.run.events if isinstance(event, SubRun)]
+        self.members = {event.run.agent for event in self.sub_runs}
+
     def event(self, event: Event, index: int) -> None:
         match event:
             case ModelCall():
@@ -167,7 +170,8 @@ class _AgentEvents:
                 self._call(event.call.name, event.call.arguments)
                 self.story.add(MomentKind.RESULT, self.run, event.text, ok=event.ok)
             case SubRun():
-                self.story.add_run(event.run, call=self._call_of(event))
+                calls = (call for e in self.run.events if isinstance(e, ModelCall) for call in e.calls)
+                self.story.add_run(event.run, call=next((call for call in calls if call.id == event.call_id), None))
             case EvaluatorVerdict():
                 self.story.add(MomentKind.CHECK, self.run, event.text, score=event.score, label=event.label)
 
@@ -177,32 +181,31 @@ class _AgentEvents:
         kind = _TEXTS[self.roles.of_call(call, self.role, self.run)]
         pieces = _pieces(call)
         if kind is MomentKind.THOUGHT:
-            # The answer becomes another step, and a report is its caller's business.
+            # The answer becomes a separate step, and a report is what its caller deals with.
             pieces = [piece for piece in pieces if piece != (self.run.answer or "").strip()]
         asked = not pieces and kind is MomentKind.THOUGHT
         if asked:
-            # What an agent asks of another is its own word on what to do next.
-            pieces = [request for item in call.calls if self._acts(item) and (request := _request(item))][:1]
+            # What an agent asks of another shows what it wants to do next.
+            asking = (item.arguments for item in call.calls if self._acts(item))
+            requests = (next((str(given[key]) for key in _REQUESTS if given.get(key)), "") for given in asking)
+            pieces = [request for request in requests if request][:1]
         if kind in (MomentKind.PLAN, MomentKind.REFLECTION):
             self.spoke = self.spoke or bool(pieces)
         self.story.add(kind, self.run, *pieces, asked=asked)
         for item in call.calls:
-            if item.agent or item.name in self._members():
-                self._delegation(item)
-            elif _is_code(item):
+            if item.agent or item.name in self.members:
+                # Its sub-run says what happened, if there is one.
+                if not any(e.call_id in (None, item.id) for e in self.sub_runs):
+                    self._problem(item, f"the run of {item.name} was not recorded")
+            elif item.name in _CODE_NAMES and (item.arguments.get("code") or item.arguments.get("text")):
                 self._program(item, index)
             else:
                 self._call(item.name, item.arguments, item.id)
 
     def _acts(self, item: ToolCall) -> bool:
-        """Whether a member is asked to act. What is put to a verifier or a critic is left to what they say about it."""
-        run = next((e.run for e in self.run.events if isinstance(e, SubRun) and e.call_id == item.id), None)
+        """Whether a member is asked to act. Questions to a verifier or a critic appear in their replies."""
+        run = next((event.run for event in self.sub_runs if event.call_id == item.id), None)
         return item.agent and (run is None or self.roles.of_agent(run, root=False) is Role.ACT)
-
-    def _delegation(self, item: ToolCall) -> None:
-        """Told where the sub-run stands, if it stands anywhere."""
-        if not any(isinstance(e, SubRun) and e.call_id in (None, item.id) for e in self.run.events):
-            self._problem(item, f"the run of {item.name} was not recorded")
 
     def _problem(self, item: ToolCall, problem: str) -> None:
         self.story.add(MomentKind.CALL, self.run, tool=item.name, arguments=item.arguments, problem=problem)
@@ -222,15 +225,14 @@ class _AgentEvents:
             self.programs[item.id] = action.program
         elif action.computes:
             self._problem(item, action.why)
-        elif len(action.calls) == 1 and unseen and action.calls[0][1] is not None and not self._is_member(unseen[0]):
-            # The only trace of the tool is the program that calls it.
-            del self.programs[item.id]
-            self._call(unseen[0], action.calls[0][1], item.id)
         elif unseen:
-            self._problem(item, f"what {unseen[0]} returned was not recorded")
-
-    def _is_member(self, name: str) -> bool:
-        return name in self._members() or "agent" in name.casefold()
+            member = unseen[0] in self.members or "agent" in unseen[0].casefold()
+            if len(action.calls) == 1 and action.calls[0][1] is not None and not member:
+                # The only trace of the tool is the program that calls it.
+                del self.programs[item.id]
+                self._call(unseen[0], action.calls[0][1], item.id)
+            else:
+                self._problem(item, f"what {unseen[0]} returned was not recorded")
 
     def _result(self, result: ToolResult) -> None:
         for call_id in result.call_ids:
@@ -240,7 +242,7 @@ class _AgentEvents:
             if not result.ok:
                 self.workspace.failed(result.text)
             if program:
-                # Here, after the calls that it made: their results are written into it.
+                # It comes after the calls that it made, because their results are written into it.
                 finishes = call_id in self.finishing
                 self.story.add(MomentKind.CALL, self.run, tool="code", arguments={"code": program}, finishes=finishes)
                 self.story.add(MomentKind.RESULT, self.run, without_logs(result.text), ok=result.ok)
@@ -249,7 +251,7 @@ class _AgentEvents:
             return
         calls = [call for call_id in result.call_ids if (call := self.waiting.pop(call_id, None)) is not None]
         if calls or not result.call_ids:
-            # A result that answers several calls at once stands after the last; the others stay unanswered.
+            # A result that answers several calls at once comes after the last; the others stay unanswered.
             moment = Moment(MomentKind.RESULT, self.run.agent, (without_logs(result.text).strip(),), ok=result.ok)
             self.story.insert(moment, after=calls[-1] if calls else None)
 
@@ -270,34 +272,12 @@ class _AgentEvents:
                 found.append((event.run.agent, event.run.answer or ""))
         return found
 
-    def _call_of(self, event: SubRun) -> ToolCall | None:
-        calls = [call for other in self.run.events if isinstance(other, ModelCall) for call in other.calls]
-        return next((call for call in calls if call.id == event.call_id), None)
-
-    def _members(self) -> frozenset[str]:
-        return frozenset(event.run.agent for event in self.run.events if isinstance(event, SubRun))
-
-    @property
-    def roles(self) -> Roles:
-        return self.story.roles
-
 
 def _pieces(call: ModelCall) -> list[str]:
-    return [piece for piece in (call.thought.strip(), _without_label(call.text)) if piece]
-
-
-def _without_label(text: str) -> str:
-    """smolagents asks for a leading "Thought:"; it is the format's, not the thought."""
-    text = text.strip()
-    return text[8:].lstrip() if text[:8].casefold() == "thought:" else text
-
-
-def _is_code(call: ToolCall) -> bool:
-    return call.name in _CODE_NAMES and bool(call.arguments.get("code") or call.arguments.get("text"))
-
-
-def _request(call: ToolCall) -> str:
-    return next((str(call.arguments[key]) for key in _REQUESTS if call.arguments.get(key)), "")
+    text = call.text.strip()
+    # smolagents asks its models to begin with "Thought:"; that is the format's word, not the thought's.
+    text = text[8:].lstrip() if text[:8].casefold() == "thought:" else text
+    return [piece for piece in (call.thought.strip(), text) if piece]
 
 
 def _candidate(run: AgentRun, call: ToolCall | None) -> str:

@@ -1,7 +1,7 @@
-"""Kept trajectories wait on disk until all are read: memory stays the same for ten runs and for ten million.
+"""Kept trajectories wait on disk until all are read, so memory use is the same for ten runs and for ten million.
 
-Here too near-duplicate questions are found. Candidates are taken in the order of their content, so that the same set
-stays whatever order they came in.
+Near-duplicate questions are found here too. Candidates are taken in the order of their content hashes, so that the same
+trajectories are kept in whatever order they were read.
 """
 
 from __future__ import annotations
@@ -9,26 +9,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from coa.distill.config import Duplicates
+from coa.distill.filters import questions
 from coa.distill.filters.base import Dropped, digest
-from coa.distill.filters.questions import (
-    NEAR_DUPLICATE,
-    SAME_QUESTION,
-    SAME_TRAJECTORY,
-    bands,
-    pieces,
-    plain,
-    similarity,
-)
+from coa.distill.filters.questions import bands, pieces, plain
 from coa.report import plural
 from coa.scoring import normalise
 from coa.trajectory import Trajectory
 
 _COMPARED: Final = 256
-"""Earlier questions that one is compared with at most; more only collide when a set repeats one template."""
+"""Number of earlier questions with which a question is compared. Only sets that repeat one template have more."""
 _COMMIT_EVERY: Final = 500
 
 
@@ -51,13 +43,13 @@ class Spool:
         self._added = 0
 
     def add(self, trajectory: Trajectory, copies: int) -> Dropped | None:
-        """Of trajectories that say the same one stays, whichever came first."""
+        """Of equal trajectories one is kept, whichever came first."""
         name, line = digest(trajectory), trajectory.to_json()
         there = self._connection.execute("SELECT 1 FROM waiting WHERE digest = ?", (name,)).fetchone()
         if there:
             # They may differ in what their meta says of their origin; the choice must not depend on the order.
             self._connection.execute("UPDATE waiting SET line = min(line, ?) WHERE digest = ?", (line, name))
-            return Dropped(SAME_TRAJECTORY, "it was read before")
+            return Dropped(questions.SAME_TRAJECTORY, "it was read before")
         self._connection.execute(
             "INSERT INTO waiting (digest, task, copies, line) VALUES (?, ?, ?, ?)",
             (name, trajectory.task.id, copies, line),
@@ -69,7 +61,7 @@ class Spool:
         return None
 
     def choose(self, settings: Duplicates) -> Iterator[tuple[Trajectory, Dropped]]:
-        """Settle which stay; gives those that do not. Runs that corrected themselves are preferred."""
+        """Decide which are kept, and yield those that are not. Runs that corrected themselves are preferred."""
         for (name,) in self._connection.execute("SELECT digest FROM waiting ORDER BY copies DESC, digest"):
             trajectory = self._get(name)
             dropped = self._seen(trajectory, settings)
@@ -79,7 +71,7 @@ class Spool:
                 self._connection.execute("UPDATE waiting SET chosen = 1 WHERE digest = ?", (name,))
 
     def chosen(self) -> Iterator[tuple[Trajectory, int]]:
-        """What stays, with its number of copies; attempts at one task are numbered."""
+        """What is kept, with its number of copies; attempts at one task are numbered."""
         before, sample = None, 0
         rows = self._connection.execute("SELECT task, copies, digest FROM waiting WHERE chosen ORDER BY task, digest")
         for task, copies, name in rows:
@@ -94,24 +86,23 @@ class Spool:
 
     def _seen(self, trajectory: Trajectory, settings: Duplicates) -> Dropped | None:
         text = plain(trajectory.task.question)
-        # Only questions with the same answer can be the same: "river of town 3" and "river of town 4" look alike.
+        # Only questions with the same answer can be duplicates: "river of town 3" and "river of town 4" look alike.
         gold = "|".join(sorted({normalise(answer) for answer in trajectory.task.answer}))
         row = self._connection.execute(
             "SELECT id, taken FROM questions WHERE text = ? AND gold = ?", (text, gold)
         ).fetchone()
         if row is not None:
             if row[1] >= settings.per_question:
-                return Dropped(
-                    SAME_QUESTION, f"the question has {plural(row[1], 'trajectory', 'trajectories')} already"
-                )
+                taken = plural(row[1], "trajectory", "trajectories")
+                return Dropped(questions.SAME_QUESTION, f"the question has {taken} already")
             self._connection.execute("UPDATE questions SET taken = taken + 1 WHERE id = ?", (row[0],))
             return None
         marks = list(bands(text, beside=gold))
         own = pieces(text)
         for other in self._similar(marks):
-            found = similarity(own, pieces(other))
+            found = questions.similarity(own, pieces(other))
             if found >= settings.similarity:
-                return Dropped(NEAR_DUPLICATE, f"{found:.2f} like: {other[:150]}")
+                return Dropped(questions.NEAR_DUPLICATE, f"{found:.2f} like: {other[:150]}")
         inserted = self._connection.execute(
             "INSERT INTO questions (text, gold, taken) VALUES (?, ?, 1)", (text, gold)
         ).lastrowid
@@ -127,14 +118,9 @@ class Spool:
         )
         return [text for (text,) in rows]
 
-    def close(self) -> None:
-        self._connection.close()
-        self._path.unlink(missing_ok=True)
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        self._path.unlink(missing_ok=True)

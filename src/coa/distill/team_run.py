@@ -1,6 +1,6 @@
 """One recorded run of a team of agents: what every importer gives and the converter reads.
 
-A run is a tree. Each `AgentRun` holds its events in the order they began; the run of a sub-agent stands, as one event,
+A run is a tree. Each `AgentRun` holds its events in the order they began; the run of a sub-agent comes, as one event,
 right after the model call that asked for it, so reading depth-first gives every event once, in order. Nothing in here
 is CoA yet: agents keep the names the team gave them, and no role is assigned. On disk a team run is ATIF
 (`atif_writer.py`, `importers/atif_reader.py`).
@@ -72,7 +72,7 @@ class ChatMessage(Frozen):
 def reasoning_apart(text: str) -> tuple[str, str]:
     """What a reasoning model thought, and what it said: `<think>...</think>` at the head of its text.
 
-    Some servers keep the opening tag back. A thought that was cut off is all there is.
+    Some servers omit the opening tag. Without a closing tag the whole text is a thought that was cut off.
     """
     head, closing, said = text.partition("</think>")
     opened = head.lstrip().startswith("<think>")
@@ -107,7 +107,7 @@ class ModelCall(_Event):
     messages: tuple[ChatMessage, ...] = ()
     """What it read that no earlier call of its run had read, without the run's system prompt."""
     rewritten: bool = False
-    """Its input does not extend the previous call's: the context was compacted or made anew."""
+    """Its input does not extend the previous call's: the context was compacted or rewritten."""
     thought: Text = ""
     """Reasoning that the source keeps apart from the text."""
     text: Text = ""
@@ -132,7 +132,7 @@ class ModelCall(_Event):
 
 
 class ToolResult(_Event):
-    """What came back for a call. After a sub-agent's run: its report, which repeats what stands there."""
+    """What came back for a call. After a sub-agent's run: its report, which repeats what is there."""
 
     kind: Literal["tool_result"] = "tool_result"
     call_ids: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ class ToolResult(_Event):
 
 
 class CodeCall(_Event):
-    """A tool that code written by the model called. It stands between the code's model call and the code's result."""
+    """A tool that code written by the model called. It comes between the code's model call and the code's result."""
 
     kind: Literal["code_call"] = "code_call"
     within: str | None = None
@@ -164,12 +164,12 @@ class Note(_Event):
 
 
 class EvaluatorVerdict(_Event):
-    """A judgement on what stands before it: an evaluator span, a reward model's score with its thought."""
+    """A judgement on what comes before it: an evaluator span, a reward model's score with its thought."""
 
     kind: Literal["verdict"] = "verdict"
     judge: str = ""
     score: float | None = None
-    """As given; the scale is the judge's own."""
+    """As given, on the judge's scale."""
     label: str = ""
     text: Text = ""
 
@@ -183,10 +183,7 @@ class SubRun(_Event):
     run: AgentRun
 
 
-Event = Annotated[
-    ModelCall | ToolResult | CodeCall | Note | EvaluatorVerdict | SubRun,
-    Field(discriminator="kind"),
-]
+Event = Annotated[ModelCall | ToolResult | CodeCall | Note | EvaluatorVerdict | SubRun, Field(discriminator="kind")]
 
 
 class AgentRun(Frozen):
@@ -209,7 +206,7 @@ class AgentRun(Frozen):
     answer: Text | None = None
     """Its final answer or report; None when it ended without one."""
     error: Text | None = None
-    """Why it broke off, where it did."""
+    """Why it ended early, where it did."""
     meta: Meta = Field(default_factory=lambda: EMPTY)
 
     @field_validator("answer")
@@ -226,7 +223,7 @@ class AgentRun(Frozen):
 
     @property
     def model_calls(self) -> tuple[ModelCall, ...]:
-        """Its own, without copied context and without those of sub-agents."""
+        """The model calls of this agent, without copied context and without those of sub-agents."""
         return tuple(event for event in self.events if isinstance(event, ModelCall) and not event.copied)
 
 
@@ -254,18 +251,15 @@ class TeamRun(Frozen):
         """Every model call of every agent, and what was left out but paid for. Tool calls are those that ran."""
         model_calls = tools = 0
         parts = [item.usage for item in self.left_out if item.usage is not None]
-        for run in self.root.walk():
-            for event in run.events:
-                if event.copied:
-                    continue
-                if isinstance(event, ModelCall):
-                    model_calls += 1
-                    if event.usage is not None:
-                        parts.append(event.usage.model_copy(update={"model_calls": 0, "tool_calls": 0}))
-                elif isinstance(event, ToolResult):
-                    tools += max(1, len(event.call_ids)) if not event.report_of else 0
-                elif isinstance(event, CodeCall):
-                    tools += 1
+        for event in (event for run in self.root.walk() for event in run.events if not event.copied):
+            if isinstance(event, ModelCall):
+                model_calls += 1
+                if event.usage is not None:
+                    parts.append(event.usage.model_copy(update={"model_calls": 0, "tool_calls": 0}))
+            elif isinstance(event, ToolResult):
+                tools += max(1, len(event.call_ids)) if not event.report_of else 0
+            elif isinstance(event, CodeCall):
+                tools += 1
         return Usage.sum([*parts, Usage(model_calls=model_calls, tool_calls=tools)])
 
     @property

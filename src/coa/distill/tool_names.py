@@ -1,4 +1,4 @@
-"""Foreign tools as tool agents of a profile: the tag for a name, and the arguments in the tag's own shape."""
+"""Foreign tools as tool agents of a profile: the tag for a name, and the arguments in the shape of the tag."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KNOWN: Final = (
 )
 _PATTERNS: Final = tuple((tag, re.compile(words)) for tag, words in _KNOWN)
 _INSTEAD: Final = {"wiki_search": ("web_search",), "web_search": ("wiki_search",)}
-"""One search stands for the other where a profile has only that one."""
+"""Either search replaces the other where a profile has only one of them."""
 
 _TEXT_KEYS: Final = ("text", "query", "q", "queries", "search_query", "question", "keywords", "input", "term", "task")
 _LIST_KEYS: Final = ("items", "urls", "url", "links", "link", "page", "pages", "address", "uri", "text", "input")
@@ -55,7 +55,7 @@ def _decide(name: str, profile: Profile, roles: Roles) -> Decision:
 
 
 def content_of(arguments: Mapping[str, JsonValue], shape: Shape) -> str:
-    """What stands between the tags. Arguments of another shape are written as JSON, which the check then refuses."""
+    """The text between the tags. Arguments of another shape are written as JSON, which the check then refuses."""
     fitted = _fitted(dict(arguments), shape)
     return json.dumps(dict(arguments), ensure_ascii=False) if fitted is None else write(shape, fitted)
 

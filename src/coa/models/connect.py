@@ -41,10 +41,7 @@ async def _connect(server: ModelServer, name: str | None, mode: Mode, tokenizer:
         listed = []  # a chat server need not list its models if the name is given
     names = [str(row.get("id")) for row in listed]
     if name is None:
-        if len(names) != 1:
-            served = ", ".join(names) or "no model that it lists"
-            raise ModelError(f"{server.name} serves {served}", hint="add --model-name NAME")
-        name = names[0]
+        name = _only(server, names)
     elif names and name not in names:
         raise ModelError(f"{server.name} does not serve {name!r}; it serves {', '.join(names)}")
     dialect = _dialect(listed)
@@ -62,6 +59,22 @@ async def _connect(server: ModelServer, name: str | None, mode: Mode, tokenizer:
         lacking = "no token ids, no logprobs, at most 4 stop strings, and observations are sent as user messages"
         log.warning("%s: an unknown kind of server: %s", server.name, lacking)
     return ChatModel(server, name, dialect)
+
+
+async def only_model(url: str, api_key_env: str = "COA_API_KEY") -> str:
+    """The name of the model of a server that has a single one."""
+    server = ModelServer(url, key=os.environ.get(api_key_env))
+    try:
+        return _only(server, [str(row.get("id")) for row in await _models(server)])
+    finally:
+        await server.close()
+
+
+def _only(server: ModelServer, names: list[str]) -> str:
+    if len(names) != 1:
+        served = ", ".join(names) or "no model that it lists"
+        raise ModelError(f"{server.name} serves {served}", hint="add --model-name NAME")
+    return names[0]
 
 
 async def _models(server: ModelServer) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Offline worlds: a small web of pages, a search index and questions about them, all from one seed.
 
-`open_world` serves a world on loopback and says with which tool settings to reach it, so that every command uses it
-through the one registry of tools.
+`open_world` serves a world on loopback and returns the tool settings that reach it, so that every command uses a world
+through the registry of tools.
 """
 
 from coa.worlds.folder import locate

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
@@ -38,12 +38,12 @@ class Built:
     pages: int
 
     def atlas(self) -> Atlas:
-        """The world again, in memory, with the ways to its answers."""
+        """The world in memory, with the ways to its answers."""
         return Atlas(self.seed, self.sizes)
 
 
 def world_hash(name: str) -> str:
-    """Which world it is, wherever it lies: for the record of a run."""
+    """Name and hash of a world, for the record of a run: they do not depend on its folder."""
     found = read(locate(name))
     return f"{found.world} {found.hash}"
 
@@ -54,7 +54,7 @@ def sample_question(name: str, seed: int | None = None) -> str:
 
 
 def build(atlas: Atlas, out: str | Path, *, force: bool = False) -> Built:
-    """Write a world, whole or not at all."""
+    """Write a world, completely or not at all."""
     with lock_file(out):
         return _build(atlas, Path(out), force)
 
@@ -64,7 +64,7 @@ def _build(atlas: Atlas, out: Path, force: bool) -> Built:
         if not (out / NAME).is_file() and any(out.iterdir()):
             raise WorldError(f"{out} exists and is not a world", hint="choose another --out")
         if not force:
-            if _same(out, atlas):
+            if (out / NAME).is_file() and read(out).hash == atlas.hash:
                 return read(out)
             raise WorldError(f"{out} holds another world", hint="add --force to replace it, or choose another --out")
     try:
@@ -85,21 +85,15 @@ def _write(atlas: Atlas, folder: Path) -> None:
         rows = b"".join(orjson.dumps(from_task(task)) + b"\n" for task in atlas.tasks(split))
         (folder / TASKS / f"{split}.jsonl").write_bytes(rows)
     build_index(_documents(atlas), folder / INDEX, language="none", memory_bytes=64 << 20)
-    told = {
-        "world": atlas.name,
-        "seed": atlas.seed,
-        "sizes": asdict(atlas.sizes),
-        "hash": atlas.hash,
-        "pages": len(atlas.pages),
-    }
-    (folder / NAME).write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    about = asdict(Built(atlas.name, atlas.seed, atlas.sizes, atlas.hash, len(atlas.pages)))
+    (folder / NAME).write_bytes(orjson.dumps(about, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def _documents(atlas: Atlas) -> Iterator[Document]:
     """A page is found by its name and its kind. No fact is in the index, so no snippet can give one away."""
     for page in atlas.pages.values():
         if page.indexed:
-            # A newspaper is on a city, so a search for the city finds it second.
+            # A newspaper is about a city, so a search for the city finds it second.
             kind = f"{CITY} {page.kind}" if page.kind == PAPER else page.kind
             yield Document(page.address, page.name, kind, page.address)
 
@@ -107,27 +101,21 @@ def _documents(atlas: Atlas) -> Iterator[Document]:
 def read(folder: str | Path) -> Built:
     path = Path(folder) / NAME
     try:
-        data: Any = orjson.loads(path.read_bytes())
-        return TypeAdapter(Built).validate_python(data)
+        return TypeAdapter(Built).validate_python(orjson.loads(path.read_bytes()))
     except OSError as error:
         raise WorldError(f"there is no world in {folder}", hint=f"coa world build --out {folder}") from error
     except (orjson.JSONDecodeError, ValidationError) as error:
         raise WorldError(f"{path} does not describe a world", hint="build it again with --force") from error
 
 
-def _same(out: Path, atlas: Atlas) -> bool:
-    return (out / NAME).is_file() and read(out).hash == atlas.hash
-
-
 def locate(name_or_folder: str | Path) -> Path:
-    """A world's folder: the one given, or that of a world by name (`atlas`, `atlas:SEED`), built if need be."""
+    """A world's folder: the one given, or that of a world by name (`atlas`, `atlas:SEED`), built if necessary."""
     text = str(name_or_folder)
     name, colon, seed = text.partition(":")
     if name != Atlas.name or (not colon and Path(text).is_dir()):
         if not Path(text).is_dir():
-            raise WorldError(
-                f"there is no world {text!r}", hint="use atlas, atlas:SEED, or a folder of coa world build"
-            )
+            hint = "use atlas, atlas:SEED, or a folder of coa world build"
+            raise WorldError(f"there is no world {text!r}", hint=hint)
         read(text)
         return Path(text)
     if colon and not seed.isdecimal():

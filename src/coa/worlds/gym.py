@@ -15,14 +15,12 @@ DATASETS: Final = ("chain_sum", "products", "gcd", "lcm", "count_primes", "lette
 
 
 def gym_tasks(count: int, seed: int, datasets: Sequence[str] = DATASETS) -> Iterator[Task]:
-    """So many tasks, one of each generator in turn."""
+    """`count` tasks, one of each generator in turn."""
     try:
         import reasoning_gym
     except ImportError as error:
-        raise WorldError(
-            f"these tasks need reasoning-gym ({error})",
-            hint=f"{sys.executable} -m pip install 'chain-of-agents[worlds]'",
-        ) from error
+        hint = f"{sys.executable} -m pip install 'chain-of-agents[worlds]'"
+        raise WorldError(f"these tasks need reasoning-gym ({error})", hint=hint) from error
     made = []
     for name in datasets:
         try:
@@ -30,14 +28,8 @@ def gym_tasks(count: int, seed: int, datasets: Sequence[str] = DATASETS) -> Iter
         except ValueError as error:
             raise WorldError(f"reasoning-gym: {error}", hint=f"use for instance {', '.join(DATASETS)}") from error
     for number in range(count):
-        which = number % len(datasets)
-        row = made[which][number // len(datasets)]
-        name = datasets[which]
+        turn, which = divmod(number, len(datasets))
+        row, name = made[which][turn], datasets[which]
         meta = {"family": Family.CODE_ONLY.value, "source": "reasoning-gym", "dataset": name, "hops": 0}
-        yield Task(
-            id=f"gym-{name}-{seed}-{number // len(datasets):04}",
-            question=str(row["question"]).strip(),
-            answer=(str(row["answer"]),),
-            profile=PROFILE,
-            meta=meta,
-        )
+        question, answer = str(row["question"]).strip(), (str(row["answer"]),)
+        yield Task(id=f"gym-{name}-{seed}-{turn:04}", question=question, answer=answer, profile=PROFILE, meta=meta)

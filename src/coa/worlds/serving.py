@@ -22,7 +22,7 @@ class OpenWorld:
 
     folder: Path
     url: str
-    """For a browser. Inside the world addresses are short and know no port."""
+    """For a browser. Addresses inside the world are short and have no port."""
     tools: tuple[str, ...]
     """As `--tool` takes them."""
     profile: str = PROFILE
@@ -32,7 +32,7 @@ class OpenWorld:
 async def open_world(name_or_folder: str | Path, *, port: int = 0) -> AsyncIterator[OpenWorld]:
     """Serve a world, by name or by folder, for as long as the context lasts."""
     folder = await asyncio.to_thread(locate, name_or_folder)
-    told = read(folder)
+    built = read(folder)
     pages = await asyncio.to_thread(_pages, folder / PAGES)
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -47,7 +47,7 @@ async def open_world(name_or_folder: str | Path, *, port: int = 0) -> AsyncItera
         await web.TCPSite(runner, "127.0.0.1", port).start()
         at = runner.addresses[0][1]
         search = f"web_search={folder.resolve() / INDEX},k={RESULTS},show=brief"
-        crawl = f"crawl_page=site={told.world}@127.0.0.1:{at},edition={told.hash[:12]}"
+        crawl = f"crawl_page=site={built.world}@127.0.0.1:{at},edition={built.hash[:12]}"
         yield OpenWorld(folder, f"http://127.0.0.1:{at}/", (search, crawl))
     finally:
         await runner.cleanup()
@@ -55,7 +55,7 @@ async def open_world(name_or_folder: str | Path, *, port: int = 0) -> AsyncItera
 
 @asynccontextmanager
 async def world_tools(world: str | Path | None, given: Sequence[str] = ()) -> AsyncIterator[list[str]]:
-    """Tool settings as given, and those of the world for what is not named there; as given where there is no world."""
+    """The given tool settings, and those of the world for tools that are not among them."""
     if world is None:
         yield list(given)
         return

@@ -8,7 +8,8 @@ from hypothesis import given
 from coa.distill.config import DistillConfig
 from coa.distill.convert import convert
 from coa.distill.fill import gaps
-from coa.distill.filters import FILTERS, FilterInput
+from coa.distill.filters import FILTERS
+from coa.distill.filters.base import FilterInput
 from coa.distill.team_run import TeamRun
 from coa.trajectory import OBSERVATION, Author, Trajectory, load_profile, parse, render
 from support.team_runs import team_runs

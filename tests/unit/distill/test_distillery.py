@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from coa.distill.config import Complexity, Contamination, DistillConfig, Duplicates, Reflection
-from coa.distill.filters import DUPLICATES, BenchmarkQuestions
+from coa.distill.filters.contamination import BenchmarkQuestions
+from coa.distill.filters.questions import DUPLICATES
 from coa.distill.funnel import Funnel
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.pipeline import Distillery, Item

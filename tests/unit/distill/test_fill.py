@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from coa.distill.cache import TextCache
 from coa.distill.convert import convert
-from coa.distill.fill import FILLED, ModelWriter, fill, gaps
+from coa.distill.fill import FILLED, ModelWriter, TextCache, fill, gaps
 from coa.errors import ModelError
 from coa.models.base import Context
 from coa.models.scripted import ScriptedModel

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from coa.distill.filters import FILTERS, SCORE
+from coa.distill.filters import FILTERS
+from coa.distill.filters.quality import SCORE
 from coa.trajectory import Message, Step, Trajectory, observation
 from support.distilled import BENCHMARK_QUESTION, good, indices, replaced, verdicts
 

@@ -6,13 +6,20 @@ import pytest
 
 from coa.config import load_config
 from coa.distill.config import Complexity, Correction, DistillConfig, Quality, Reflection
-from coa.distill.filters import FILTERS, SCORE, STAGES, Dropped, FilterInput, copies, corrected_itself
-from coa.distill.filters.base import calls_of, digest, lot
+from coa.distill.filters import FILTERS, STAGES
+from coa.distill.filters.base import Dropped, FilterInput, calls_of, digest, draw
 from coa.distill.filters.complexity import complexity
-from coa.distill.filters.correctness import correctness
-from coa.distill.filters.enrichment import reflection
-from coa.distill.filters.leakage import leakage
-from coa.distill.filters.quality import forged_tags, redundancy, repetition, tool_errors, violations
+from coa.distill.filters.enrichment import copies, corrected_itself, reflection
+from coa.distill.filters.quality import (
+    SCORE,
+    correctness,
+    forged_tags,
+    leakage,
+    redundancy,
+    repetition,
+    tool_errors,
+    violations,
+)
 from coa.errors import ConfigError
 from coa.trajectory import Rule, Task, Trajectory, load_profile, observation
 from support.builders import make_trajectory
@@ -123,9 +130,9 @@ def test_unscored_is_kept_on_request_and_is_never_wrong() -> None:
 
 def test_lots_depend_on_seed_and_content_alone() -> None:
     one, other = good(task_id="a"), good(task_id="b")
-    assert lot(one, 0) == lot(good(task_id="a"), 0) != lot(other, 0)
-    assert lot(one, 0) != lot(one, 1)
-    assert 0 <= lot(one, 0) < 1
+    assert draw(one, 0) == draw(good(task_id="a"), 0) != draw(other, 0)
+    assert draw(one, 0) != draw(one, 1)
+    assert 0 <= draw(one, 0) < 1
 
 
 def test_the_digest_ignores_origin_and_scores_but_no_word() -> None:

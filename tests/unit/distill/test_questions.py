@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coa.distill.filters import BenchmarkQuestions
+from coa.distill.filters.contamination import BenchmarkQuestions
 from coa.distill.filters.questions import bands, pieces, plain, signature, similarity
 
 LONG = "In which year did the lighthouse keeper of the northern island publish her only novel about the sea"

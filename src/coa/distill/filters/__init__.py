@@ -9,49 +9,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from coa.distill.filters.base import Dropped, Filter, FilterInput, FilterStage, Reason, calls_of, digest, lot
+from coa.distill.filters import quality
+from coa.distill.filters.base import Filter, FilterStage
 from coa.distill.filters.complexity import complexity
-from coa.distill.filters.contamination import BenchmarkQuestions, contamination
-from coa.distill.filters.correctness import SCORE, correctness
-from coa.distill.filters.enrichment import copies, corrected_itself, correction, reflection
-from coa.distill.filters.leakage import leakage
-from coa.distill.filters.length import SHORTENED, length
-from coa.distill.filters.quality import answered, forged_tags, redundancy, repetition, tool_errors, violations
+from coa.distill.filters.contamination import contamination
+from coa.distill.filters.enrichment import correction, reflection
+from coa.distill.filters.length import length
 from coa.distill.filters.questions import DUPLICATES
 
 FILTERS: Final[tuple[Filter, ...]] = (
     complexity,
-    answered,
-    forged_tags,
-    violations,
-    redundancy,
-    tool_errors,
-    repetition,
-    leakage,
-    correctness,
-    reflection,
-    correction,
+    quality.answered, quality.forged_tags, quality.violations, quality.redundancy, quality.tool_errors,
+    quality.repetition, quality.leakage, quality.correctness,
+    reflection, correction,
     length,
     contamination,
-)
+)  # fmt: skip
 STAGES: Final[tuple[FilterStage, ...]] = (*dict.fromkeys(each.stage for each in FILTERS), DUPLICATES)
 """The rows of the funnel."""
-
-__all__ = [
-    "DUPLICATES",
-    "FILTERS",
-    "SCORE",
-    "SHORTENED",
-    "STAGES",
-    "BenchmarkQuestions",
-    "Dropped",
-    "Filter",
-    "FilterInput",
-    "FilterStage",
-    "Reason",
-    "calls_of",
-    "copies",
-    "corrected_itself",
-    "digest",
-    "lot",
-]

@@ -6,8 +6,8 @@
     def politeness(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
         ...
 
-A new filter is one file like that and one line in `FILTERS` in `filters/__init__.py`, where their order stands too.
-Settings that it needs are a table in `distill/config.py`. The funnel, the report and the hints follow by themselves.
+A new filter is one file like that and one line in `FILTERS` in `filters/__init__.py`, which also sets their order.
+Settings that it needs are a table in `distill/config.py`. The funnel, the report and the hints pick it up.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ class Reason:
     name: str
     """The key in the report."""
     hint: str = field(default="", compare=False)
-    """What a user can do about it, where there is something."""
+    """What a user can do about it, if anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
     reason: Reason
     detail: str
-    """For a person: what was found where."""
+    """What was found and where, for people."""
 
 
 class QuestionOverlap(Protocol):
     """Questions to keep out of the data."""
 
     def share(self, question: str) -> float:
-        """How much of a question is among them."""
+        """Which share of a question is among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,10 @@ def calls_of(trajectory: Trajectory, profile: Profile) -> list[Call]:
         after = trajectory.steps[index + 1] if index + 1 < len(trajectory.steps) else None
         answered = after is not None and after.agent == OBSERVATION and after.author is Author.ENVIRONMENT
         ok = answered and after is not None and succeeded(after)
-        calls.append(Call(step.agent, _normalised(step, profile), ok, index))
+        reading = read(profile.shape(step.agent), step.text)
+        values = reading.arguments.values() if isinstance(reading, Reading) else [step.text]
+        normalised = " ".join(" ".join(map(str, values)).casefold().split())
+        calls.append(Call(step.agent, normalised, ok, index))
     return calls
 
 
@@ -125,12 +128,6 @@ def succeeded(step: Step) -> bool:
 _ERRORS = ("error:", "error executing", "traceback (most recent call last)", "[error", "exception:")
 
 
-def _normalised(step: Step, profile: Profile) -> str:
-    reading = read(profile.shape(step.agent), step.text)
-    values = reading.arguments.values() if isinstance(reading, Reading) else [step.text]
-    return " ".join(" ".join(map(str, values)).casefold().split())
-
-
 def digest(trajectory: Trajectory) -> str:
     """Names a trajectory by what it says: the same wherever and in whatever order it was read."""
     state = hashlib.sha256()
@@ -141,7 +138,7 @@ def digest(trajectory: Trajectory) -> str:
     return state.hexdigest()[:32]
 
 
-def lot(trajectory: Trajectory, seed: int) -> float:
+def draw(trajectory: Trajectory, seed: int) -> float:
     """A number in [0, 1) drawn for this trajectory, whatever else is in the set."""
     drawn = hashlib.sha256(f"{seed}\0{digest(trajectory)}".encode()).digest()
     return int.from_bytes(drawn[:7], "big") / (1 << 56)

@@ -1,4 +1,4 @@
-"""Questions of benchmarks have no place in training data: overlap of word n-grams with any file of tasks."""
+"""Keeps benchmark questions out of training data, by the overlap of word n-grams with any file of tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORD: Final = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
 class BenchmarkQuestions:
-    """Hashes of what benchmark questions say; its size depends on the benchmarks alone."""
+    """Hashes of the words of benchmark questions; its size depends on the benchmarks alone."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -36,7 +36,7 @@ class BenchmarkQuestions:
             self._grams.update(_grams(words, self.width))
 
     def share(self, question: str) -> float:
-        """How much of a question is in the benchmarks; a question shorter than the n-grams is in them or not."""
+        """Share of a question that is in the benchmarks: 0 or 1 for a question shorter than the n-grams."""
         words = _words(question)
         if _hash(words) in self._whole:
             return 1.0
@@ -46,7 +46,7 @@ class BenchmarkQuestions:
 
 @filter_of(CONTAMINATION, BENCHMARK_QUESTION)
 def contamination(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
-    """Only where benchmarks were named."""
+    """Drops questions only if benchmarks were named."""
     if given.benchmarks is None:
         return None
     share = given.benchmarks.share(trajectory.task.question)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from coa.distill.config import DistillConfig
-from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, calls_of, filter_of, lot
+from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, calls_of, draw, filter_of
 from coa.trajectory import Profile, Trajectory
 from coa.trajectory.profile import ScoreVerdict
 
@@ -18,18 +18,18 @@ NO_REFLECTION: Final = Reason("no_reflection")
 
 @filter_of(REFLECTION_STAGE, NO_REFLECTION)
 def reflection(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
-    """Runs without reflection stay by lot; a profile that has no such agent is left alone."""
+    """Keeps a random share of the runs without reflection; a profile without such an agent is left alone."""
     profile, config = given.profile, given.config
     if REFLECTION not in profile.agents or any(step.agent == REFLECTION for step in trajectory.steps):
         return None
     share = config.reflection.share(profile)
-    if lot(trajectory, config.seed) < share:
+    if draw(trajectory, config.seed) < share:
         return None
     return Dropped(NO_REFLECTION, f"no reflection; {share:g} of such runs are kept")
 
 
 def corrected_itself(trajectory: Trajectory, profile: Profile) -> bool:
-    """Whether the first check failed (and the run, having come this far, is right all the same).
+    """Whether the first check failed. (A run that passed the earlier filters has a right answer.)
 
     In a profile without scored checks: whether a reflection follows a failed call.
     """

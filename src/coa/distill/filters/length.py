@@ -1,4 +1,4 @@
-"""What the student can read: longer trajectories lose text from their observations, and go if that is not enough."""
+"""Shortens the observations of trajectories that are too long for the student, and drops those that stay too long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHORTENED: Final = "shortened"
 
 @filter_of(LENGTH, TOO_LONG)
 def length(trajectory: Trajectory, given: FilterInput) -> Trajectory | Dropped | None:
-    """Only where the student's tokenizer is known. Comes late, because tokenizing takes long."""
+    """Measures only if the student's tokenizer is known. It comes late, because tokenizing takes long."""
     if given.tokenizer is None:
         return None
     most = given.config.length.max_tokens

@@ -1,4 +1,9 @@
-"""Stage 2: how the run was done. Whether its answer is right is asked last, in `correctness`, because that costs."""
+"""Stage 2: how the run was done, whether the prompt gives the answer away, and whether the answer is right.
+
+Whether the answer is right is asked last, because a judge costs money. It is judged again whatever the trace says: its
+steps and its answer can come from different runs. The verdict itself comes from `coa.scoring` and is one of the
+trajectory's scores; here it only decides.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from itertools import groupby
 from typing import Final
 
 from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, calls_of, filter_of
-from coa.trajectory import OBSERVATION, Kind, Profile, RepairKind, Rule, Trajectory, check
+from coa.trajectory import OBSERVATION, Kind, RepairKind, Rule, Trajectory, check
 
 QUALITY: Final = FilterStage("quality", "sound steps, few errors, no repetition, no leak, a right answer")
 NO_ANSWER: Final = Reason("no_answer")
@@ -25,6 +30,20 @@ REDUNDANT_CALLS: Final = Reason("redundant_calls")
 TOOL_ERRORS: Final = Reason("tool_errors")
 ENDS_IN_ERROR: Final = Reason("ends_in_error")
 REPETITION: Final = Reason("repetition")
+LEAKED_ANSWER: Final = Reason("leaked_answer")
+WRONG_ANSWER: Final = Reason("wrong_answer")
+UNSCORED: Final = Reason(
+    "unscored",
+    hint="Nobody could judge these answers: give the right ones with --tasks, a judge with --judge, "
+    "or keep them with --keep-unscored.",
+)
+SCORE: Final = "answer"
+"""Name of the score that `correctness` reads."""
+
+_CUE: Final = r"(?:answer|solution|result|ground[ _-]?truth)\b[^.?!\n]{0,20}?(?:\bis\b|\bwas\b|:|=)\W{0,3}"
+_ALTERNATIVES: Final = re.compile(r"\bor\b|\bbetween\b|\bwhich of\b|\bcompare|\bthan\b|(?m:^\s*\(?[A-E][).:])", re.I)
+_SHORT: Final = 3
+"""Answers of fewer characters, and numbers of fewer digits, occur in many questions by chance."""
 
 
 @filter_of(QUALITY, NO_ANSWER)
@@ -37,23 +56,19 @@ def answered(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
 
 @filter_of(QUALITY, FORGED_TAG)
 def forged_tags(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
-    """Pages that try to act as an agent. They are harmless once neutralised, but nothing to learn reading from.
+    """Pages that try to act as an agent. Neutralised they are harmless, but nobody should learn to read from them.
 
     Tags of tools are let through: `<code>` is ordinary HTML.
     """
+    acting = _tag_pattern(frozenset(given.profile.tags) - set(given.profile.tools))
     for index, step in enumerate(trajectory.steps):
         if step.agent != OBSERVATION:
             continue
-        found = _acting(given.profile).search(step.text)
+        found = acting.search(step.text)
         if found or step.has(RepairKind.FORGED_CLOSE):
             what = found.group() if found else f"</{OBSERVATION}>"
             return Dropped(FORGED_TAG, f"step {index}: the observation contains {what}")
     return None
-
-
-def _acting(profile: Profile) -> re.Pattern[str]:
-    tools = set(profile.tools)
-    return _tag_pattern(frozenset(tag for tag in profile.tags if tag not in tools))
 
 
 @lru_cache(maxsize=64)
@@ -63,7 +78,7 @@ def _tag_pattern(tags: frozenset[str]) -> re.Pattern[str]:
 
 @filter_of(QUALITY, VIOLATION, INEXPRESSIBLE)
 def violations(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
-    """What the profile's own rules forbid, steps that were needed and had no text included."""
+    """What the rules of the profile forbid, including missing steps that the trace had no text for."""
     # A run without an answer is counted under that name, not as a violation.
     tolerated = {*given.config.quality.tolerated, Rule.NO_ANSWER}
     found = [violation for violation in check(trajectory.steps, given.profile) if violation.rule not in tolerated]
@@ -114,4 +129,40 @@ def repetition(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
     repeated = total - len(seen)
     if total and repeated / total > given.config.quality.repeat_share:
         return Dropped(REPETITION, f"{repeated} of {total} stretches of {width} words were written before")
+    return None
+
+
+@filter_of(QUALITY, LEAKED_ANSWER)
+def leakage(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
+    """Prompts that give the answer away: whoever trains on them learns to copy, not to find."""
+    task, question = trajectory.task, trajectory.task.question
+    prompt = [message.content for message in trajectory.prompt or ()]
+    # The prompt of the profile is the same for every task and contains no answer.
+    around = " \n ".join(text.replace(question, " ") for text in prompt)
+    everything = f"{question}\n{around}".casefold()
+    for gold in filter(None, map(str.strip, task.answer)):
+        if gold.casefold() not in everything:
+            continue
+        spelled = rf"(?<!\w){re.escape(gold)}(?!\w)"
+        if re.search(_CUE + spelled, f"{question}\n{around}", re.IGNORECASE):
+            return Dropped(LEAKED_ANSWER, f"the prompt says that the answer is {gold[:80]!r}")
+        if len(gold) < _SHORT or gold.casefold() in ("yes", "no", "true", "false"):
+            continue
+        if re.search(spelled, around, re.IGNORECASE):
+            return Dropped(LEAKED_ANSWER, f"the prompt around the question contains {gold[:80]!r}")
+        # "Which is older, A or B?" must name its answer.
+        if re.search(spelled, question, re.IGNORECASE) and not _ALTERNATIVES.search(question):
+            return Dropped(LEAKED_ANSWER, f"the question contains its answer {gold[:80]!r}")
+    return None
+
+
+@filter_of(QUALITY, WRONG_ANSWER, UNSCORED, needs_score=True)
+def correctness(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
+    score = trajectory.scores.get(SCORE)
+    if score is None or score.value is None:
+        if given.config.quality.unscored == "keep":
+            return None
+        return Dropped(UNSCORED, score.reason if score else "nobody has judged the answer")
+    if score.value < given.config.quality.correct_from:
+        return Dropped(WRONG_ANSWER, score.reason or f"scored {score.value:g}")
     return None

@@ -1,7 +1,8 @@
-"""Questions that say the same: MinHash finds candidates, the exact similarity decides.
+"""Near-duplicate questions: MinHash finds candidates, the exact similarity decides.
 
-One hash a piece, put into as many bins as the signature is long, empty bins filled from their neighbours (one
-permutation hashing). Written here because `datasketch` brings numpy and scipy for what takes sixty lines.
+Each piece of a question is hashed once and put into one of as many bins as the signature is long; empty bins are filled
+from their neighbours (one permutation hashing). It is written here because `datasketch` needs numpy and scipy for what
+takes sixty lines.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _EMPTY: Final = 1 << 64
 
 
 def plain(text: str) -> str:
-    """Words and figures only, in small letters."""
+    """Words and digits only, in lower case."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(re.findall(r"\w+", folded))
 
@@ -55,7 +56,7 @@ def signature(found: Iterable[str]) -> list[int]:
 
 
 def _borrowed(smallest: list[int], place: int) -> int:
-    """An empty bin takes the value of the next full one, mixed with the distance so that chance stays chance."""
+    """An empty bin takes the value of the next full one, mixed with the distance to keep the two apart."""
     for distance in range(len(smallest)):
         value = smallest[(place + distance) % len(smallest)]
         if value != _EMPTY:
@@ -64,7 +65,7 @@ def _borrowed(smallest: list[int], place: int) -> int:
 
 
 def bands(question: str, *, beside: str = "") -> Iterator[int]:
-    """Numbers of which similar questions share one. `beside` keeps apart what must not be compared."""
+    """Numbers, one of which similar questions share. Questions with different `beside` share none."""
     marks = signature(pieces(question))
     for band in range(BANDS):
         row = marks[band * ROWS : (band + 1) * ROWS]

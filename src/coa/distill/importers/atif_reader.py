@@ -1,16 +1,18 @@
-"""ATIF v1.0 to v1.8, ours and anybody's, with nested sub-agents.
+"""Reads ATIF v1.0 to v1.8, written by us or by anybody else, with nested sub-agents.
 
 A step is a model call; its observation's results follow it, and a result that refers to an embedded trajectory has that
-run before it. Embedded trajectories that nothing refers to are not lost: they end up at the end of their parent.
+run before it. Embedded trajectories that nothing refers to are not lost: they come at the end of their parent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, Final
 
 from coa.distill.atif_writer import EXTRA
-from coa.distill.importers.content import FINISHING, MOST_DEEP, as_calls, as_text, as_time, as_usage
+from coa.distill.importers import content
+from coa.distill.importers.content import FINISHING, MOST_DEEP, as_calls, as_number, as_text, as_usage, at, mappings
 from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import (
     RECORDED,
@@ -25,14 +27,14 @@ from coa.distill.team_run import (
     Source,
     SubRun,
     TeamRun,
-    ToolCall,
     ToolResult,
 )
 from coa.errors import TraceError
 from coa.trajectory.formats.tasks import content_id
-from coa.trajectory.types import Stop, Task
+from coa.trajectory.types import Task
 
 Json = Mapping[str, Any]
+_ANSWERS: Final = ("answer", "final_answer", "result", "output", "text", "message")
 
 
 def is_atif(row: object) -> bool:
@@ -43,35 +45,23 @@ def is_atif(row: object) -> bool:
 
 
 def from_atif(document: Json, file: str = "", place: str = "") -> TeamRun:
-    reader = _Reader()
+    reader = _AtifDocument()
     root = reader.run(document, "", 0)
     ours = _ours(document).get("team")
     if isinstance(ours, dict):
-        return TeamRun.model_validate(
-            {
-                "task": ours.get("task"),
-                "root": root,
-                "source": {**ours.get("source", {}), "format": RECORDED, "file": file, "place": place},
-                "stop": ours.get("stop", Stop.ANSWERED),
-                "left_out": (*ours.get("left_out", ()), *reader.left_out),
-                **{name: ours[name] for name in ("failure", "reported_usage", "meta") if name in ours},
-            }
-        )
+        known = {name: ours[name] for name in ("task", "stop", "failure", "reported_usage", "meta") if name in ours}
+        origin = {**ours.get("source", {}), "format": RECORDED, "file": file, "place": place}
+        left_out = (*ours.get("left_out", ()), *reader.left_out)
+        return TeamRun.model_validate({**known, "root": root, "source": origin, "left_out": left_out})
     if not root.request:
         raise TraceError("no step of the user says what the task was")
-    session = document.get("session_id") or document.get("trajectory_id")
-    return TeamRun(
-        task=Task(id=str(session or content_id(root.request, "")), question=root.request),
-        root=root,
-        source=Source(format=FORMAT.name, file=file, place=place),
-        stop=Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED,
-        left_out=tuple(reader.left_out),
-        reported_usage=as_usage(document.get("final_metrics")),
-    )
+    session = document.get("session_id") or document.get("trajectory_id") or content_id(root.request, "")
+    task, source = Task(id=str(session), question=root.request), Source(format=FORMAT.name, file=file, place=place)
+    return content.team_run(task, root, source, reader.left_out, reported_usage=as_usage(document.get("final_metrics")))
 
 
-class _Reader:
-    """Reads one document; keeps what it could not use."""
+class _AtifDocument:
+    """Reads one document; `left_out` is what it could not use."""
 
     def __init__(self) -> None:
         self.left_out: list[LeftOut] = []
@@ -80,10 +70,9 @@ class _Reader:
     def run(self, document: Json, fallback: str, depth: int) -> AgentRun:
         if depth > MOST_DEEP:
             raise TraceError(f"sub-agents are nested more than {MOST_DEEP} deep")
-        steps = document.get("steps")
+        steps, agent = document.get("steps"), document.get("agent")
         if not isinstance(steps, list) or not all(isinstance(step, Mapping) for step in steps):
             raise TraceError("its steps are not a list of objects")
-        agent = document.get("agent")
         agent = agent if isinstance(agent, Mapping) else {}
         identity = self._unique(str(document.get("trajectory_id") or document.get("session_id") or fallback or "root"))
         below = self._embedded(document, identity, depth)
@@ -99,83 +88,74 @@ class _Reader:
         if document.get("continued_trajectory_ref"):
             self._leave("the continuation", f"it is in another file, {document['continued_trajectory_ref']}", identity)
         if answer is None and "answer" not in ours:
-            answer = _last_words(events)
+            # The last message of the agent, if nothing was called in it.
+            calls = (event for event in reversed(events) if isinstance(event, ModelCall) and not event.copied)
+            last = next(calls, None)
+            answer = last.text.strip() or None if last is not None and not last.calls else None
         own = {name: ours[name] for name in ("answer", "error", "meta") if name in ours}
-        return AgentRun.model_validate(
-            {
-                "id": identity,
-                "agent": str(agent.get("name") or "agent"),
-                "tools": _tool_names(agent.get("tool_definitions")),
-                "system": system,
-                "request": request,
-                "events": events,
-                "answer": answer if not ours else None,
-                **_ours(agent),
-                **own,
-            }
-        )
+        about: dict[str, Any] = {
+            "id": identity,
+            "agent": str(agent.get("name") or "agent"),
+            "system": system,
+            "request": request,
+        }
+        about |= {"tools": content.as_names(agent.get("tool_definitions")), "answer": answer if not ours else None}
+        return AgentRun.model_validate({**about, "events": events, **_ours(agent), **own})
 
     def _step(self, step: Json, below: dict[str, AgentRun], model: str | None) -> tuple[list[Event], str | None]:
         """The events of one step, and the answer where it hands one in."""
         ours = _ours(step)
-        common: dict[str, Any] = {"copied": bool(step.get("is_copied_context")), "time": as_time(step.get("timestamp"))}
+        common: dict[str, Any] = {
+            "copied": bool(step.get("is_copied_context")),
+            "time": content.as_time(step.get("timestamp")),
+        }
         text = as_text(step.get("message"))
         if step.get("source") != "agent":
-            kind = ours.get("kind", "note")
-            rest = {name: value for name, value in ours.items() if name != "kind"}
             outside: Event
-            if kind == "verdict":
-                outside = EvaluatorVerdict.model_validate({**common, "text": text, **rest})
+            if ours.pop("kind", "note") == "verdict":
+                outside = EvaluatorVerdict.model_validate({**common, "text": text, **ours})
             else:
-                outside = Note.model_validate({**common, "text": text, "role": str(step.get("source")), **rest})
-            return [outside, *self._results(step, (), below, common)], None
+                outside = Note.model_validate({**common, "text": text, "role": str(step.get("source")), **ours})
+            return [outside, *self._results(step, below, common)], None
+        rows = [row for row in mappings(step.get("tool_calls")) if as_calls([row])]
         calls = tuple(
             call.model_copy(update={"agent": bool(_ours(row).get("agent"))})
-            for call, row in zip(as_calls(step.get("tool_calls")), _named(step.get("tool_calls")), strict=True)
+            for call, row in zip(as_calls(step.get("tool_calls")), rows, strict=True)
         )
         finishing = [call for call in calls if call.name in FINISHING] if not ours else []
-        answer = _handed_in(finishing[-1]) if finishing else None
+        answer = None
+        if finishing:
+            given = finishing[-1].arguments
+            named = (given[name] for name in _ANSWERS if given.get(name) is not None)
+            answer = as_text(next(named, dict(given) or ""))
         purpose = Purpose.ANSWER if finishing else Purpose.ACT
         if step.get("llm_call_count") == 0:
             # Orchestration without a model: what it calls becomes calls without a thought.
-            return [*_dispatched(calls, common), *self._results(step, calls, below, common)], answer
+            dispatched = [
+                CodeCall.model_validate({**common, "call": call, "meta": {"dispatched": True}}) for call in calls
+            ]
+            return [*dispatched, *self._results(step, below, common)], answer
         usage = as_usage(step.get("metrics"))
-        seconds = _at(step, "metrics", "extra", "seconds")
-        if usage is not None and isinstance(seconds, int | float):
-            usage = usage.model_copy(update={"seconds": float(seconds)})
+        seconds = as_number(at(step, "metrics", "extra", "seconds"))
+        if usage is not None and seconds is not None:
+            usage = usage.model_copy(update={"seconds": seconds})
+        wrote = {"purpose": purpose, "thought": as_text(step.get("reasoning_content")), "text": text, "usage": usage}
+        kept = tuple(item for item in calls if item not in finishing)
         call = ModelCall.model_validate(
-            {
-                **common,
-                "purpose": purpose,
-                "thought": as_text(step.get("reasoning_content")),
-                "text": text,
-                "calls": tuple(item for item in calls if item not in finishing),
-                "model": step.get("model_name") or model,
-                "usage": usage,
-                **ours,
-            }
+            {**common, **wrote, "calls": kept, "model": step.get("model_name") or model, **ours}
         )
-        done = {item.id for item in finishing}
-        results = self._results(step, calls, below, common, skip=done)
-        if _many_calls(step):
-            call = call.model_copy(update={"meta": {**call.meta, "llm_call_count": step["llm_call_count"]}})
-        return [call, *results], answer
+        made = step.get("llm_call_count")
+        if isinstance(made, int) and made > 1:
+            call = call.model_copy(update={"meta": {**call.meta, "llm_call_count": made}})
+        return [call, *self._results(step, below, common, frozenset(item.id for item in finishing))], answer
 
     def _results(
-        self,
-        step: Json,
-        calls: tuple[ToolCall, ...],
-        below: dict[str, AgentRun],
-        common: dict[str, Any],
-        skip: set[str] | None = None,
+        self, step: Json, below: dict[str, AgentRun], common: dict[str, Any], skip: frozenset[str] = frozenset()
     ) -> list[Event]:
-        rows = _at(step, "observation", "results")
         events: list[Event] = []
         shared = {"copied": common["copied"]}
-        for row in rows if isinstance(rows, list) else []:
-            if not isinstance(row, Mapping):
-                continue
-            ours = dict(_ours(row))
+        for row in mappings(at(step, "observation", "results")):
+            ours = _ours(row)
             kind, report = ours.pop("kind", "tool_result"), ours.pop("report", None)
             source = row.get("source_call_id")
             ids = tuple(str(item) for item in ours.pop("call_ids", ())) or ((str(source),) if source else ())
@@ -184,15 +164,10 @@ class _Reader:
                 within = ids[0] if ids else None
                 events.append(CodeCall.model_validate({**shared, "within": within, "text": text, **ours}))
                 continue
-            runs = self._referred(row, below)
-            for run in runs:
-                extra = ours if kind == "sub_run" else {}
-                events.append(
-                    SubRun.model_validate({**shared, "call_id": ids[0] if ids else None, "run": run, **extra})
-                )
-            if kind == "sub_run" and report is None:
-                continue
-            if skip and set(ids) & skip:
+            runs, extra = self._referred(row, below), ours if kind == "sub_run" else {}
+            called = {**shared, "call_id": ids[0] if ids else None, **extra}
+            events += [SubRun.model_validate({**called, "run": run}) for run in runs]
+            if (kind == "sub_run" and report is None) or skip.intersection(ids):
                 continue
             rest = {name: value for name, value in (report or {}).items() if name != "kind"} if runs else ours
             reports = {"report_of": tuple(run.id for run in runs)} if runs else {}
@@ -201,11 +176,8 @@ class _Reader:
 
     def _referred(self, row: Json, below: dict[str, AgentRun]) -> list[AgentRun]:
         refs = row.get("subagent_trajectory_ref")
-        refs = refs if isinstance(refs, list) else [refs] if isinstance(refs, Mapping) else []
         runs = []
-        for ref in refs:
-            if not isinstance(ref, Mapping):
-                continue
+        for ref in mappings([refs] if isinstance(refs, Mapping) else refs):
             # Before v1.7 there was no trajectory_id, and session_id was the only key.
             key = ref.get("trajectory_id") or ref.get("session_id")
             run = below.pop(str(key), None)
@@ -228,10 +200,8 @@ class _Reader:
         return below
 
     def _unique(self, identity: str) -> str:
-        number = 2
-        chosen = identity
-        while chosen in self._ids:
-            chosen, number = f"{identity}#{number}", number + 1
+        numbered = (f"{identity}#{number}" for number in count(2))
+        chosen = identity if identity not in self._ids else next(name for name in numbered if name not in self._ids)
         self._ids.add(chosen)
         return chosen
 
@@ -248,71 +218,23 @@ def _opening(steps: list[Json]) -> tuple[str, str, list[Json]]:
         if step.get("source") == "system" and "observation" not in step and not _ours(step):
             system.append(as_text(step.get("message")))
         elif step.get("source") == "user":
-            return "\n\n".join(system), as_text(step.get("message")), _observed(step, steps[index + 1 :])
+            rest = steps[index + 1 :]
+            if "observation" in step:
+                # A result before any model call is kept as a step without words.
+                bare = {"source": "agent", "message": "", "llm_call_count": 0, "observation": step["observation"]}
+                rest = [bare, *rest]
+            return "\n\n".join(system), as_text(step.get("message")), rest
         else:
             break
     for index, step in enumerate(steps):
         if step.get("source") == "user":
-            rest = [*steps[:index], *steps[index + 1 :]]
-            return "", as_text(step.get("message")), rest
+            return "", as_text(step.get("message")), [*steps[:index], *steps[index + 1 :]]
     return "", "", steps
 
 
-def _observed(step: Json, rest: list[Json]) -> list[Json]:
-    """What hangs on the request itself, before any model call, is kept as a step without words."""
-    if "observation" not in step:
-        return rest
-    return [{"source": "agent", "message": "", "llm_call_count": 0, "observation": step["observation"]}, *rest]
-
-
-def _dispatched(calls: tuple[ToolCall, ...], common: dict[str, Any]) -> list[Event]:
-    return [CodeCall.model_validate({**common, "call": call, "meta": {"dispatched": True}}) for call in calls]
-
-
-def _handed_in(call: ToolCall) -> str:
-    for name in ("answer", "final_answer", "result", "output", "text", "message"):
-        if call.arguments.get(name) is not None:
-            return as_text(call.arguments[name])
-    return as_text(dict(call.arguments)) if call.arguments else ""
-
-
-def _last_words(events: list[Event]) -> str | None:
-    """The last message of the agent, if nothing was called in it."""
-    for event in reversed(events):
-        if isinstance(event, ModelCall) and not event.copied:
-            return event.text.strip() or None if not event.calls else None
-    return None
-
-
-def _named(rows: object) -> list[Json]:
-    """The rows of which `as_calls` makes a call."""
-    return [row for row in rows if as_calls([row])] if isinstance(rows, list) else []
-
-
-def _tool_names(rows: object) -> tuple[str, ...]:
-    names = []
-    for row in rows if isinstance(rows, list) else []:
-        if isinstance(row, Mapping):
-            name = _at(row, "function", "name") or row.get("name")
-            names += [str(name)] if name else []
-    return tuple(names)
-
-
-def _many_calls(step: Json) -> bool:
-    count = step.get("llm_call_count")
-    return isinstance(count, int) and count > 1
-
-
 def _ours(row: Json) -> dict[str, Any]:
-    found = _at(row, "extra", EXTRA)
+    found = at(row, "extra", EXTRA)
     return dict(found) if isinstance(found, Mapping) else {}
-
-
-def _at(row: Json, *path: str) -> Any:
-    value: Any = row
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
 
 
 FORMAT: Final = TraceFormat("atif", "ATIF", is_atif, read=from_atif)

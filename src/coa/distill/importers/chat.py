@@ -1,7 +1,7 @@
 """Conversations in OpenAI's chat form, as JSONL: MiroFlow, OWL, MetaGPT, dumps of LangGraph and many more.
 
-A row is a conversation (`messages`) or one message of one (`role`, `content`). Rows of one `session_id` are one; a
-session with a `parent_call_id` is a sub-agent's and hangs on the tool call of that id, wherever in the file that is.
+A row is a conversation (`messages`) or one message (`role`, `content`). Rows of one `session_id` are joined; a
+session with a `parent_call_id` is a sub-agent's and belongs to the tool call of that id, anywhere in the file.
 Optional on either kind of row: `agent`, `question`, `answer` (gold), `id` or `task_id`, `usage`, `model`.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from coa.distill.importers.content import FINISHING, MOST_DEEP, as_calls, as_text, as_time, as_usage
+from coa.distill.importers.content import FINISHING, MOST_DEEP, as_calls, as_task, as_text, as_time, as_usage, team_run
 from coa.distill.importers.json_files import FAULTS, Bad, grouped, reason_of, values
 from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import (
@@ -30,8 +30,6 @@ from coa.distill.team_run import (
     ToolResult,
 )
 from coa.errors import TraceError
-from coa.trajectory.formats.tasks import content_id
-from coa.trajectory.types import Stop, Task
 
 Json = Mapping[str, Any]
 _SESSION: Final = ("session_id", "conversation_id", "thread_id", "run_id")
@@ -43,9 +41,8 @@ def is_chat(row: object) -> bool:
         return False
     messages = row.get("messages")
     if isinstance(messages, list):
-        return bool(messages) and all(
-            isinstance(item, Mapping) and ("role" in item or "type" in item) for item in messages
-        )
+        found = (isinstance(item, Mapping) and ("role" in item or "type" in item) for item in messages)
+        return bool(messages) and all(found)
     return "role" in row and ("content" in row or "tool_calls" in row)
 
 
@@ -72,7 +69,7 @@ class Session:
 
 
 def read_chat(path: Path) -> Iterator[TeamRun | Skipped]:
-    """Sessions brought together by who called whom; each team as soon as its last row has come."""
+    """Sessions joined into teams by who called whom; each team is given as soon as its last row was read."""
     team_of = _teams(path)
     bad: list[Bad] = []
 
@@ -93,7 +90,7 @@ def read_chat(path: Path) -> Iterator[TeamRun | Skipped]:
             sessions.setdefault(session, Session(session)).add(row)
         try:
             yield from_sessions(list(sessions.values()), str(path), str(team))
-        except (TraceError, *FAULTS) as error:  # one conversation does not take its neighbours along
+        except (TraceError, *FAULTS) as error:  # a damaged conversation does not affect the others
             yield Skipped(file=str(path), place=str(team), reason=reason_of(error))
     for item in bad:
         yield Skipped(file=str(path), place=item.place, reason=item.reason)
@@ -114,7 +111,7 @@ def _session(row: Json, place: str) -> str:
 
 
 def _teams(path: Path) -> dict[str, str]:
-    """Session -> the session at the top of its team. Ids alone are held, and none where no session has a parent."""
+    """Session -> the session at the top of its team. Memory holds only ids, and none if no session has a parent."""
     parents: dict[str, str] = {}
     for place, row in _rows(path):
         if isinstance(row, Mapping) and row.get("parent_call_id"):
@@ -159,48 +156,32 @@ def from_sessions(sessions: list[Session], file: str = "", place: str = "") -> T
     question = as_text(about.get("question")) or root.request
     if not question:
         raise TraceError("no message of a user says what the task was")
-    for calls in below.values():
-        for session in calls:
-            left_out.append(LeftOut(what=f"session {session.id}", reason="its call was not reached", place=session.id))
-    gold = about.get("answer")
+    for session in (session for calls in below.values() for session in calls):
+        left_out.append(LeftOut(what=f"session {session.id}", reason="its call was not reached", place=session.id))
     identity = about.get("task_id") or about.get("id")
-    return TeamRun(
-        task=Task.model_validate(
-            {
-                "id": str(identity) if identity is not None else content_id(question, gold),
-                "question": question,
-                "answer": gold if isinstance(gold, str | int | float | list) else None,
-            }
-        ),
-        root=root,
-        source=Source(format=FORMAT.name, file=file, place=place),
-        stop=Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED,
-        left_out=tuple(left_out),
-        reported_usage=as_usage(about.get("usage")),
-    )
+    task = as_task(question, about.get("answer"), None if identity is None else str(identity))
+    source = Source(format=FORMAT.name, file=file, place=place)
+    return team_run(task, root, source, left_out, reported_usage=as_usage(about.get("usage")))
 
 
 class _Conversation:
-    """Reads one session; sub-agents' sessions are spliced where their call stands."""
+    """Reads one session; the sessions of sub-agents are spliced in at their calls."""
 
     def __init__(self, session: Session, below: dict[str, list[Session]], left_out: list[LeftOut], depth: int) -> None:
         if depth > MOST_DEEP:
             raise TraceError(f"sessions are nested more than {MOST_DEEP} deep")
-        self.session = session
-        self._below = below
-        self._left_out = left_out
-        self._depth = depth
+        self.session, self._below, self._left_out, self._depth = session, below, left_out, depth
         self._system: list[str] = []
         self._request = ""
         self._answer: str | None = None
-        self._names: dict[str, str] = {}
         self._reports: dict[str, tuple[str, ...]] = {}
+        """By call, the runs of sub-agents that it started."""
         self._finishing: set[str] = set()
-        self._current = session.agent
         self._guests = 0
 
     def built(self) -> AgentRun:
-        speakers = self._speakers()
+        speakers = {_speaker(m): None for m in self.session.messages if _role(m) == "assistant"}
+        speakers.pop("", None)
         host = self.session.agent or next(iter(speakers), "") or "agent"
         events: list[Event] = []
         guest: tuple[str, list[Event]] | None = None
@@ -217,19 +198,14 @@ class _Conversation:
                     guest = None
             (guest[1] if guest else events).extend(made)
         self._close(guest, events)
+        answer = self._answer
+        if answer is None:
+            last = next((m for m in reversed(self.session.messages) if _role(m) == "assistant"), {})
+            answer = as_text(last.get("content")).strip() or None if not last.get("tool_calls") else None
+        system, request = "\n\n".join(self._system), self._request
         return AgentRun(
-            id=self.session.id,
-            agent=host,
-            system="\n\n".join(self._system),
-            request=self._request,
-            events=tuple(events),
-            answer=self._answer if self._answer is not None else _last_words(self.session.messages),
+            id=self.session.id, agent=host, system=system, request=request, events=tuple(events), answer=answer
         )
-
-    def _speakers(self) -> dict[str, None]:
-        found = {_speaker(m): None for m in self.session.messages if _role(m) == "assistant"}
-        found.pop("", None)
-        return found
 
     def _close(self, guest: tuple[str, list[Event]] | None, events: list[Event]) -> None:
         """Turns of another agent in the same conversation are a separate run."""
@@ -262,9 +238,8 @@ class _Conversation:
         return self._turn(message, text, time)
 
     def _turn(self, message: Json, text: str, time: float | None) -> list[Event]:
-        calls = as_calls(message.get("tool_calls"), prefix=f"call_{len(self._names) + 1}")
-        if not calls and isinstance(message.get("function_call"), Mapping):
-            calls = as_calls([message["function_call"]], prefix=f"call_{len(self._names) + 1}")
+        prefix = f"call_{len(self._reports) + 1}"
+        calls = as_calls(message.get("tool_calls"), prefix) or as_calls([message.get("function_call")], prefix)
         finishing = [call for call in calls if call.name in FINISHING]
         if finishing:
             self._finishing |= {call.id for call in finishing}
@@ -274,7 +249,6 @@ class _Conversation:
         for call in calls:
             if call in finishing:
                 continue
-            self._names[call.id] = call.name
             runs = [
                 _Conversation(session, self._below, self._left_out, self._depth + 1).built()
                 for session in self._below.pop(call.id, ())
@@ -283,27 +257,19 @@ class _Conversation:
             subs += [SubRun(call_id=call.id, run=_asked(run, call)) for run in runs]
             kept.append(call.model_copy(update={"agent": True}) if runs else call)
         thought = as_text(message.get("reasoning_content") or message.get("reasoning"))
-        about = self.session.about
-        return [
-            ModelCall(
-                time=time,
-                purpose=Purpose.ANSWER if finishing else Purpose.ACT,
-                thought=thought,
-                text=text,
-                calls=tuple(kept),
-                model=as_text(message.get("model") or about.get("model")) or None,
-                usage=as_usage(message.get("usage") or message.get("usage_metadata")),
-            ),
-            *subs,
-        ]
+        model = as_text(message.get("model") or self.session.about.get("model")) or None
+        usage = as_usage(message.get("usage") or message.get("usage_metadata"))
+        purpose = Purpose.ANSWER if finishing else Purpose.ACT
+        turn = ModelCall(
+            time=time, purpose=purpose, thought=thought, text=text, calls=tuple(kept), model=model, usage=usage
+        )
+        return [turn, *subs]
 
 
 def _asked(run: AgentRun, call: ToolCall) -> AgentRun:
     """Its own first message may be wrapped; the call's argument is what was asked."""
-    asked = next(
-        (call.arguments[name] for name in ("task", "query", "question", "request", "input") if name in call.arguments),
-        None,
-    )
+    names = ("task", "query", "question", "request", "input")
+    asked = next((call.arguments[name] for name in names if name in call.arguments), None)
     return run.model_copy(update={"request": asked}) if isinstance(asked, str) and asked else run
 
 
@@ -314,13 +280,6 @@ def _role(message: Json) -> str:
 
 def _speaker(message: Json) -> str:
     return as_text(message.get("agent") or message.get("agent_name") or message.get("name"))
-
-
-def _last_words(messages: list[Json]) -> str | None:
-    for message in reversed(messages):
-        if _role(message) == "assistant":
-            return as_text(message.get("content")).strip() or None if not message.get("tool_calls") else None
-    return None
 
 
 FORMAT: Final = TraceFormat("chat", "chat JSONL", is_chat, read_file=read_chat)

@@ -1,6 +1,6 @@
 """What the formats share: text in parts, tool calls in several spellings, token counts under several names.
 
-Traces come from anywhere, so everything here takes whatever JSON there is and gives the nearest sensible value.
+Traces come from anywhere, so every function here accepts any JSON value and returns the nearest sensible one.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import orjson
 
-from coa.distill.team_run import ToolCall
-from coa.trajectory.types import Usage, clean_text
+from coa.distill.team_run import AgentRun, LeftOut, Source, TeamRun, ToolCall
+from coa.trajectory.formats.tasks import content_id
+from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage, clean_text
 
 FINISHING: Final = frozenset(
     {"final_answer", "finish", "finish_task", "submit", "submit_answer", "submit_final_answer", "task_complete"}
 )
-"""Tools that only hand in an answer. (`attempt_completion` and the like of coding agents say no answer.)"""
+"""Tools that only hand in an answer. (Those of coding agents, such as `attempt_completion`, contain no answer.)"""
 MOST_DEEP: Final = 32
 """Teams nest two or three levels; a deeper tree is a damaged or hostile file."""
 
@@ -53,8 +54,6 @@ def _part(part: object) -> str:
 
 
 def dumped(value: object) -> str:
-    if isinstance(value, str):
-        return value
     try:
         return orjson.dumps(value, default=str).decode()
     except (TypeError, orjson.JSONEncodeError):
@@ -62,7 +61,7 @@ def dumped(value: object) -> str:
 
 
 def loaded(text: object) -> Any:
-    """JSON spelled as a string, where it is some; otherwise the value itself."""
+    """The value of a string that is JSON; any other value as it is."""
     if isinstance(text, str) and text.lstrip()[:1] in ("{", "["):
         try:
             return orjson.loads(text)
@@ -79,7 +78,7 @@ def as_arguments(value: object) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON of any reader can hold, whatever Python object it was."""
+    """Any Python object as a value that every JSON reader accepts."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -123,11 +122,32 @@ def as_usage(row: object) -> Usage | None:
     prompt, completion = (_count(row, names) for names in (_PROMPT, _COMPLETION))
     if prompt is None and completion is None:
         return None
-    details = row.get("prompt_tokens_details")
     cached = _count(row, ("cached_tokens", "cache_read_input_tokens"))
-    if cached is None and isinstance(details, Mapping):
-        cached = _count(details, ("cached_tokens",))
+    if cached is None:
+        cached = _count({"cached": at(row, "prompt_tokens_details", "cached_tokens")}, ("cached",))
     return Usage(prompt_tokens=prompt or 0, completion_tokens=completion or 0, cached_tokens=cached or 0, model_calls=1)
+
+
+def as_names(rows: object) -> tuple[str, ...]:
+    """Names of tools, from their definitions."""
+    found = (row.get("name") or at(row, "function", "name") for row in mappings(rows))
+    return tuple(str(name) for name in found if name)
+
+
+def as_number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def mappings(rows: object) -> list[Mapping[str, Any]]:
+    """The objects of a list; none where it is no list."""
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
+def at(row: Any, *path: str) -> Any:
+    """What is found below a path of keys; None where the path ends early."""
+    for name in path:
+        row = row.get(name) if isinstance(row, Mapping) else None
+    return row
 
 
 def _count(row: Mapping[str, Any], names: Iterable[str]) -> int | None:
@@ -168,3 +188,27 @@ def split_code(text: str, tags: tuple[str, str] | None = None) -> tuple[str, str
 def without_label(text: str) -> str:
     """smolagents has its models begin with `Thought:`."""
     return text.strip().removeprefix("Thought:").strip()
+
+
+def as_task(question: str, gold: object, identity: str | None = None, **meta: str) -> Task:
+    """The task of a trace. `gold` is its right answer, if known; without `identity` its id comes from the content."""
+    known = gold if isinstance(gold, str | int | float | list) else None
+    named = identity if identity is not None else content_id(question, gold)
+    return Task.model_validate({"id": named, "question": question, "answer": known, "meta": meta})
+
+
+def team_run(
+    task: Task,
+    root: AgentRun,
+    source: Source,
+    left_out: Iterable[LeftOut],
+    *,
+    error: str | None = None,
+    limited: bool = False,
+    **more: Any,
+) -> TeamRun:
+    """A run as a trace holds it. How it stopped follows from its answer, its error and its limit of steps."""
+    failure = Failure(site=FailureSite.RUNTIME, message=error) if error and root.answer is None else None
+    stop = Stop.STEPS if limited else Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED
+    more |= {"stop": Stop.FAILED if failure else stop, "failure": failure, "left_out": tuple(left_out)}
+    return TeamRun(task=task, root=root, source=source, **more)

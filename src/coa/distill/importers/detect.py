@@ -1,7 +1,7 @@
 """Traces of unknown origin: the content of a file, not its name, says which importer reads it.
 
-Files are read one after another and runs are given as they are read. What cannot be read is given as `Skipped`, with
-the file, the place in it and the reason; nothing about a file's content is ever raised.
+Files are read one after another, and runs are yielded as they are read. What cannot be read is yielded as `Skipped`,
+with the file, the place in it and the reason. The content of a file never raises an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from coa.distill.importers import afm, atif_reader, chat, oagents, otlp, smolagents, trajectory_rows
+from coa.distill.importers import atif_reader, chat, oagents, otlp, smolagents, trajectory_rows
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
 from coa.distill.importers.trace_format import Imported, TraceFormat
 from coa.distill.team_run import Skipped
@@ -21,25 +21,18 @@ from coa.trajectory.formats.rows import read_rows
 from coa.trajectory.store import NAMES, OWN_FILES, is_twin
 
 FORMATS: Final = (
-    otlp.FORMAT,
-    smolagents.FORMAT,
-    atif_reader.FORMAT,
-    oagents.FORMAT,
-    afm.FORMAT,
-    chat.FORMAT,
-    trajectory_rows.FORMAT,
-)
+    otlp.FORMAT, smolagents.FORMAT, atif_reader.FORMAT, oagents.FORMAT, trajectory_rows.AFM, chat.FORMAT,
+    trajectory_rows.OWN,
+)  # fmt: skip
 """What can be read. The first format that matches a value reads it, so the strictest come first."""
 _ENDINGS: Final = frozenset({".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".log", ".otlp"})
 _BESIDE: Final = frozenset({"README.md", "report.html", "verdicts.sqlite", "filled.sqlite"})
-"""What `coa distill` puts beside trajectories: not worth a word there, and no trace anywhere else."""
+"""What `coa distill` writes beside trajectories. It is passed over in silence there, and is no trace anywhere."""
 
 
 def read_traces(paths: str | Path | Iterable[str | Path]) -> Iterator[Imported]:
     """Everything that files and folders hold, as runs of teams, trajectories, and what had to be skipped."""
-    given = [paths] if isinstance(paths, str | Path) else list(paths)
-    for item in given:
-        path = Path(item)
+    for path in map(Path, [paths] if isinstance(paths, str | Path) else paths):
         if path.is_dir():
             for file in _files(path):
                 yield from read_file(file)
@@ -50,8 +43,12 @@ def read_traces(paths: str | Path | Iterable[str | Path]) -> Iterator[Imported]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Those that may hold traces."""
-    found = sorted(file for file in folder.rglob("*") if file.is_file() and not _hidden(file, folder))
+    """The files of a folder that may hold traces."""
+
+    def hidden(file: Path) -> bool:
+        return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+    found = sorted(file for file in folder.rglob("*") if file.is_file() and not hidden(file))
     runs = {file.parent for file in found if file.name in NAMES}
     for file in found:
         beside = file.parent in runs and file.name in _BESIDE
@@ -72,31 +69,24 @@ def read_file(path: Path) -> Iterator[Imported]:
 
 
 def format_of(value: object) -> TraceFormat | None:
-    """What a JSON value is a trace of."""
+    """The format of a JSON value; None if it is no known trace."""
     first = value[0] if isinstance(value, list) and value else value
     return next((known for known in FORMATS if known.matches(value if known.takes_lists else first)), None)
 
 
 def _read(path: Path) -> Iterator[Imported]:
-    if path.suffix.lower() == ".parquet":
-        if (unknown := _unknown(_parquet(path), path)) is not None:
-            yield unknown
-        else:
-            yield from _each(_parquet(path), path)
-        return
-    if (unknown := _unknown(values(path), path)) is not None:
+    def found() -> Iterator[tuple[str, Any]]:
+        return ((f"row {number}", row) for number, row in enumerate(read_rows(path), 1)) if parquet else values(path)
+
+    parquet = path.suffix.lower() == ".parquet"
+    if (unknown := _unknown(found(), path)) is not None:
         yield unknown
         return
-    kind = next((found for _, value in values(path) if (found := _format(value)) is not None), None)
-    if kind is not None and kind.read_file is not None:
+    kind = next((known for _, value in found() if (known := _format(value)) is not None), None)
+    if kind is not None and kind.read_file is not None and not parquet:
         yield from kind.read_file(path)
     else:
-        yield from _each(values(path), path)
-
-
-def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
-    for number, row in enumerate(read_rows(path), start=1):
-        yield f"row {number}", row
+        yield from _each(found(), path)
 
 
 def _unknown(found: Iterable[tuple[str, Any]], path: Path) -> Skipped | None:
@@ -118,27 +108,22 @@ def _stranger(value: object, file: str, place: str) -> Skipped:
 
 
 def _each(found: Iterable[tuple[str, Any]], path: Path) -> Iterator[Imported]:
-    """Values that stand alone, one run each; a bad one does not take its neighbours along."""
+    """Values that are one run each; a damaged one does not affect its neighbours."""
     for place, value in found:
-        if isinstance(value, list) and not _is_one_run(value):
+        known = _format(value)
+        one_run = known is not None and known.takes_lists and known.read is not None
+        if isinstance(value, list) and not one_run:
             yield from _each(((f"{place} row {number}".strip(), item) for number, item in enumerate(value, 1)), path)
             continue
         try:
-            yield _one(value, str(path), place)
+            if isinstance(value, Bad):
+                yield Skipped(file=str(path), place=value.place, reason=value.reason)
+            elif known is None or known.read is None:
+                yield _stranger(value, str(path), place)
+            else:
+                yield known.read(value, str(path), place)
         except (CoaError, *FAULTS) as error:
             yield Skipped(file=str(path), place=place, reason=reason_of(error))
-
-
-def _one(value: Any, file: str, place: str) -> Imported:
-    if isinstance(value, Bad):
-        return Skipped(file=file, place=value.place, reason=value.reason)
-    known = _format(value)
-    return _stranger(value, file, place) if known is None or known.read is None else known.read(value, file, place)
-
-
-def _is_one_run(value: list[Any]) -> bool:
-    known = _format(value)
-    return known is not None and known.takes_lists and known.read is not None
 
 
 def _format(value: object) -> TraceFormat | None:
@@ -146,7 +131,3 @@ def _format(value: object) -> TraceFormat | None:
         return None if isinstance(value, Bad) else format_of(value)
     except FAULTS:
         return None
-
-
-def _hidden(file: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(folder).parts)

@@ -1,13 +1,15 @@
 """The JSON values of a file, one after another: JSONL, one document, or several documents in a row (printed logs).
 
-Reading is lazy for JSONL. A value that cannot be read ends up as `Bad`, with its line, and the lines after it go on.
+Reading is lazy for JSONL. A damaged value becomes a `Bad` with its line, and the lines after it are still read.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,20 +18,12 @@ from pydantic import ValidationError
 
 from coa.errors import CoaError
 
-FAULTS: Final = (
-    AttributeError,
-    IndexError,
-    KeyError,
-    LookupError,
-    OverflowError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+FAULTS: Final = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What reading a value of an unforeseen shape can raise. Caught where a run is read from a file, and nowhere else."""
 _DECODER: Final = json.JSONDecoder(parse_constant=lambda _: None)
 MOST_BYTES: Final = 1 << 30
-"""Of one document that has to be read whole."""
+"""Largest size of a single document, which has to be read whole."""
+_SEPARATORS: Final = re.compile(r"[ \t\r\n,\x1e]*")
 T = TypeVar("T")
 
 
@@ -54,12 +48,8 @@ def values(path: Path) -> Iterator[tuple[str, Any]]:
         yield from _documents(path)
         return
     yield "line 1", value
-    number = 2
-    while second is not None:
-        read = _parsed(second)
-        place = f"line {number}"
-        yield place, Bad(place, read.reason) if isinstance(read, Bad) else read
-        second, number = next(lines, None), number + 1
+    for number, line in enumerate(() if second is None else chain([second], lines), start=2):
+        yield f"line {number}", _parsed(line, f"line {number}")
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -70,15 +60,15 @@ def _lines(path: Path) -> Iterator[bytes]:
                 yield line
 
 
-def _parsed(line: bytes) -> Any:
+def _parsed(line: bytes, place: str = "") -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:
         try:
-            # Python's own writer puts NaN and halves of surrogate pairs into what it calls JSON.
+            # Python's json module writes NaN and halves of surrogate pairs, which are not valid JSON.
             return _DECODER.decode(line.decode())
         except (ValueError, RecursionError):
-            return Bad("", f"not valid JSON: {error}")
+            return Bad(place, f"not valid JSON: {error}")
 
 
 def _documents(path: Path) -> Iterator[tuple[str, Any]]:
@@ -97,7 +87,7 @@ def _documents(path: Path) -> Iterator[tuple[str, Any]]:
         yield "", Bad("", f"not UTF-8: {error.reason} at byte {error.start}")
         return
     position, number = 0, 0
-    while (position := _after_space(text, position)) < len(text):
+    while (position := _SEPARATORS.match(text, position).end()) < len(text):  # type: ignore[union-attr]
         number += 1
         try:
             value, position = _DECODER.raw_decode(text, position)
@@ -115,27 +105,17 @@ def _documents(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _by_line(text: str) -> list[tuple[str, Any]]:
-    """Lines, where the first one is damaged but others are whole objects: JSONL with a torn head."""
-    rows: list[tuple[str, Any]] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            value = _parsed(line.encode())
-            place = f"line {number}"
-            rows.append((place, Bad(place, value.reason) if isinstance(value, Bad) else value))
+    """Lines, where the first one is damaged but others are whole objects: JSONL with a damaged first line."""
+    lines = ((f"line {number}", line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
+    rows = [(place, _parsed(line.encode(), place)) for place, line in lines]
     whole = sum(isinstance(value, dict) for _, value in rows)
     return rows if whole and whole * 2 >= len(rows) else []
 
 
-def _after_space(text: str, position: int) -> int:
-    while position < len(text) and text[position] in " \t\r\n,\x1e":
-        position += 1
-    return position
-
-
 def grouped(items: Callable[[], Iterator[tuple[Hashable, T]]]) -> Iterator[tuple[Hashable, list[T]]]:
-    """Items of one key together, each group as soon as its last item has come.
+    """Items grouped by key; each group is given as soon as its last item was read.
 
-    It reads twice: once to count, once to collect, so that memory holds the groups under way and not the file.
+    It reads twice: once to count, once to collect, so that memory holds the unfinished groups and not the whole file.
     """
     left: dict[Hashable, int] = {}
     for key, _ in items():

@@ -1,13 +1,13 @@
-"""Files of OpenTelemetry spans: OTLP-JSON as collectors write it (one export a line), or the SDK's own JSON.
+"""Files of OpenTelemetry spans: OTLP-JSON as collectors write it (one export per line), or the JSON of the Python SDK.
 
-The spans of a trace may be scattered over many exports; they are brought together before the trace is read.
+The spans of a trace may be spread over many exports; they are collected before the trace is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from coa.distill.importers.json_files import FAULTS, Bad, grouped, reason_of, values
 from coa.distill.importers.spans.span import TraceSpan, is_spans, spans_in
@@ -34,27 +34,14 @@ def read_spans(path: Path) -> Iterator[TeamRun | Skipped]:
     empty = True
     for trace, group in grouped(spans):
         empty = False
-        yield from _runs(group, str(path), str(trace))
+        try:
+            yield from runs_of(group, str(path))
+        except (TraceError, *FAULTS) as error:  # a damaged trace does not affect the others
+            yield Skipped(file=str(path), place=f"trace {trace}", reason=reason_of(error))
     if empty and not bad:
         yield Skipped(file=str(path), reason="an export of spans without any span")
     for item in bad:
         yield Skipped(file=str(path), place=item.place, reason=item.reason)
-
-
-def runs_of_spans(value: Any, file: str = "") -> Iterator[TeamRun | Skipped]:
-    """The runs of one JSON value in memory."""
-    traces: dict[str, list[TraceSpan]] = {}
-    for span in spans_in(value):
-        traces.setdefault(span.trace, []).append(span)
-    for trace, group in traces.items():
-        yield from _runs(group, file, trace)
-
-
-def _runs(spans: list[TraceSpan], file: str, trace: str) -> Iterator[TeamRun | Skipped]:
-    try:
-        yield from runs_of(spans, file)
-    except (TraceError, *FAULTS) as error:  # one trace does not take its neighbours along
-        yield Skipped(file=file, place=f"trace {trace}", reason=reason_of(error))
 
 
 FORMAT: Final = TraceFormat(OTEL, "OTLP-JSON spans", is_spans, read_file=read_spans, takes_lists=True)

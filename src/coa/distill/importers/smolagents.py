@@ -1,8 +1,8 @@
 """Memories of smolagents agents: `agent.memory.get_full_steps()`, `RunResult.dict()`, or a log of step events.
 
-A memory alone knows nothing of what managed agents did; a log of step callbacks does. In a log the steps of a managed
-agent stand before the step that called it, because a step is reported when it ends, so its run is hung on the first
-later step of another agent that began before it. What only a live recorder sees is named in `left_out`.
+A memory does not contain what managed agents did; a log of step callbacks does. In a log the steps of a managed agent
+come before the step that called it, because a step is reported when it ends. So the run of a managed agent is attached
+to the first later step of another agent that began before it. What only a live recorder sees is named in `left_out`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,13 @@ import ast
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coa.distill.importers.content import as_text, as_time, as_usage
-from coa.distill.importers.smolagents_steps import (
-    action_call,
-    is_step,
-    merged_results,
-    plan_event,
-    unwrapped_task,
-)
+from coa.distill.importers.content import as_text, as_time, as_usage, team_run
+from coa.distill.importers.smolagents_steps import action_call, is_step, merged_results, plan_event, unwrapped_task
 from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import AgentRun, Event, LeftOut, ModelCall, Source, SubRun, TeamRun, ToolCall
 from coa.errors import TraceError
 from coa.trajectory.formats.tasks import content_id
-from coa.trajectory.types import Stop, Task, Usage
+from coa.trajectory.types import Task, Usage
 
 Json = Mapping[str, Any]
 _LOG: Final = "recorder_events"
@@ -41,29 +35,20 @@ def is_smolagents(value: object) -> bool:
 
 def from_smolagents(value: Any, file: str = "", place: str = "") -> TeamRun:
     document: Json = value if isinstance(value, Mapping) else {"steps": value}
-    left_out: list[LeftOut] = []
     if isinstance(document.get(_LOG), list):
-        root, log_left = _from_log(document)
-        left_out += log_left
+        root, left_out = _from_log(document)
     else:
         steps = document.get("steps") or document.get(_MEMORY)
         if not isinstance(steps, list):
             raise TraceError("it holds no list of steps")
         root = _from_memory(steps, document)
-        left_out.append(
-            LeftOut(what="what managed agents did", reason="a memory keeps only their reports; a recorder keeps all")
-        )
+        reason = "a memory keeps only their reports; a recorder keeps all"
+        left_out = [LeftOut(what="what managed agents did", reason=reason)]
     result = document.get("run_result")
     result = result if isinstance(result, Mapping) else document
-    limited = result.get("state") == "max_steps_error"
-    return TeamRun(
-        task=Task(id=content_id(root.request, root.answer), question=root.request),
-        root=root,
-        source=Source(format=FORMAT.name, file=file, place=place),
-        stop=Stop.STEPS if limited else Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED,
-        left_out=tuple(left_out),
-        reported_usage=as_usage(result.get("token_usage")),
-    )
+    task = Task(id=content_id(root.request, root.answer), question=root.request)
+    source, limited = Source(format=FORMAT.name, file=file, place=place), result.get("state") == "max_steps_error"
+    return team_run(task, root, source, left_out, limited=limited, reported_usage=as_usage(result.get("token_usage")))
 
 
 def _from_memory(steps: list[Any], document: Json) -> AgentRun:
@@ -95,13 +80,9 @@ class _Open:
         self.answer: str | None = None
 
     def closed(self, request: str | None = None) -> AgentRun:
+        request, events = request or unwrapped_task(self.request), tuple(self.events)
         return AgentRun(
-            id=self.id,
-            agent=self.agent,
-            type=self.type,
-            request=request or unwrapped_task(self.request),
-            events=tuple(self.events),
-            answer=self.answer,
+            id=self.id, agent=self.agent, type=self.type, request=request, events=events, answer=self.answer
         )
 
 
@@ -111,7 +92,6 @@ def _from_log(document: Json) -> tuple[AgentRun, list[LeftOut]]:
         raise TraceError("its log of steps is empty")
     runs: dict[str, _Open] = {}
     waiting: list[_Open] = []
-    left_out: list[LeftOut] = []
     members = {as_text(row.get("agent")) for row in rows}
     for number, row in enumerate(rows):
         key = f"{row.get('agent')}/{row.get('agent_id')}"
@@ -123,39 +103,31 @@ def _from_log(document: Json) -> tuple[AgentRun, list[LeftOut]]:
             continue
         start = as_time((step.get("timing") or {}).get("start_time"))
         run.start = start if run.start is None else run.start
-        mine = [other for other in waiting if other.agent != run.agent and _began_within(other, start)]
+        mine = [
+            other
+            for other in waiting
+            if other.agent != run.agent and (other.start is None or start is None or other.start >= start)
+        ]
         waiting = [other for other in waiting if other not in mine]
         found, _ = _events(step, tuple(members), mine)
         run.events += found
-    unfinished = list(runs.values())
+    unfinished, left_out = list(runs.values()), []
     root = waiting.pop() if waiting else unfinished.pop()
-    left_out += [
-        LeftOut(what=f"a run of {run.agent}", reason="no step of a caller encloses it", usage=_sum(run), place=run.id)
-        for run in [*waiting, *unfinished]
-    ]
+    for run in [*waiting, *unfinished]:
+        usage = Usage.sum(event.usage for event in run.events if isinstance(event, ModelCall) and event.usage)
+        what, reason = f"a run of {run.agent}", "no step of a caller encloses it"
+        left_out.append(LeftOut(what=what, reason=reason, usage=usage, place=run.id))
     full = next((as_text(row.get("task")) for row in document.get(_MEMORY, []) if isinstance(row, Mapping)), None)
     return root.closed(full or root.request), left_out
-
-
-def _began_within(run: _Open, start: float | None) -> bool:
-    return run.start is None or start is None or run.start >= start
-
-
-def _sum(run: _Open) -> Usage:
-    calls = [event for event in run.events if isinstance(event, ModelCall)]
-    return Usage.sum(call.usage for call in calls if call.usage is not None)
 
 
 def _events(step: Json, members: tuple[str, ...], below: list[_Open] | None = None) -> tuple[list[Event], str | None]:
     if "plan" in step:
         return [plan_event(step)], None
-    if "step_number" not in step:
-        return [], None
-    call = action_call(step, members)
+    call = action_call(step, members) if "step_number" in step else None
     if call is None:
         return [], None
-    calls: tuple[ToolCall, ...] = call.calls
-    runs = below or []
+    calls, runs = call.calls, below or []
     events: list[Event] = [call]
     for number, run in enumerate(runs):
         named = next((item for item in calls if item.name == run.agent), calls[0] if calls else None)
@@ -169,7 +141,7 @@ def _events(step: Json, members: tuple[str, ...], below: list[_Open] | None = No
 
 
 def _asked(call: ToolCall | None, agent: str) -> list[str]:
-    """The requests that a call puts to an agent; a log may have cut them short, the call has not."""
+    """The requests that a call puts to an agent; a log may have shortened them, the call has not."""
     if call is None:
         return []
     if call.name == agent:

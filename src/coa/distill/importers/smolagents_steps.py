@@ -1,8 +1,8 @@
 """The steps of a smolagents memory, as dicts, turned into events. The recorder and the importer of memories share it.
 
 smolagents 1.26: a failed tool call leaves `tool_calls` empty, so the attempt is read from `model_output_message`; the
-results of parallel calls come merged in one string; the wording around a managed agent's task and report is the
-library's own and is cut off here.
+results of parallel calls are merged in one string; and the words that the library puts around a managed agent's task
+and report are removed here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from coa.distill.importers.content import FINISHING, as_calls, as_text, as_time, as_usage, split_code, without_label
+from coa.distill.importers.content import FINISHING, as_calls, as_text, as_time, as_usage, at, split_code, without_label
 from coa.distill.team_run import Event, ModelCall, Purpose, ToolCall, ToolResult
 from coa.trajectory.types import Usage
 
@@ -36,20 +36,13 @@ def unwrapped_task(text: str) -> str:
 
 
 def plan_event(step: Json, usage: Usage | None = None, **more: Any) -> ModelCall:
-    text = as_text(_at(step, "model_output_message", "content"))
+    text = as_text(at(step, "model_output_message", "content"))
     if not text:
         fenced = _FENCED_PLAN.search(as_text(step.get("plan")))
         text = fenced.group(1) if fenced else as_text(step.get("plan"))
-    return ModelCall.model_validate(
-        {
-            "time": as_time(_at(step, "timing", "start_time")),
-            **more,
-            "purpose": Purpose.PLAN,
-            "text": text.strip(),
-            "thought": reasoning(step.get("model_output_message")),
-            "usage": usage or _spent(step),
-        }
-    )
+    common = {"time": as_time(at(step, "timing", "start_time")), **more, "usage": usage or _spent(step)}
+    thought = reasoning(step.get("model_output_message"))
+    return ModelCall.model_validate({**common, "purpose": Purpose.PLAN, "text": text.strip(), "thought": thought})
 
 
 def action_call(
@@ -59,45 +52,31 @@ def action_call(
     usage: Usage | None = None,
     **more: Any,
 ) -> ModelCall | None:
-    """The model call of an action step, calls and all; None when the step has none (a model that failed)."""
-    error = as_text(_at(step, "error", "message"))
-    limit = _at(step, "error", "type") == "AgentMaxStepsError"
-    common = {"time": as_time(_at(step, "timing", "start_time")), **more, "usage": usage or _spent(step)}
-    if limit:
-        return ModelCall.model_validate(
-            {**common, "purpose": Purpose.ANSWER, "text": as_text(step.get("action_output"))}
-        )
-    output = as_text(step.get("model_output")) or as_text(_at(step, "model_output_message", "content"))
+    """The model call of an action step with its tool calls; None if the step has none because the model failed."""
+    error = as_text(at(step, "error", "message"))
+    common = {"time": as_time(at(step, "timing", "start_time")), **more, "usage": usage or _spent(step)}
+    if at(step, "error", "type") == "AgentMaxStepsError":
+        text = as_text(step.get("action_output"))
+        return ModelCall.model_validate({**common, "purpose": Purpose.ANSWER, "text": text})
+    output = as_text(step.get("model_output")) or as_text(at(step, "model_output_message", "content"))
     calls = attempted_calls(step, members)
-    if step.get("code_action") is not None:
-        text, _ = split_code(output, tags)
-    else:
-        text = without_label(output)
+    text = without_label(output) if step.get("code_action") is None else split_code(output, tags)[0]
     if not (output or calls or step.get("model_output_message")):
         return None
     final = bool(step.get("is_final_answer"))
     kept = tuple(call for call in calls if not (final and call.name in FINISHING))
-    unread = error if error and not calls else None
-    return ModelCall.model_validate(
-        {
-            **common,
-            "purpose": Purpose.ANSWER if final else Purpose.ACT,
-            "thought": reasoning(step.get("model_output_message")),
-            "text": text,
-            "calls": kept,
-            "error": unread,
-        }
-    )
+    wrote = {"thought": reasoning(step.get("model_output_message")), "text": text, "calls": kept}
+    purpose, unread = Purpose.ANSWER if final else Purpose.ACT, error if error and not calls else None
+    return ModelCall.model_validate({**common, **wrote, "purpose": purpose, "error": unread})
 
 
 def attempted_calls(step: Json, members: Sequence[str] = ()) -> tuple[ToolCall, ...]:
-    """What the model called, carried out or not. Code is one call of the interpreter."""
-    code = step.get("code_action")
+    """The calls that the model wrote, whether or not they were carried out. Code is one call of the interpreter."""
+    code, made = step.get("code_action"), as_calls(step.get("tool_calls"))
     if code is not None:
-        row = next(iter(as_calls(step.get("tool_calls"))), None)
-        identity = row.id if row is not None else f"code_{step.get('step_number', 0)}"
+        identity = made[0].id if made else f"code_{step.get('step_number', 0)}"
         return (ToolCall(id=identity, name=CODE_TOOL, arguments={"code": as_text(code)}),)
-    calls = as_calls(_at(step, "model_output_message", "tool_calls")) or as_calls(step.get("tool_calls"))
+    calls = as_calls(at(step, "model_output_message", "tool_calls")) or made
     return tuple(call.model_copy(update={"agent": call.name in members}) for call in calls)
 
 
@@ -105,32 +84,18 @@ def merged_results(step: Json, calls: Sequence[ToolCall], reports: Sequence[str]
     """The results of a step from memory alone: one text for all of its calls, or the error."""
     if not calls:
         return []
+    error = as_text(at(step, "error", "message"))
+    text = "\n".join(filter(None, (as_text(step.get("observations")), error)))
     ids = tuple(call.id for call in calls)
-    error = as_text(_at(step, "error", "message"))
-    observed = as_text(step.get("observations"))
-    text = f"{observed}\n{error}" if observed and error else error or observed
     return [ToolResult(call_ids=ids, text=text, ok=not error, report_of=tuple(reports))]
 
 
 def reasoning(message: object) -> str:
     """Reasoning that a server returned beside the content; smolagents keeps it only in `raw`."""
-    if not isinstance(message, Mapping):
-        return ""
-    raw = message.get("raw")
-    choices = raw.get("choices") if isinstance(raw, Mapping) else None
-    if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
-        inner = choices[0].get("message")
-        if isinstance(inner, Mapping):
-            return as_text(inner.get("reasoning_content") or inner.get("reasoning")).strip()
-    return ""
+    choices = at(message, "raw", "choices")
+    inner = at(choices[0], "message") if isinstance(choices, list) and choices else None
+    return as_text(at(inner, "reasoning_content") or at(inner, "reasoning")).strip()
 
 
 def _spent(step: Json) -> Usage | None:
-    return as_usage(step.get("token_usage")) or as_usage(_at(step, "model_output_message", "token_usage"))
-
-
-def _at(row: Json, *path: str) -> Any:
-    value: Any = row
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+    return as_usage(step.get("token_usage")) or as_usage(at(step, "model_output_message", "token_usage"))

@@ -19,7 +19,7 @@ Imported = TeamRun | Trajectory | Skipped
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
     name: str
-    """As it stands in a run's `source.format` and in the report."""
+    """The name in a run's `source.format` and in the report."""
     description: str
     """For messages that list what can be read."""
     matches: Callable[[object], bool]

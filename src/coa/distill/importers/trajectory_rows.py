@@ -1,22 +1,37 @@
-"""Rows that already are trajectories in our own form, from JSONL or Parquet: they need no conversion."""
+"""Rows that already are one model's trajectory: ours, from JSONL or Parquet, and AFM's SFT rows.
+
+They need no conversion and go to the filters beside the trajectories that were converted from teams. The tags in AFM's
+rows (`instruction`, `input`, `output`) are read by `trajectory/formats/alpaca.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any, Final
 
 from coa.distill.importers.trace_format import TraceFormat
+from coa.trajectory.formats.alpaca import from_alpaca, is_alpaca
 from coa.trajectory.store import from_row
-from coa.trajectory.types import Trajectory
+from coa.trajectory.types import FrozenDict, Trajectory
+
+
+def is_afm(row: object) -> bool:
+    return isinstance(row, Mapping) and is_alpaca(row)
+
+
+def from_afm(row: Mapping[str, Any], file: str = "", place: str = "") -> Trajectory:
+    trajectory = from_alpaca(row)
+    # Without folders: data sets are shared, and folders belong to this machine.
+    source = {"format": AFM.name, "file": PurePath(file).name, "place": place}
+    return trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "source": source})})
 
 
 def is_trajectory(value: object) -> bool:
-    """One that broke before its first step is written without `steps`, and is a run all the same."""
-    return (
-        isinstance(value, Mapping)
-        and {"task", "profile"} <= set(value)
-        and not {"steps", "schema_version"}.isdisjoint(value)
-    )
+    """A run that broke before its first step is written without `steps`, and is a trajectory too."""
+    if not isinstance(value, Mapping):
+        return False
+    return {"task", "profile"} <= set(value) and not {"steps", "schema_version"}.isdisjoint(value)
 
 
 def from_trajectory_row(value: Mapping[str, Any], file: str = "", place: str = "") -> Trajectory:
@@ -24,4 +39,5 @@ def from_trajectory_row(value: Mapping[str, Any], file: str = "", place: str = "
     return from_row(dict(value)) if isinstance(value["task"], str) else Trajectory.model_validate(value)
 
 
-FORMAT: Final = TraceFormat("trajectory", "trajectories", is_trajectory, read=from_trajectory_row)
+AFM: Final = TraceFormat("afm", "AFM rows", is_afm, read=from_afm)
+OWN: Final = TraceFormat("trajectory", "trajectories", is_trajectory, read=from_trajectory_row)

@@ -1,7 +1,10 @@
-"""An agent's run while it goes on: what was seen happen since its last step, and the events of the steps so far.
+"""An agent's run while it goes on: what happened since its last step, and the events of the steps so far.
 
-smolagents reports a step when it is over. What happened inside it (model calls, tools, sub-agents) was seen live and
-waits here in the order in which it began; the report then says what it meant.
+smolagents reports a step only when it has ended. What happened inside the step (calls of models and tools, runs of
+sub-agents) was observed live and waits here in the order in which it began. `OpenRun.step` then brings the two
+together: the report says which observed model call was the step's main one and what that call meant, and each observed
+tool call is matched with a call that the model wrote, by name and arguments. What matches nothing is kept as it was
+observed, so that its cost is counted.
 """
 
 from __future__ import annotations
@@ -83,13 +86,16 @@ class OpenRun:
     _ids: dict[str, int] = field(default_factory=dict)
 
     def step(self, step: Any) -> None:
-        """Turn what was seen since the last step into events, with the step's own account of it."""
+        """Turn what was observed since the last step into events, with the help of the step's report."""
         seen, self.seen = self.seen, []
         if isinstance(step, PlanningStep):
             own = next((item for item in reversed(seen) if isinstance(item, SeenModel) and not item.inside_tool), None)
             for item in seen:
                 if item is own:
-                    event = plan_event(_planned(step), item.usage, **self._details(item, aside=True))
+                    output = {"content": step.model_output_message.content}
+                    timing = {"start_time": step.timing.start_time}
+                    row = {"plan": step.plan, "model_output_message": output, "timing": timing}
+                    event = plan_event(row, item.usage, **self._details(item, aside=True))
                     self.events.append(event.model_copy(update={"thought": item.thought or event.thought}))
                 else:
                     self._loose(item)
@@ -99,25 +105,17 @@ class OpenRun:
             self.seen = seen
 
     def finish(self) -> AgentRun:
-        """Everything there is. What no step accounted for is kept as it was seen."""
+        """The run so far. What no step's report explains is kept as it was observed."""
         for item in self.seen:
             self._loose(item)
         self.seen = []
         agent = self.agent
-        tools = [name for name in [*agent.tools, *agent.managed_agents] if name not in FINISHING]
+        tools = (name for name in [*agent.tools, *agent.managed_agents] if name not in FINISHING)
         return AgentRun(
-            id=self.id,
-            agent=self.name,
-            type=type(agent).__name__,
-            description=str(agent.description or ""),
-            tools=tuple(tools),
-            system=self.system,
-            request=self.request,
-            events=tuple(self.events),
-            answer=self.answer,
-            error=self.error,
-            meta={"max_steps": True} if self.limited else {},
-        )
+            id=self.id, agent=self.name, type=type(agent).__name__, description=str(agent.description or ""),
+            tools=tuple(tools), system=self.system, request=self.request, events=tuple(self.events),
+            answer=self.answer, error=self.error, meta={"max_steps": True} if self.limited else {},
+        )  # fmt: skip
 
     def _action(self, step: Any, seen: list[SeenModel | SeenTool]) -> None:
         own = [item for item in seen if isinstance(item, SeenModel) and not item.inside_tool]
@@ -130,8 +128,7 @@ class OpenRun:
         before = [item for item in rest if main is not None and item.started < main.started]
         for item in before:
             self._loose(item)
-        if call is not None:
-            self.events.append(call)
+        self.events += [call] if call is not None else []
         after = [item for item in rest if item not in before]
         calls = call.calls if call is not None else ()
         if calls and calls[0].name == CODE_TOOL and step.code_action is not None:
@@ -181,15 +178,11 @@ class OpenRun:
             # When one of several calls fails, smolagents shows the model that error alone.
             unseen = {"unseen": True} if failed and item.ok and item.name not in FINISHING else {}
             rejected = failed and item.ok and item.name in FINISHING
+            text = row["error"]["message"] if rejected else item.text if item.done else UNDER_WAY
+            ok, reports = item.ok and item.done and not rejected, tuple(run.id for run in item.runs)
+            started = round(item.started, 6)
             self.events.append(
-                ToolResult(
-                    time=round(item.started, 6),
-                    call_ids=(identity,),
-                    text=row["error"]["message"] if rejected else item.text if item.done else UNDER_WAY,
-                    ok=item.ok and item.done and not rejected,
-                    report_of=tuple(run.id for run in item.runs),
-                    meta=unseen,
-                )
+                ToolResult(time=started, call_ids=(identity,), text=text, ok=ok, report_of=reports, meta=unseen)
             )
 
     def _code_results(self, step: Any, row: dict[str, Any], code: ToolCall, seen: list[SeenModel | SeenTool]) -> None:
@@ -203,35 +196,23 @@ class OpenRun:
             else:
                 self._loose(item, code.id)
         error = row["error"]["message"] if row["error"] else ""
-        observed = as_text(step.observations)
-        text = f"{observed}\n{error}" if observed and error else error or observed
+        text = "\n".join(filter(None, (as_text(step.observations), error)))
         self.events.append(ToolResult(call_ids=(code.id,), text=text, ok=not error, report_of=tuple(reports)))
 
     def _loose(self, item: SeenModel | SeenTool, within: str | None = None, *, known: bool = False) -> None:
-        """Something seen that is no call of the step's own message: a tool in code, a model in a tool."""
+        """An observed call that is not in the step's message: of a tool in code, or of a model in a tool."""
         if isinstance(item, SeenModel):
+            wrote = {"text": item.text, "thought": item.thought, "usage": item.usage}
             purpose = Purpose.TOOL if item.inside_tool else Purpose.ACT
             error = item.error or (None if item.done else UNDER_WAY)
-            self.events.append(
-                ModelCall(
-                    purpose=purpose,
-                    text=item.text,
-                    thought=item.thought,
-                    usage=item.usage,
-                    error=error,
-                    **self._details(item),
-                )
-            )
+            self.events.append(ModelCall(purpose=purpose, error=error, **wrote, **self._details(item)))
             return
         if not known:
             self._sub_runs(item, within)
-        call = ToolCall(
-            id=f"{within or self.id}.{len(self.events)}", name=item.name, arguments=item.arguments, agent=item.member
-        )
-        text = item.text if item.done else UNDER_WAY
-        self.events.append(
-            CodeCall(time=round(item.started, 6), within=within, call=call, text=text, ok=item.ok and item.done)
-        )
+        identity, time = f"{within or self.id}.{len(self.events)}", round(item.started, 6)
+        call = ToolCall(id=identity, name=item.name, arguments=item.arguments, agent=item.member)
+        text, ok = item.text if item.done else UNDER_WAY, item.ok and item.done
+        self.events.append(CodeCall(time=time, within=within, call=call, text=text, ok=ok))
 
     def _sub_runs(self, item: SeenTool, call_id: str | None) -> None:
         for run in item.runs:
@@ -239,9 +220,9 @@ class OpenRun:
             self.left_out += run.left_out
 
     def _details(self, item: SeenModel, *, aside: bool = False) -> dict[str, Any]:
-        """What the call read that none before it had; whether it left out what the longest one before had read.
+        """What the call read that no call before it had read, and whether its context was rewritten (is shorter).
 
-        A plan is made aside, from a conversation put together for it alone, which rewrites nothing.
+        A plan is made `aside`, from a conversation that is put together for it alone and rewrites nothing.
         """
         new = tuple(message for message in item.messages if message not in self._read)
         aside = aside or item.inside_tool
@@ -261,43 +242,29 @@ def _matched(tools: list[SeenTool], calls: Sequence[ToolCall]) -> dict[int, str]
         for item in tools:
             if id(item) in found:
                 continue
-            call = next(
-                (c for c in free if c.name == item.name and (not exact or dict(c.arguments) == item.arguments)), None
-            )
+            named = (call for call in free if call.name == item.name)
+            call = next((call for call in named if not exact or dict(call.arguments) == item.arguments), None)
             if call is not None:
                 free.remove(call)
                 found[id(item)] = call.id
     return found
 
 
-def _planned(step: Any) -> dict[str, Any]:
-    return {
-        "plan": step.plan,
-        "model_output_message": {"content": step.model_output_message.content},
-        "timing": {"start_time": step.timing.start_time},
-    }
-
-
 def _acted(step: Any) -> dict[str, Any]:
     """An action step as a dict, without its images and without the whole conversation it read."""
     message = step.model_output_message
     error = {"type": type(step.error).__name__, "message": str(step.error.message)} if step.error else None
+    written = [
+        {"id": call.id, "name": call.function.name, "arguments": plain(call.function.arguments)}
+        for call in (message.tool_calls if message is not None else None) or ()
+    ]
+    made = [{"id": call.id, "name": call.name, "arguments": plain(call.arguments)} for call in step.tool_calls or ()]
     return {
         "step_number": step.step_number,
         "timing": {"start_time": step.timing.start_time},
         "model_output": step.model_output,
-        "model_output_message": {
-            "content": message.content,
-            "tool_calls": [
-                {"id": call.id, "name": call.function.name, "arguments": plain(call.function.arguments)}
-                for call in message.tool_calls or ()
-            ],
-        }
-        if message is not None
-        else None,
-        "tool_calls": [
-            {"id": call.id, "name": call.name, "arguments": plain(call.arguments)} for call in step.tool_calls or ()
-        ],
+        "model_output_message": None if message is None else {"content": message.content, "tool_calls": written},
+        "tool_calls": made,
         "code_action": step.code_action,
         "error": error,
         "error_type": error["type"] if error else "",

@@ -1,10 +1,11 @@
 """Records one run of one smolagents team.
 
-It takes hold of every agent of the tree: of its `run`, its steps, the execution of its tool calls, the tools its code
-sees, and of every model behind them, and lets go of them at the end. Two things about the team change while it runs:
-calls of one managed agent wait for each other, because it has one memory; and the 30 seconds that smolagents gives code
-are lifted for agents that manage others, because a sub-agent takes longer, and the step would fail while its work goes
-on. Where a recording would be wrong or incomplete it is refused.
+`Recorder` wraps parts of every agent in the team and puts the originals back at the end: the agent's `run`, its step
+callbacks, the execution of its tool calls, the tools that its code sees, and every model behind them (`taps.py`). What
+the wrappers observe is collected in one `OpenRun` for each run of an agent (`open_run.py`). Two things about the team
+change while it is recorded: calls of one managed agent wait for each other, because it has one memory; and the limit of
+30 seconds that smolagents sets for code is lifted for agents that manage others, because a sub-agent takes longer and
+the step would fail while the sub-agent is still working. A recording that would be wrong or incomplete is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from smolagents.models import Model
 from coa.distill.importers.content import FINISHING, plain
 from coa.distill.importers.smolagents_steps import unwrapped_task
 from coa.distill.recorder.open_run import OpenRun, SeenModel, SeenTool
-from coa.distill.recorder.taps import HERE, CodeTool, Here, ModelTap, at, bound_arguments
+from coa.distill.recorder.taps import HERE, Here, ModelTap, RecordedCodeTool, at, bound_arguments
 from coa.distill.team_run import RECORDED, LeftOut, Source, TeamRun
 from coa.errors import RecordingError
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
@@ -40,7 +41,7 @@ def record(agent: Any, task: Task, **options: Any) -> TeamRun:
 
 
 class Recorder:
-    """Holds on to a team for one run. `snapshot` may be called from another thread at any time."""
+    """Wraps a team for one run. `snapshot` may be called from another thread at any time."""
 
     def __init__(self, agent: Any, task: Task) -> None:
         if not isinstance(agent, MultiStepAgent):
@@ -64,7 +65,7 @@ class Recorder:
     def __enter__(self) -> Recorder:
         try:
             for agent in self._agents:
-                self._hold(agent)
+                self._wrap(agent)
         except BaseException:
             self.__exit__()
             raise
@@ -81,13 +82,13 @@ class Recorder:
         except RecordingError:
             raise
         except Exception as error:
-            # The team's own failure, whatever it is: its siblings go on, and it is kept as data.
+            # The team failed. Other teams go on, and the failure is kept as data.
             site = FailureSite.MODEL if isinstance(error, AgentGenerationError) else FailureSite.RUNTIME
             stop, failure = Stop.FAILED, Failure(site=site, message=f"{type(error).__name__}: {error}")
         return self.snapshot(stop, failure)
 
     def snapshot(self, stop: Stop, failure: Failure | None = None) -> TeamRun:
-        """What there is by now, as a team run."""
+        """What was recorded so far, as a team run."""
         with self.lock:
             if self._refusal is not None:
                 raise self._refusal
@@ -97,26 +98,17 @@ class Recorder:
             done = root.finish()
             if stop is Stop.ANSWERED:
                 stop = Stop.STEPS if root.limited else stop if done.answer is not None else Stop.UNANSWERED
-            orphans = [
-                LeftOut(
-                    what="a model call from a thread of the team's own",
-                    reason="it is not known which agent made it",
-                    usage=item.usage or Usage(model_calls=1),
-                )
-                for item in self._orphans
-            ]
-            return TeamRun(
-                task=self.task,
-                root=done,
-                source=Source(format=RECORDED),
-                stop=stop,
-                failure=failure,
-                left_out=(*self._left_out, *root.left_out, *orphans),
-                meta={"library": "smolagents"},
+            what, reason = "a model call from a thread that the team started", "it is not known which agent made it"
+            orphans = (
+                LeftOut(what=what, reason=reason, usage=item.usage or Usage(model_calls=1)) for item in self._orphans
             )
+            return TeamRun(
+                task=self.task, root=done, source=Source(format=RECORDED), stop=stop, failure=failure,
+                left_out=(*self._left_out, *root.left_out, *orphans), meta={"library": "smolagents"},
+            )  # fmt: skip
 
     def spent(self) -> Usage:
-        """What the run has cost by now, whether or not it was recorded faithfully."""
+        """What the run has cost so far, whether or not it was recorded faithfully."""
         with self.lock:
             root = self._root_run.finish() if self._root_run is not None else None
             orphans = Usage.sum(item.usage for item in self._orphans if item.usage is not None)
@@ -130,15 +122,13 @@ class Recorder:
             if alone:
                 self._orphans.append(item)
             else:
-                self._refuse(
-                    "a model that several running teams share was called from a thread of a team's own, "
-                    "so it is not known for which of them",
-                    "give each team its own model, or run one team at a time",
-                )
+                reason = "a model that several running teams share was called from a thread that a team started, so it "
+                hint = "give each team its own model, or run one team at a time"
+                self._refuse(f"{reason}is not known for which of them", hint)
 
-    # -- taking hold ------------------------------------------------------------------------------------------------
+    # -- wrapping the team -------------------------------------------------------------------------------------------
 
-    def _hold(self, agent: Any) -> None:
+    def _wrap(self, agent: Any) -> None:
         if getattr(agent, _MARK, None) is not None:
             raise RecordingError(
                 f"the agent {_name(agent)!r} is being recorded already, so it belongs to two running teams",
@@ -149,13 +139,13 @@ class Recorder:
         if hasattr(agent, "execute_tool_call"):
             self._set(agent, "execute_tool_call", self._recorded_call(agent))
         self._listen_to_steps(agent)
-        self._hold_executor(agent)
+        self._wrap_executor(agent)
         for model in _models(agent):
             ModelTap.open(model, self)
             self._undo.append(lambda model=model: ModelTap.close(model, self))  # type: ignore[misc]
 
     def _set(self, thing: Any, name: str, value: Any) -> None:
-        """Set an attribute of the instance; letting go restores what was there."""
+        """Set an attribute of the instance; `__exit__` restores what was there before."""
         had, before = name in vars(thing), vars(thing).get(name)
         setattr(thing, name, value)
 
@@ -179,28 +169,24 @@ class Recorder:
         agent.step_callbacks.register(MemoryStep, stepped)
         self._undo.append(lambda: agent.step_callbacks._callbacks[MemoryStep].remove(stepped))
 
-    def _hold_executor(self, agent: Any) -> None:
+    def _wrap_executor(self, agent: Any) -> None:
         executor = getattr(agent, "python_executor", None)
         if executor is None:
             return
         if not isinstance(executor, LocalPythonExecutor):
-            self._left_out.append(
-                LeftOut(
-                    what=f"tools called inside the code of {_name(agent)}",
-                    reason=f"{type(executor).__name__} runs it elsewhere; the code and its output are kept",
-                )
-            )
+            reason = f"{type(executor).__name__} runs it elsewhere; the code and its output are kept"
+            self._left_out.append(LeftOut(what=f"tools called inside the code of {_name(agent)}", reason=reason))
             return
         if agent.managed_agents and executor.timeout_seconds == MAX_EXECUTION_TIME_SECONDS:
             self._set(executor, "timeout_seconds", None)
         send = executor.send_tools
 
-        def send_heard(tools: dict[str, Any]) -> None:
+        def send_wrapped(tools: dict[str, Any]) -> None:
             send({name: self._code_tool(agent, name, tool) for name, tool in tools.items()})
 
-        self._set(executor, "send_tools", send_heard)
+        self._set(executor, "send_tools", send_wrapped)
 
-    # -- what the held parts do -------------------------------------------------------------------------------------
+    # -- what the wrappers do ----------------------------------------------------------------------------------------
 
     def _recorded_run(self, agent: Any) -> Callable[..., Any]:
         original = agent.run
@@ -229,36 +215,25 @@ class Recorder:
 
     def _open(self, agent: Any, task: str) -> OpenRun:
         with self.lock:
+            name = _name(agent)
             if id(agent) in self._active:
-                raise self._refuse(
-                    f"the agent {_name(agent)!r} was called while it was at work, and both calls share one memory",
-                    "give the team an agent for each use",
-                )
+                reason = f"the agent {name!r} was called while it was running, and both calls share one memory"
+                raise self._refuse(reason, "give the team an agent for each use")
             here = HERE.get()
             asked = here.call.arguments.get("task") if here is not None and here.call is not None else None
-            opened = OpenRun(
-                id=f"{_name(agent)}-{next(self._numbers)}",
-                agent=agent,
-                name=_name(agent),
-                request=asked if isinstance(asked, str) else unwrapped_task(task),
-                system=agent.system_prompt,
-            )
+            request = asked if isinstance(asked, str) else unwrapped_task(task)
+            opened = OpenRun(f"{name}-{next(self._numbers)}", agent, name, request, agent.system_prompt)
             if agent is self._root and self._root_run is None:
                 self._root_run = opened
             elif here is None:
-                raise self._refuse(
-                    f"the agent {_name(agent)!r} was called from a thread that does not say for whom",
-                    "start threads in tools with contextvars.copy_context().run",
-                )
+                reason = f"the agent {name!r} was called from a thread that does not say for which agent"
+                raise self._refuse(reason, "start threads in tools with contextvars.copy_context().run")
             elif here.call is not None:
                 here.call.runs.append(opened)
             else:
-                # Called by the team's own Python, such as a step callback: a call nobody wrote.
-                here.run.seen.append(
-                    SeenTool(
-                        opened.name, {"task": opened.request}, in_code=False, member=True, done=True, runs=[opened]
-                    )
-                )
+                # Called by Python code of the team, such as a step callback: no model wrote this call.
+                seen = SeenTool(name, {"task": request}, in_code=False, member=True, done=True, runs=[opened])
+                here.run.seen.append(seen)
             self._active[id(agent)] = opened
             return opened
 
@@ -290,7 +265,7 @@ class Recorder:
                 item.text = _shown(result)
             return result
 
-        return CodeTool(tool, call)
+        return RecordedCodeTool(tool, call)
 
     @contextmanager
     def _seeing(
@@ -301,7 +276,7 @@ class Recorder:
         with self.lock:
             run.seen.append(item)
         try:
-            # One memory for each agent: a second call waits until the first one has given its report.
+            # Each agent has one memory: a second call waits until the first one has returned.
             with self._locks[id(member)] if member is not None else nullcontext(), at(Here(self, run, item)):
                 yield item
         except BaseException as error:
@@ -313,17 +288,16 @@ class Recorder:
     def _refuse_stragglers(self, run: OpenRun) -> None:
         for item in run.seen:
             if isinstance(item, SeenTool) and any(not below.closed for below in item.runs):
+                limit = 'executor_kwargs={"timeout_seconds": None}'
                 self._refuse(
-                    f"a step of {run.name!r} ended while its sub-agent {item.name!r} was still at work",
-                    "let tools wait for the agents they start, and code run to its end: "
-                    'executor_kwargs={"timeout_seconds": None}',
+                    f"a step of {run.name!r} ended while its sub-agent {item.name!r} was still running",
+                    f"let tools wait for the agents they start, and code run to its end: {limit}",
                 )
 
     def _refuse(self, reason: str, hint: str) -> RecordingError:
         with self.lock:
-            self._refusal = self._refusal or RecordingError(
-                f"this run cannot be recorded faithfully: {reason}", hint=hint
-            )
+            full = f"this run cannot be recorded faithfully: {reason}"
+            self._refusal = self._refusal or RecordingError(full, hint=hint)
             return self._refusal
 
 

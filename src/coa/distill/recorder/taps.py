@@ -1,8 +1,9 @@
-"""Where the recorder listens: each model's `generate`, the tools that code calls, and which run the caller is in.
+"""Where the recorder listens: at each model's `generate`, and at the tools that code calls.
 
-A model may be shared by the agents of a team and by many teams at once, so one tap serves all recorders and a context
-variable says whose call it is. smolagents copies that context into the threads of parallel tool calls, but not into the
-thread in which code runs under a time limit; `CodeTool` therefore carries its place with it.
+A model may be shared by the agents of a team and by many teams at once, so one tap serves all recorders, and a context
+variable says which run of which recording makes the call. smolagents copies that context into the threads of parallel
+tool calls, but not into the thread in which code runs under a time limit; `RecordedCodeTool` therefore carries its
+place with it.
 """
 
 from __future__ import annotations
@@ -92,28 +93,22 @@ class ModelTap:
                         model.__dict__.pop(name, None)
 
     def _heard(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-        item = self._begin(messages)
-        try:
+        with self._listening(messages) as item:
             message = self._generate(messages, *args, **kwargs)
-        except BaseException as error:
-            self._failed(item, error)
-            raise
-        self._done(item, message)
+            self._done(item, message)
+            item.message = message
         return message
 
     def _heard_stream(self, messages: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        item = self._begin(messages)
-        deltas = []
-        try:
+        with self._listening(messages) as item:
+            deltas = []
             for delta in self._generate_stream(messages, *args, **kwargs):
                 deltas.append(delta)
                 yield delta
-        except BaseException as error:
-            self._failed(item, error)
-            raise
-        self._done(item, agglomerate_stream_deltas(deltas), streamed=True)
+            self._done(item, agglomerate_stream_deltas(deltas))
 
-    def _begin(self, messages: Any) -> SeenModel:
+    @contextmanager
+    def _listening(self, messages: Any) -> Iterator[SeenModel]:
         here = HERE.get()
         inside = here is not None and here.call is not None
         name = getattr(self.model, "model_id", None)
@@ -124,29 +119,30 @@ class ModelTap:
         else:
             for listener in self.listeners:
                 listener.orphan(item, alone=len(self.listeners) == 1)
-        return item
+        try:
+            yield item
+        except BaseException as error:
+            item.error = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            item.done = True
 
-    def _done(self, item: SeenModel, message: Any, *, streamed: bool = False) -> None:
+    def _done(self, item: SeenModel, message: Any) -> None:
         used = getattr(message, "token_usage", None)
         seconds = max(0.0, time.time() - item.started)
+        raw = getattr(message, "raw", None)
         if used is not None:
-            item.usage = Usage(
-                prompt_tokens=used.input_tokens,
-                completion_tokens=used.output_tokens,
-                cached_tokens=_cached(message),
-                model_calls=1,
-                seconds=seconds,
-            )
-        item.text, item.thought = as_text(message.content), _thought(message)
-        item.message = None if streamed else message
-        item.done = True
-
-    def _failed(self, item: SeenModel, error: BaseException) -> None:
-        item.error = f"{type(error).__name__}: {error}"
-        item.done = True
+            cached = _at(raw, "usage", "prompt_tokens_details", "cached_tokens")
+            tokens = {"prompt_tokens": used.input_tokens, "completion_tokens": used.output_tokens}
+            tokens["cached_tokens"] = cached if isinstance(cached, int) else 0
+            item.usage = Usage(**tokens, model_calls=1, seconds=seconds)
+        choices = _at(raw, "choices")
+        inner = _at(choices[0], "message") if choices else None
+        thought = _at(inner, "reasoning_content") or _at(inner, "reasoning")
+        item.text, item.thought = as_text(message.content), thought.strip() if isinstance(thought, str) else ""
 
 
-class CodeTool:
+class RecordedCodeTool:
     """A tool or team member as code sees it, listened to. Anything but calling it goes to the real one."""
 
     def __init__(self, tool: Any, call: Callable[..., Any]) -> None:
@@ -180,14 +176,8 @@ def _messages(messages: Any) -> list[ChatMessage]:
     return found
 
 
-def _thought(message: Any) -> str:
-    choices = getattr(getattr(message, "raw", None), "choices", None)
-    inner = getattr(choices[0], "message", None) if choices else None
-    found = getattr(inner, "reasoning_content", None) or getattr(inner, "reasoning", None)
-    return found.strip() if isinstance(found, str) else ""
-
-
-def _cached(message: Any) -> int:
-    details = getattr(getattr(getattr(message, "raw", None), "usage", None), "prompt_tokens_details", None)
-    count = getattr(details, "cached_tokens", None)
-    return count if isinstance(count, int) else 0
+def _at(thing: Any, *path: str) -> Any:
+    """What is found below a path of attributes; None where the path ends early."""
+    for name in path:
+        thing = getattr(thing, name, None)
+    return thing

@@ -1,4 +1,8 @@
-"""Many tasks at once: a bounded number of worker processes, each replaced when it dies or has to be ended."""
+"""Runs many tasks at once: a limited number of worker processes, each replaced when it dies or has to be killed.
+
+A worker (`worker.py`) runs one task after another and reports each by a message. The parent hands out the tasks, and it
+writes the trace of a task whose worker can no longer do so: because it died, or because it did not report in time.
+"""
 
 from __future__ import annotations
 
@@ -6,61 +10,27 @@ import multiprocessing
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from coa.distill.teaching.files import stop_of, trace_path, write_trace
-from coa.distill.teaching.messages import Broken, Done, Ready, nothing
+from coa.distill.teaching.results import Broken, Done, Ready, TeachReport, empty_run, stop_of, trace_path, write_trace
 from coa.distill.teaching.team import Team
 from coa.distill.team_run import LeftOut
 from coa.errors import RecordingError
 from coa.folder import claim, lock
+from coa.models.price import Price
+from coa.progress import Progress, Silent
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
 from coa.version import __version__
 
 GRACE_S: Final = 10.0
-"""After the time limit, for the worker to write down what there is."""
+"""Time after the limit in which a worker can still write down what was recorded."""
 _TICK_S: Final = 0.2
-
-
-@dataclass
-class TeachCounts:
-    """Where it stands. `usage` is what this call spent, not what earlier ones did."""
-
-    total: int
-    resumed: int = 0
-    answered: int = 0
-    failed: int = 0
-    refused: int = 0
-    cut: int = 0
-    """Ended because their time was up."""
-    running: int = 0
-    usage: Usage = field(default_factory=Usage)
-    problems: dict[str, int] = field(default_factory=dict)
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def done(self) -> int:
-        return self.resumed + self.answered + self.failed + self.refused + self.cut
-
-    def add(self, done: Done) -> None:
-        self.usage = self.usage + done.usage
-        if done.refused:
-            self.refused += 1
-        elif done.stop is Stop.TIME:
-            self.cut += 1
-        elif done.stop is Stop.FAILED:
-            self.failed += 1
-        else:
-            self.answered += 1
-        if done.problem:
-            self.problems[done.problem] = self.problems.get(done.problem, 0) + 1
 
 
 def run_team(
@@ -71,38 +41,39 @@ def run_team(
     jobs: int = 8,
     time_limit_s: float = 1800.0,
     retry_failed: bool = False,
-    show: Callable[[TeachCounts], None] = lambda counts: None,
-) -> TeachCounts:
+    price: Price | None = None,
+    progress: Progress | None = None,
+) -> TeachReport:
     """Run a team over tasks and record each run. Tasks that have a file in `out` already are not run again.
 
-    Ctrl-C ends the workers and is raised; what was finished is in its files, and the rest is run the next time.
+    Ctrl-C kills the workers and is raised. Finished runs are in their files, and the next call runs the rest.
     """
-    folder, waiting, progress = Path(out), deque[Task](), TeachCounts(total=0)
-    with lock(folder):
-        _claim(folder, team, write=False)
-        note = partial(_claim, folder, team, write=True)
+    report, waiting, progress = TeachReport(Path(out), price=price), deque[Task](), progress or Silent()
+    with lock(report.out):
+        _claim(report.out, team, write=False)
         for task in tasks:
-            progress.total += 1
-            stop = stop_of(trace_path(folder, task.id))
+            report.total += 1
+            stop = stop_of(trace_path(report.out, task.id))
             if stop is None or (retry_failed and stop in (Stop.FAILED, Stop.TIME)):
                 waiting.append(task)
             else:
-                progress.resumed += 1
+                report.resumed += 1
         if waiting:
-            pool = _Pool(team, folder, min(max(1, jobs), len(waiting)), time_limit_s, note)
+            pool = _Pool(team, report, min(max(1, jobs), len(waiting)), time_limit_s)
             try:
-                pool.run(waiting, progress, show)
+                pool.run(waiting, progress)
             finally:
                 pool.close()
-                progress.running = 0
+                report.running = 0
         else:
-            note()
-    show(progress)
-    return progress
+            _claim(report.out, team, write=True)
+    progress.update(report.done, report.total, report.note())
+    report.seconds = time.monotonic() - report.started
+    return report
 
 
 @dataclass(eq=False)
-class _Worker:
+class _TeamWorker:
     process: Any
     connection: Any
     ready: bool = False
@@ -111,54 +82,49 @@ class _Worker:
 
 
 class _Pool:
-    def __init__(self, team: Team, out: Path, size: int, time_limit_s: float, note: Callable[[], None]) -> None:
-        self._team, self._out, self._limit = team, out, time_limit_s
-        self._note = note
+    def __init__(self, team: Team, report: TeachReport, size: int, time_limit_s: float) -> None:
+        self._team, self._report, self._out, self._limit = team, report, report.out, time_limit_s
         # Forked from a process that has smolagents loaded and no threads: quick, and nothing of ours is shared.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["coa.distill.teaching.worker"])
-        self._workers: list[_Worker] = []
+        self._workers: list[_TeamWorker] = []
         self._size = size
         self._started = 0
         self._ever_ready = False
 
-    def run(self, waiting: deque[Task], progress: TeachCounts, show: Callable[[TeachCounts], None]) -> None:
+    def run(self, waiting: deque[Task], progress: Progress) -> None:
         while waiting or any(worker.task for worker in self._workers):
             while len(self._workers) < min(self._size, len(waiting) + sum(w.task is not None for w in self._workers)):
                 self._workers.append(self._start())
             for worker in self._workers:
                 if worker.ready and worker.task is None and waiting:
                     self._give(worker, waiting)
-            progress.running = sum(worker.task is not None for worker in self._workers)
-            show(progress)
+            self._report.running = sum(worker.task is not None for worker in self._workers)
+            progress.update(self._report.done, self._report.total, self._report.note())
             handles = [handle for w in self._workers for handle in (w.connection, w.process.sentinel)]
             active = set(wait(handles, timeout=_TICK_S))
             for worker in list(self._workers):
                 if worker.connection in active or worker.process.sentinel in active:
-                    self._hear(worker, progress)
+                    self._hear(worker)
                 if worker.task is not None and time.monotonic() > worker.deadline:
-                    self._lost(worker, progress, Stop.TIME, None)
+                    self._lost(worker, Stop.TIME, None)
 
     def close(self) -> None:
         for worker in list(self._workers):
             self._end(worker)
 
-    def _start(self) -> _Worker:
+    def _start(self) -> _TeamWorker:
         self._started += 1
         here, there = self._context.Pipe()
         log = self._out / ".log" / f"worker-{self._started}.log"
-        process = self._context.Process(
-            target=_serve,
-            args=(there, self._team, self._out, self._limit, log),
-            daemon=True,
-            name=f"team-{self._started}",
-        )
+        work = (there, self._team, self._out, self._limit, log)
+        process = self._context.Process(target=_serve, args=work, daemon=True, name=f"team-{self._started}")
         with _no_main():
             process.start()
         there.close()
-        return _Worker(process, here)
+        return _TeamWorker(process, here)
 
-    def _give(self, worker: _Worker, waiting: deque[Task]) -> None:
+    def _give(self, worker: _TeamWorker, waiting: deque[Task]) -> None:
         worker.task = waiting.popleft()
         worker.deadline = time.monotonic() + self._limit + GRACE_S
         try:
@@ -168,7 +134,7 @@ class _Pool:
             worker.task = None
             self._end(worker)
 
-    def _hear(self, worker: _Worker, progress: TeachCounts) -> None:
+    def _hear(self, worker: _TeamWorker) -> None:
         try:
             message = worker.connection.recv() if worker.connection.poll() else None
         except (EOFError, OSError):
@@ -176,24 +142,24 @@ class _Pool:
         match message:
             case Ready():
                 if not self._ever_ready:
-                    self._note()
+                    _claim(self._out, self._team, write=True)
                 worker.ready = self._ever_ready = True
             case Broken(error):
                 raise error
             case Done():
                 worker.task = None
-                progress.add(message)
-                if message.cut:
+                self._report.add(message)
+                if message.still_running:
                     self._end(worker)
             case _ if not worker.process.is_alive():
-                self._died(worker, progress)
+                self._died(worker)
 
-    def _died(self, worker: _Worker, progress: TeachCounts) -> None:
+    def _died(self, worker: _TeamWorker) -> None:
         worker.process.join()
         code = worker.process.exitcode
         if worker.task is not None:
             failure = Failure(site=FailureSite.RUNTIME, message=f"the team's process ended with code {code}")
-            self._lost(worker, progress, Stop.FAILED, failure)
+            self._lost(worker, Stop.FAILED, failure)
             return
         self._end(worker)
         if not self._ever_ready:
@@ -201,21 +167,21 @@ class _Pool:
                 f"the team's process ended with code {code} before it began", hint=f"see {self._out / '.log'}"
             )
 
-    def _lost(self, worker: _Worker, progress: TeachCounts, stop: Stop, failure: Failure | None) -> None:
-        """The worker will not say any more how its task ended."""
+    def _lost(self, worker: _TeamWorker, stop: Stop, failure: Failure | None) -> None:
+        """The worker can no longer report how its task ended."""
         task = worker.task
         assert task is not None
         self._end(worker)
         path = trace_path(self._out, task.id)
         written = stop_of(path)
         if written is not None and written not in (Stop.FAILED, Stop.TIME):
-            stop = Stop(written)  # it wrote its file and could only not say so
+            stop = Stop(written)  # it wrote its file and died before it could report
         else:
             unknown = LeftOut(what="what the team did and spent", reason="its process ended before it could report")
-            write_trace(path, nothing(task, stop, failure).model_copy(update={"left_out": (unknown,)}))
-        progress.add(Done(task.id, stop, Usage(), failure.message if failure else None))
+            write_trace(path, empty_run(task, stop, failure, unknown))
+        self._report.add(Done(stop, Usage(), failure.message if failure else None))
 
-    def _end(self, worker: _Worker) -> None:
+    def _end(self, worker: _TeamWorker) -> None:
         if worker in self._workers:
             self._workers.remove(worker)
         worker.task = None
@@ -236,20 +202,15 @@ def _no_main() -> Iterator[None]:
 
 
 def _serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Path) -> None:
-    """In the child, which alone loads smolagents."""
+    """Runs in the child: only there is smolagents loaded."""
     from coa.distill.teaching.worker import serve
 
     serve(connection, team, out, time_limit_s, log)
 
 
 def _claim(folder: Path, team: Team, *, write: bool) -> None:
-    """Two teams' runs in one folder could not be distinguished. It is written once the team is known to exist."""
-    record = {
-        "version": __version__,
-        "team": team.factory,
-        "model": team.model_name,
-        "url": team.url,
-        **dict(team.arguments),
-    }
-    # What an older run did not note counts as the same.
+    """Runs of two teams in one folder could not be distinguished. Written once the team is known to exist."""
+    named = {"version": __version__, "team": team.factory, "model": team.model_name, "url": team.url}
+    record = {**named, **dict(team.arguments)}
+    # A key that an older run did not write counts as equal.
     claim(folder, "teach", record, free=("version", "url"), defaults=record, write=write, renew=True)

@@ -1,4 +1,4 @@
-"""From `module:factory` to a team, and from a server's URL to the model it gets.
+"""From `module:factory` to a team, and from a server's URL to the model that the factory gets.
 
 The contract: `factory(model)` returns a smolagents agent that was built for this call (agents keep state; models and
 tools may be shared). A factory may also take no argument, when it brings its own models, or `(model, task)`.
@@ -32,7 +32,7 @@ class Team:
     arguments: tuple[tuple[str, JsonValue], ...] = ()
     """Keyword arguments of the factory, for teams that come with coa."""
     timeless: bool = False
-    """Leave out when things happened, for teams that do the same at any time: the same run is the same file."""
+    """Leave out times, for teams that always do the same: then the same run gives the same file."""
 
 
 def build(factory: Callable[..., Any], model: Any, task: Task) -> Any:
@@ -44,15 +44,12 @@ def build(factory: Callable[..., Any], model: Any, task: Task) -> Any:
         raise RecordingError(f"the factory wants {names}", hint="let it take the model, or the model and the task")
     if not taken:
         return factory()
-    return factory(model, task) if len(needed) == 2 or _wants_task(taken) else factory(model)
-
-
-def _wants_task(taken: list[inspect.Parameter]) -> bool:
-    return len(taken) > 1 and taken[1].name == "task"
+    wants_task = len(needed) == 2 or (len(taken) > 1 and taken[1].name == "task")
+    return factory(model, task) if wants_task else factory(model)
 
 
 def server_model(team: Team) -> Any:
-    """smolagents' own client of OpenAI-compatible servers; None where no server is named."""
+    """The client that smolagents has for OpenAI-compatible servers; None where no server is named."""
     if team.url is None:
         return None
     from smolagents import OpenAIModel

@@ -1,4 +1,4 @@
-"""Who and what there is: cities, people and firms, each in one split of the world and linked inside it only.
+"""The cities, people and firms of the world, each in one split and linked only inside it.
 
 A name is shared on purpose: a city, a firm and a doctor may all be called Velrick, so a name alone finds the wrong
 page as easily as the right one. An address is a letter and the name (`k/Velrick`); the letter is drawn, so nobody can
@@ -20,9 +20,9 @@ from coa.worlds.atlas.names import names
 CITY: Final = "city"
 FIRM: Final = "firm"
 PAPER: Final = "paper"
-"""An old newspaper on a city, with figures that no longer hold. It says so and where the present ones are."""
+"""An old newspaper about a city, with outdated figures. It says so and links to the page with the present ones."""
 OUTDATED: Final = "outdated, see"
-"""How a paper says that its figures no longer hold."""
+"""The label under which a paper links to the page that counts."""
 REPORT: Final = "report"
 """A firm's figures. No search finds it: the firm's page leads to it."""
 JOBS: Final = ("doctor", "cook", "actor", "writer", "teacher")
@@ -31,7 +31,7 @@ INDEXED: Final = (CITY, FIRM, PAPER, *JOBS)
 
 _FIRST_SHELF: Final = "a"
 RESULTS: Final = 2
-"""Of a search: one right page and one that looks like it."""
+"""Number of results of a search: one right page and one that looks like it."""
 
 
 class Split(StrEnum):
@@ -45,7 +45,7 @@ SHARES: Final[Mapping[Split, float]] = {Split.TRAIN: 0.4, Split.RL: 0.3, Split.T
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much there is of everything."""
+    """Numbers of entities, and of tasks in each split."""
 
     cities: int = 200
     people: int = 300
@@ -79,26 +79,24 @@ class Page:
 
 def populate(sizes: Sizes, rng: random.Random) -> dict[str, Page]:
     """All pages by address."""
-    counts = {split: _counts(sizes, split) for split in Split}
+    counts = {
+        split: [max(4, round(share * count)) for count in (sizes.cities, sizes.firms, sizes.people)]
+        for split, share in SHARES.items()
+    }
     # A third of the firms and people take the name of a city or of each other.
     needed = {split: cities + round(0.6 * (firms + people)) for split, (cities, firms, people) in counts.items()}
     free = names(sum(needed.values()), rng)
     pages: dict[str, Page] = {}
     for split in Split:
         mine, free = free[: needed[split]], free[needed[split] :]
-        for page in _settle(split, mine, *counts[split], rng):
+        for page in _settle(split, mine, counts[split], rng):
             pages[page.address] = page
     return pages
 
 
-def _counts(sizes: Sizes, split: Split) -> tuple[int, int, int]:
-    share = SHARES[split]
-    return tuple(max(4, round(share * count)) for count in (sizes.cities, sizes.firms, sizes.people))  # type: ignore[return-value]
-
-
 @dataclass
 class _Shelves:
-    """Puts pages where no other page of their name is."""
+    """Gives each page a letter that no other page of the same name has."""
 
     split: Split
     rng: random.Random
@@ -119,7 +117,8 @@ class _Shelves:
         return Page(kind, name, self.split, shelf)
 
 
-def _settle(split: Split, words: Sequence[str], cities: int, firms: int, people: int, rng: random.Random) -> list[Page]:
+def _settle(split: Split, words: Sequence[str], counts: Sequence[int], rng: random.Random) -> list[Page]:
+    cities, firms, people = counts
     shelves = _Shelves(split, rng)
     towns = [shelves.page(CITY, word) for word in words[:cities]]
     houses = [shelves.page(FIRM, word) for word in rng.sample(words, firms)]
@@ -127,39 +126,25 @@ def _settle(split: Split, words: Sequence[str], cities: int, firms: int, people:
     folk = [shelves.page(job, word) for job, word in chosen]
     reports = [_firm(house, shelves.page(REPORT, house.name), rng.choice(towns), rng) for house in houses]
     for person in folk:
-        person.facts = {
-            "job": person.kind,
-            "birth": str(rng.randint(1801, 1899)),
-            "home": rng.choice(towns).address,
-            "employer": rng.choice(houses).address,
-        }
-    papers = []
+        person.facts = {"job": person.kind, "birth": str(rng.randint(1801, 1899))}
+        person.facts |= {"home": rng.choice(towns).address, "employer": rng.choice(houses).address}
+    papers = list[Page]()
     for town in towns:
-        town.facts = {
-            "population": str(rng.randint(1000, 9999)),
-            "founding": str(rng.randint(1001, 1799)),
-            "mayor": rng.choice(folk).address,
-        }
+        town.facts = {"population": str(rng.randint(1000, 9999)), "founding": str(rng.randint(1001, 1799))}
+        town.facts["mayor"] = rng.choice(folk).address
         if rng.random() < 0.4:
             papers.append(_paper(town, shelves.page(PAPER, town.name), rng))
     return [*towns, *houses, *reports, *folk, *papers]
 
 
 def _firm(house: Page, report: Page, seat: Page, rng: random.Random) -> Page:
-    house.facts = {
-        "staff": str(rng.randint(101, 999)),
-        "seat": seat.address,
-        "report": report.address,
-    }
-    report.facts = {
-        "sales": str(rng.randint(1000, 9999)),
-        "profit": str(rng.randint(101, 999)),
-    }
+    house.facts = {"staff": str(rng.randint(101, 999)), "seat": seat.address, "report": report.address}
+    report.facts = {"sales": str(rng.randint(1000, 9999)), "profit": str(rng.randint(101, 999))}
     return report
 
 
 def _paper(town: Page, paper: Page, rng: random.Random) -> Page:
-    """Another number of people, an old year, and the way to what holds now."""
+    """Another population, an old year, and a link to the page with the present figures."""
     others = [n for n in (rng.randint(1000, 9999) for _ in range(3)) if str(n) != town.facts["population"]]
     paper.facts = {"population": str(others[0]), "year": str(rng.randint(1801, 1850)), OUTDATED: town.address}
     return paper

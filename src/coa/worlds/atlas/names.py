@@ -1,7 +1,7 @@
-"""Invented names that a small model can copy: each is two pieces of SmolLM2's vocabulary, wherever it stands.
+"""Invented names that a small model can copy: each is two pieces of SmolLM2's vocabulary, wherever it occurs.
 
-The syllables were chosen so that no pair of them is cut elsewhere; a test counts the pieces where the tokenizer is at
-hand. Worlds that need more names than there are pairs get names of three syllables.
+The syllables were chosen so that no pair of them is cut elsewhere; a test counts the pieces where the tokenizer is
+available. Worlds that need more names than there are pairs get names of three syllables.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ LAST: Final = (
 
 
 def names(count: int, rng: random.Random) -> list[str]:
-    """So many different names; the short ones first."""
+    """`count` different names; the short ones first."""
     short = ["".join(parts) for parts in product(FIRST, LAST)]
     long = ["".join(parts) for parts in product(FIRST, LAST, LAST) if parts[1] != parts[2]]
     if count > len(short) + len(long):
-        raise WorldError(
-            f"the world needs {count} names and there are {len(short) + len(long)}", hint="make it smaller"
-        )
+        problem = f"the world needs {count} names and there are {len(short) + len(long)}"
+        raise WorldError(problem, hint="make it smaller")
     rng.shuffle(short)
     rng.shuffle(long)
     return list(chain(short, long))[:count]

@@ -16,13 +16,16 @@ _STYLE: Final = (
 
 
 def html(page: Page, pages: Mapping[str, Page]) -> str:
-    rows = "".join(
-        f"<tr><th>{escape(label)}</th><td>{_value(value, pages)}</td></tr>" for label, value in page.facts.items()
-    )
+    shown = {label: _link(fact, fact) if fact in pages else escape(fact) for label, fact in page.facts.items()}
+    rows = "".join(f"<tr><th>{escape(label)}</th><td>{value}</td></tr>" for label, value in shown.items())
+    about = {
+        PAPER: "An old newspaper: its figures no longer hold.",
+        REPORT: "A firm's report, found through the firm's page.",
+    }.get(page.kind, f"A {page.kind} of the atlas.")
     return _frame(
         f"{page.name} ({page.kind})",
         f"<main><h1>{escape(page.name)}</h1><table>{rows}</table></main>"
-        f"<footer>{escape(_about(page))} The atlas is invented: any likeness is chance.</footer>",
+        f"<footer>{escape(about)} The atlas is invented: any likeness is chance.</footer>",
     )
 
 
@@ -45,15 +48,5 @@ def _frame(title: str, body: str) -> str:
     )
 
 
-def _value(value: str, pages: Mapping[str, Page]) -> str:
-    return _link(value, value) if value in pages else escape(value)
-
-
 def _link(address: str, text: str) -> str:
     return f'<a href="/{escape(address)}">{escape(text)}</a>'
-
-
-def _about(page: Page) -> str:
-    if page.kind == PAPER:
-        return "An old newspaper: its figures no longer hold."
-    return "A firm's report, found through the firm's page." if page.kind == REPORT else f"A {page.kind} of the atlas."

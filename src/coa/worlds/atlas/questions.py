@@ -1,4 +1,6 @@
-"""Tasks of every family, each with the way to its answer. The way stays here: task files hold question and answer."""
+"""Tasks of every family, each with the way to its answer. The way is not written to task files, which hold question and
+answer alone: only the expert of the teacher team gets it.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,9 @@ from enum import StrEnum
 from typing import Final
 
 from coa.trajectory.types import Task
+from coa.worlds.atlas import wordings as say
 from coa.worlds.atlas.entities import CITY, FIRM, JOBS, REPORT, Page, Sizes, Split
-from coa.worlds.atlas.wordings import (
-    APART,
-    ASK,
-    ASK_ALSO,
-    COMPARE,
-    FIRST_WINS,
-    HOPS,
-    MORE,
-    NOUNS,
-    PERSON,
-    SUMS,
-    TOGETHER,
-    WHO,
-    Wordings,
-)
+from coa.worlds.atlas.wordings import NOUNS, PERSON, Wordings
 
 PROFILE: Final = "atlas"
 
@@ -35,7 +24,7 @@ class Family(StrEnum):
     ARITHMETIC = "arithmetic"
     COMPARISON = "comparison"
     PAGE_ONLY = "page_only"
-    """Nothing that a search finds has it: the page that does is reached from another page."""
+    """No page that a search finds has the answer: the page that has it is linked from another page."""
     THREE_HOP = "three_hop"
     CODE_ONLY = "code_only"
 
@@ -56,7 +45,7 @@ class Solution:
     operator: str = ""
     """Between the two facts of an arithmetic question; `max` or `min` for a comparison."""
     program: str = ""
-    """Of a question that needs nothing else."""
+    """The program that answers the question, where nothing has to be looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +58,10 @@ _MIX: Final = (
     Family.ONE_HOP, Family.TWO_HOP, Family.ARITHMETIC, Family.COMPARISON, Family.PAGE_ONLY, Family.ONE_HOP,
     Family.THREE_HOP, Family.ARITHMETIC, Family.TWO_HOP, Family.CODE_ONLY,
 )  # fmt: skip
-"""In this order, again and again: the first tasks of a file are a sample of all."""
+"""The order in which families take turns, so that the first tasks of a file are a sample of all."""
 _FACTS: Final[Mapping[str, tuple[str, ...]]] = {
-    CITY: ("population", "founding"),
-    FIRM: ("staff",),
-    PERSON: ("birth",),
-    REPORT: ("sales", "profit"),
-}
+    CITY: ("population", "founding"), FIRM: ("staff",), PERSON: ("birth",), REPORT: ("sales", "profit"),
+}  # fmt: skip
 """What is asked for: numbers. With names among the answers, a short run of RL learns to give whichever of the two pays
 more often, whatever was asked (docs/lab-book.md)."""
 _LINKS: Final[Mapping[str, tuple[str, ...]]] = {CITY: ("mayor",), FIRM: ("seat",), PERSON: ("home", "employer")}
@@ -92,7 +78,7 @@ def kind_of(page: Page) -> str:
 
 
 def answer_of(value: str) -> str:
-    """A fact as it is answered: of an address, the name."""
+    """A fact as an answer: if it is an address, the name in it."""
     return value.rpartition("/")[2]
 
 
@@ -130,34 +116,34 @@ class _Writer:
         self.unseen = unseen
         for _ in range(1000):
             question, answer, solution = _FAMILIES[family](self)
-            # A question that names its answer is no question, unless it offers a choice.
+            # A question must not contain its answer, unless it offers a choice.
             given = family is not Family.COMPARISON and answer in question
-            # Nor is one whose way leads in a circle: a page would have to be opened twice.
+            # Its way must not lead in a circle: a page would have to be opened twice.
             ways = [walk(lookup, self.pages) for lookup in solution.lookups]
             circles = any(len(set(way)) < len(way) for way in ways)
             if question not in self.asked and not given and not circles:
                 self.asked.add(question)
                 return question, answer, solution
-        raise AssertionError("the world is too small for so many tasks")
+        raise AssertionError("the world is too small for this number of tasks")
 
     # ---- parts
 
     def part(self, wordings: Wordings) -> str:
-        return wordings.any(self.rng) if self.unseen else wordings.pick(self.rng)
+        return self.rng.choice(wordings.seen + wordings.unseen if self.unseen else wordings.seen)
 
     def who(self, page: Page) -> str:
-        return self.part(WHO[kind_of(page)]).format(n=page.name, job=page.kind)
+        return self.part(say.WHO[kind_of(page)]).format(n=page.name, job=page.kind)
 
     def frame(self, *kinds: Wordings) -> str:
-        """What makes a test-only wording one: the frame itself."""
+        """The frame of the question, which alone makes a wording test-only."""
         return self.rng.choice([w for kind in kinds for w in (kind.unseen if self.unseen else kind.seen)])
 
     def ask(self, label: str, x: str) -> str:
-        frame = self.frame(ASK, Wordings((), ASK_ALSO[label]))
+        frame = self.frame(say.ASK, Wordings((), say.ASK_ALSO[label]))
         return _sentence(frame.format(noun=self.part(NOUNS[label]), x=x))
 
     def pair(self, labels: tuple[str, ...]) -> tuple[str, Page, Page]:
-        """A number and two pages that both have it, of different names and values."""
+        """A label, and two pages of different names that have different numbers under it."""
         label = self.rng.choice(labels)
         kind = next(kind for kind, facts in _FACTS.items() if label in facts)
         while True:
@@ -175,7 +161,7 @@ class _Writer:
         label = self.rng.choice(_FACTS[last])
         x = self.who(start)
         for hop in way:
-            x = self.part(HOPS[hop]).format(x=x)
+            x = self.part(say.HOPS[hop]).format(x=x)
         lookup = Lookup(start.address, (*way, label))
         return self.ask(label, x), answer_of(follow(lookup, self.pages)), Solution(family, (lookup,))
 
@@ -185,11 +171,10 @@ class _Writer:
         return self.ask(label, self.who(firm)), follow(lookup, self.pages), Solution(Family.PAGE_ONLY, (lookup,))
 
     def comparison(self) -> tuple[str, str, Solution]:
-        label, a, b = self.pair(tuple(MORE))
-        question = self.frame(COMPARE).format(
-            kind=kind_of(a), more=self.part(MORE[label]), a=self.who(a), b=self.who(b)
-        )
-        least = label in FIRST_WINS
+        label, a, b = self.pair(tuple(say.MORE))
+        frame, more = self.frame(say.COMPARE), self.part(say.MORE[label])
+        question = frame.format(kind=kind_of(a), more=more, a=self.who(a), b=self.who(b))
+        least = label in say.FIRST_WINS
         a_wins = (int(a.facts[label]) < int(b.facts[label])) == least
         way = (Lookup(a.address, (label,)), Lookup(b.address, (label,)))
         winner = a if a_wins else b
@@ -200,7 +185,7 @@ class _Writer:
         label, a, b = self.pair(("population", "staff", *(("founding", "birth") if operator == "-" else ())))
         if operator == "-" and int(a.facts[label]) < int(b.facts[label]):
             a, b = b, a
-        frame = self.frame(TOGETHER if operator == "+" else APART)
+        frame = self.frame(say.TOGETHER if operator == "+" else say.APART)
         question = frame.format(noun=self.part(NOUNS[label]), a=self.who(a), b=self.who(b))
         one, other = int(a.facts[label]), int(b.facts[label])
         way = (Lookup(a.address, (label,)), Lookup(b.address, (label,)))
@@ -208,10 +193,10 @@ class _Writer:
         return _sentence(question), str(answer), Solution(Family.ARITHMETIC, way, operator)
 
     def code_only(self) -> tuple[str, str, Solution]:
-        kind = self.rng.choice(SUMS)
+        kind = self.rng.choice(say.SUMS)
         a, b = self.rng.randint(*kind.a), self.rng.randint(*kind.b)
         program = kind.program.format(a=a, b=b)
-        # The programs are this file's own, of four shapes.
+        # The programs are ours: `wordings.SUMS` has all four shapes.
         value = eval(program.removeprefix("print(").removesuffix(")"), {"sum": sum, "range": range})
         return self.frame(kind.wordings).format(a=a, b=b), str(value), Solution(Family.CODE_ONLY, program=program)
 
@@ -234,12 +219,8 @@ def questions(split: Split, sizes: Sizes, pages: Mapping[str, Page], rng: random
         # Every other task of a family; the mix has an even length and some families twice.
         unseen = split is Split.TEST and (number // len(_MIX) + number) % 2 == 1
         question, answer, solution = writer.write(family, unseen=unseen)
-        meta = {
-            "family": family.value,
-            "split": split.value,
-            "wording": "unseen" if unseen else "seen",
-            "hops": sum(len(lookup.fields) for lookup in solution.lookups),
-        }
+        hops, wording = sum(len(lookup.fields) for lookup in solution.lookups), "unseen" if unseen else "seen"
+        meta = {"family": family.value, "split": split.value, "wording": wording, "hops": hops}
         task = Task(id=f"atlas-{split}-{number:04}", question=question, answer=(answer,), profile=PROFILE, meta=meta)
         yield Question(task, solution)
 

@@ -1,4 +1,4 @@
-"""How questions are asked. Each wording is either for all splits or for the test alone.
+"""How questions are asked. Each wording is either for all splits or for the test split alone.
 
 A question is put together from parts (who is meant, over which hops, what is asked), each of which has several
 wordings, so that a few lines here make hundreds of different questions. `unseen` ones are never shown in training.
@@ -10,7 +10,6 @@ came up once or twice (docs/lab-book.md). The unseen wordings still ask for more
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -22,12 +21,6 @@ from coa.worlds.atlas.entities import CITY, FIRM
 class Wordings:
     seen: tuple[str, ...]
     unseen: tuple[str, ...]
-
-    def pick(self, rng: random.Random, *, unseen: bool = False) -> str:
-        return rng.choice(self.unseen if unseen else self.seen)
-
-    def any(self, rng: random.Random) -> str:
-        return rng.choice(self.seen + self.unseen)
 
 
 PERSON: Final = "person"
@@ -57,7 +50,7 @@ ASK: Final = Wordings(
         "Do you know the {noun} of {x}?",
     ),
 )  # fmt: skip
-"""For every fact; those that follow are for one, and never shown in training."""
+"""Frames for every fact. Those in `ASK_ALSO` are for one fact each, and never shown in training."""
 ASK_ALSO: Final[Mapping[str, tuple[str, ...]]] = {
     "population": ("How many people live in {x}?",),
     "founding": ("When was {x} founded?",),
@@ -73,7 +66,7 @@ MORE: Final[Mapping[str, Wordings]] = {
     "birth": Wordings(("has the earlier birth year",), ("has lived longer",)),
 }
 FIRST_WINS: Final = frozenset({"founding", "birth"})
-"""Where the smaller number is what is asked for."""
+"""Facts of which the smaller number is asked for."""
 COMPARE: Final = Wordings(
     (
         "Which {kind} {more}, {a} or {b}?", "{a} or {b}: which {kind} {more}?",
@@ -102,7 +95,7 @@ APART: Final = Wordings(
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A question that only a program has to answer."""
+    """A question that a program alone can answer."""
 
     wordings: Wordings
     program: str
@@ -111,40 +104,15 @@ class Sum:
 
 
 SUMS: Final = (
-    Sum(
-        Wordings(
-            ("What is {a} times {b}?", "Multiply {a} by {b}."),
-            ("How much is {a} multiplied by {b}?",),
-        ),
-        "print({a} * {b})",
-        (101, 999),
-        (12, 99),
-    ),
-    Sum(
-        Wordings(
-            ("What is the remainder of {a} divided by {b}?", "Divide {a} by {b} and give the remainder."),
-            ("What is left over when {a} is split into parts of {b}?",),
-        ),
-        "print({a} % {b})",
-        (1001, 9999),
-        (12, 99),
-    ),
-    Sum(
-        Wordings(
-            ("Add up all whole numbers from {b} to {a}.", "What is the sum of the numbers {b} to {a}?"),
-            ("What do the whole numbers {b} to {a} come to in all?",),
-        ),
-        "print(sum(range({b}, {a} + 1)))",
-        (101, 999),
-        (12, 99),
-    ),
-    Sum(
-        Wordings(
-            ("How many multiples of {b} lie between 1 and {a}?", "Count the multiples of {b} up to {a}."),
-            ("How many whole parts of {b} are in {a}?",),
-        ),
-        "print({a} // {b})",
-        (1001, 9999),
-        (12, 99),
-    ),
+    Sum(Wordings(("What is {a} times {b}?", "Multiply {a} by {b}."), ("How much is {a} multiplied by {b}?",)),
+        "print({a} * {b})", (101, 999), (12, 99)),
+    Sum(Wordings(("What is the remainder of {a} divided by {b}?", "Divide {a} by {b} and give the remainder."),
+                 ("What is left over when {a} is split into parts of {b}?",)),
+        "print({a} % {b})", (1001, 9999), (12, 99)),
+    Sum(Wordings(("Add up all whole numbers from {b} to {a}.", "What is the sum of the numbers {b} to {a}?"),
+                 ("What do the whole numbers {b} to {a} come to in all?",)),
+        "print(sum(range({b}, {a} + 1)))", (101, 999), (12, 99)),
+    Sum(Wordings(("How many multiples of {b} lie between 1 and {a}?", "Count the multiples of {b} up to {a}."),
+                 ("How many whole parts of {b} are in {a}?",)),
+        "print({a} // {b})", (1001, 9999), (12, 99)),
 )  # fmt: skip

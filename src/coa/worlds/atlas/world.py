@@ -41,12 +41,12 @@ class Atlas:
 
     @cached_property
     def html(self) -> dict[str, str]:
-        """Every page as it is served, by path; the list of all under the empty one."""
+        """Every page as it is served, by path; the list of all pages has the empty path."""
         return {"": contents(self.pages.values())} | {at: html(page, self.pages) for at, page in self.pages.items()}
 
     @cached_property
     def hash(self) -> str:
-        """Of everything that a run can see."""
+        """Hash of everything that a run can see."""
         digest = blake2b(digest_size=16)
         for address, text in self.html.items():
             digest.update(f"{address}\n{text}\n".encode())
@@ -56,5 +56,5 @@ class Atlas:
         return digest.hexdigest()
 
     def _rng(self, what: str) -> random.Random:
-        # Seeded by text: the order in which parts are made changes nothing.
+        # Seeded by text, so that the order in which parts are made does not matter.
         return random.Random(f"atlas {self.seed} {what}")

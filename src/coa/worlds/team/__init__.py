@@ -1,6 +1,6 @@
 """The world's teacher: a smolagents team of a manager with searching, reading, coding, criticising and checking agents.
 
-Behind it stands any model of a server, or the expert, a program that plays every agent and errs at a set rate.
+Its model is that of any server, or the expert: a program that plays every agent and errs at a set rate.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The team: who is in it, what each may call, and what each is told."""
+"""The team: its members, what each may call, and the instructions of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coa.worlds.atlas.world import Atlas
 from coa.worlds.folder import locate, read
 from coa.worlds.team.brain import CODER, CRITIC, READER, SEARCHER, VERIFIER, Brain
 from coa.worlds.team.expert import ExpertModel
-from coa.worlds.team.tools import Code, CrawlPage, WebSearch, workshop
+from coa.worlds.team.tools import TeamCode, TeamCrawlPage, TeamWebSearch, workshop
 
 MANAGER: Final = "manager"
 _INSTRUCTIONS: Final = {
@@ -49,11 +49,11 @@ def build(
 ) -> ToolCallingAgent:
     """A new team for a task. Without a model the expert plays all agents; it knows the tasks of its world only."""
     shop = workshop(world)
-    cast = _one_model(model) if model is not None else _expert(task, world, seed, errors, missed)
+    cast = (lambda name: model) if model is not None else _expert(task, world, seed, errors, missed)
     tools: dict[str, Sequence[Tool]] = {
-        SEARCHER: [WebSearch(shop, task)],
-        READER: [CrawlPage(shop, task)],
-        CODER: [Code(shop, task)],
+        SEARCHER: [TeamWebSearch(shop, task)],
+        READER: [TeamCrawlPage(shop, task)],
+        CODER: [TeamCode(shop, task)],
     }
     members = [_agent(name, cast(name), tools.get(name, ()), description=_ABOUT[name]) for name in _ABOUT]
     # One plan at the beginning.
@@ -73,19 +73,9 @@ class TeamAgent(ToolCallingAgent):  # type: ignore[misc]
 
 def _agent(name: str, model: Model, tools: Sequence[Tool], **more: Any) -> ToolCallingAgent:
     return TeamAgent(
-        tools=list(tools),
-        model=model,
-        prompt_templates=deepcopy(_prompts()),
-        name=name,
-        instructions=_INSTRUCTIONS[name],
-        max_steps=_STEPS,
-        verbosity_level=-1,
-        **more,
-    )
-
-
-def _one_model(model: Model) -> Callable[[str], Model]:
-    return lambda name: model
+        tools=list(tools), model=model, prompt_templates=deepcopy(_prompts()), name=name,
+        instructions=_INSTRUCTIONS[name], max_steps=_STEPS, verbosity_level=-1, **more,
+    )  # fmt: skip
 
 
 def _expert(task: Task, world: str, seed: int, errors: float, missed: float) -> Callable[[str], Model]:
@@ -94,7 +84,7 @@ def _expert(task: Task, world: str, seed: int, errors: float, missed: float) -> 
     if question is None or question.task.question != task.question:
         raise WorldError(
             f"the expert does not know the task {task.id!r}",
-            hint="it plays the tasks of its own world only (tasks/*.jsonl of --world); for others give --model URL",
+            hint="it plays only the tasks of its world (tasks/*.jsonl of --world); for others give --model URL",
         )
     brain = Brain(question, atlas.pages, seed, errors, missed)
     return lambda name: ExpertModel(brain, name)
@@ -102,7 +92,7 @@ def _expert(task: Task, world: str, seed: int, errors: float, missed: float) -> 
 
 @cache
 def _prompts() -> Any:
-    """smolagents' own, which it would read from its file for every agent of every team."""
+    """The prompts of smolagents, which it would read from its file for every agent of every team."""
     file = importlib.resources.files("smolagents.prompts") / "toolcalling_agent.yaml"
     return yaml.safe_load(file.read_text(encoding="utf-8"))
 

@@ -1,8 +1,8 @@
-"""What each agent of the team does next, from what it was told and the way to the answer that the world knows.
+"""What each agent of the team does next, from its request and the way to the answer, which the world knows.
 
-Every agent is a generator: it gives what it does and gets what came back. The expert errs at a set rate: it misspells
-a name, opens a namesake's page or an old newspaper, writes a wrong program. The critic and the verifier notice (but
-for a few times), and the team corrects itself. All chance comes from the seed and the task.
+Every agent is a generator: it yields what it does (an `Act`) and is sent what came back. The expert errs at a set rate:
+it misspells a name, opens a namesake's page or an old newspaper, writes a wrong program. The critic and the verifier
+notice most of it, and the team corrects itself. All chance is drawn from the seed and the task.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from coa.worlds.atlas.entities import OUTDATED, PAPER, Page
@@ -22,6 +22,10 @@ FINISH: Final = "final_answer"
 SEARCHER, READER, CODER, CRITIC, VERIFIER = "search_agent", "reading_agent", "coding_agent", "critic", "verifier"
 PASS: Final = 3
 _SIGNS: Final = {"max": ">", "min": "<"}
+_SLIPS: Final = (
+    (" + 1))", "))"), ("//", "%"), (" - ", " + "), (" + ", " - "), (" * ", " + "), (" % ", " // "), (" > ", " < "),
+    (" < ", " > "),
+)  # fmt: skip
 _AGAIN: Final = "Again."
 """How a request says that the last answer was wrong."""
 
@@ -46,11 +50,10 @@ class Brain:
     pages: Mapping[str, Page]
     seed: int
     errors: float
-    """How often an agent errs where it can."""
+    """Probability that an agent errs where it can."""
     missed: float
-    """How often the verifier does not notice."""
-    answer: str = ""
-    _corrected: bool = field(default=False)
+    """Probability that the verifier does not notice an error."""
+    _corrected: bool = False
 
     def __post_init__(self) -> None:
         self.rng = random.Random(f"expert {self.seed} {self.question.task.id}")
@@ -64,9 +67,8 @@ class Brain:
 
     def agent(self, name: str, request: str) -> Agent:
         made = {SEARCHER: self._searcher, READER: self._reader, CODER: self._coder, CRITIC: self._critic}
-        if name in made:
-            return made[name](request)
-        return self._verifier(request) if name == VERIFIER else self._manager()
+        made[VERIFIER] = self._verifier
+        return made[name](request) if name in made else self._manager()
 
     def _errs(self, share: float = 1.0) -> bool:
         return self.rng.random() < self.errors * share
@@ -117,10 +119,8 @@ class Brain:
             if not report.startswith("wrong page"):
                 return report.split(" | ")
             self._corrected = again = True
-            wrong_at = next(i for i, address in enumerate(chosen) if address != right[i])
-            yield Act(
-                "", CRITIC, {"task": f"{report}\nWanted: the {self.wanted[wrong_at].kind}\nPage: {chosen[wrong_at]}"}
-            )
+            at = next(i for i, address in enumerate(chosen) if address != right[i])
+            yield Act("", CRITIC, {"task": f"{report}\nWanted: the {self.wanted[at].kind}\nPage: {chosen[at]}"})
             chosen = list(right)
 
     def _reading(self, chosen: list[str]) -> str:
@@ -128,7 +128,7 @@ class Brain:
         return f"Who: {who}\nPages: {' | '.join(chosen)}\nFacts: {', '.join(self.solution.lookups[0].fields)}"
 
     def _lookalike(self, found: list[str]) -> tuple[int, str] | None:
-        """A page among the results that bears the name of a wanted one and is another."""
+        """Among the results, another page with the name of a wanted one."""
         for index, page in enumerate(self.wanted):
             for line in found:
                 address, _, _ = line.partition(":")
@@ -169,9 +169,8 @@ class Brain:
         return phrases.done(self.solution, len(self.solution.lookups[0].fields) - 1)
 
     def _to_verifier(self, answer: str, evidence: str, says: str = "") -> Act:
-        return Act(
-            says, VERIFIER, {"task": f"Question: {self.question.task.question}\nSeen: {evidence}\nanswer: {answer}"}
-        )
+        request = f"Question: {self.question.task.question}\nSeen: {evidence}\nanswer: {answer}"
+        return Act(says, VERIFIER, {"task": request})
 
     def _finish(self, answer: str) -> Act:
         return Act("", FINISH, {"answer": answer})
@@ -179,7 +178,7 @@ class Brain:
     # ---- its team
 
     def _searcher(self, request: str) -> Agent:
-        query = _told(request, "Find")
+        query = _field(request, "Find")
         if not self._corrected and self._errs(0.5):
             name = self.rng.choice(self.wanted).name
             query = query.replace(name, self._misspelt(name))
@@ -187,18 +186,18 @@ class Brain:
         yield Act("", FINISH, {"answer": result})
 
     def _misspelt(self, name: str) -> str:
-        """Without one of its letters, and nobody's name."""
+        """The name without one of its letters, such that it is nobody's name."""
         taken = {page.name for page in self.pages.values()}
         slips = [name[:at] + name[at + 1 :] for at in range(2, len(name) - 1)]
         return self.rng.choice([slip for slip in slips if slip not in taken] or slips)
 
     def _reader(self, request: str) -> Agent:
-        pages, labels = _told(request, "Pages").split(" | "), _told(request, "Facts").split(", ")
+        pages, labels = _field(request, "Pages").split(" | "), _field(request, "Facts").split(", ")
         result = yield Act("", "crawl_page", {"urls": pages})
         read = _blocks(result, pages)
         for index, address in enumerate(pages):
             facts, wanted = read.get(address, {}), self.wanted[index]
-            # Of a single figure it may miss that it is old; the verifier will not.
+            # It may not notice that a single figure is outdated; the verifier will.
             old = OUTDATED in facts and (len(pages) > 1 or labels[0] not in facts or self.rng.random() < 0.5)
             if labels[0] not in facts or facts.get("job", wanted.kind) != wanted.kind or old:
                 yield Act("", FINISH, {"answer": f"wrong page: {address}" + (", outdated" if old else "")})
@@ -211,40 +210,25 @@ class Brain:
         yield Act("", FINISH, {"answer": " | ".join(values)})
 
     def _coder(self, request: str) -> Agent:
-        program = _told(request, "Program") or f"print({_told(request, 'Compute')})"
+        program = _field(request, "Program") or f"print({_field(request, 'Compute')})"
         if _AGAIN not in request and self._errs():
-            program = self._slip(program)
+            # A mistake that people make.
+            program = next((program.replace(right, wrong) for right, wrong in _SLIPS if right in program), program)
         result = yield Act("", "code", {"code": program})
         yield Act("", FINISH, {"answer": result.strip()})
 
-    def _slip(self, program: str) -> str:
-        """The same program with a mistake that people make."""
-        for right, wrong in (
-            (" + 1))", "))"),
-            ("//", "%"),
-            (" - ", " + "),
-            (" + ", " - "),
-            (" * ", " + "),
-            (" % ", " // "),
-            (" > ", " < "),
-            (" < ", " > "),
-        ):
-            if right in program:
-                return program.replace(right, wrong)
-        return program
-
     def _critic(self, request: str) -> Agent:
-        if name := _told(request, "No page of"):
+        if name := _field(request, "No page of"):
             yield Act("", FINISH, {"answer": self._say(phrases.NOTHING_FOUND, name=name)})
             return
-        wrong = _told(request, "Page")
+        wrong = _field(request, "Page")
         right = next(page for page in self.wanted if page.name == answer_of(wrong))
         old = self.pages[wrong].kind == PAPER
         words = {"wrong": wrong, "right": right.address, "kind": right.kind, "name": right.name}
         yield Act("", FINISH, {"answer": self._say(phrases.OLD_PAGE if old else phrases.WRONG_PAGE, **words)})
 
     def _verifier(self, request: str) -> Agent:
-        answer = _told(request, "answer")
+        answer = _field(request, "answer")
         if answer == self.gold:
             says, score = self._approval()
         elif self.rng.random() < self.missed:
@@ -256,7 +240,7 @@ class Brain:
         yield Act("", FINISH, {"answer": f"{says} score: {score}"})
 
     def _approval(self) -> tuple[str, int]:
-        """4 where the answer was read or computed at once; 3 where it took a correction."""
+        """Score 4 if the answer was found at once, 3 if it took a correction."""
         if self._corrected:
             return self._say(phrases.CORRECTED), 3
         if self.solution.operator or self.solution.program:
@@ -264,7 +248,7 @@ class Brain:
         return self._say(phrases.FOLLOWED if len(self.solution.lookups[0].fields) > 1 else phrases.READ_IT), 4
 
 
-def _told(request: str, what: str) -> str:
+def _field(request: str, what: str) -> str:
     found = re.search(rf"(?m){re.escape(what)}: (.+)$", request)
     return found.group(1).strip() if found else ""
 
@@ -275,7 +259,7 @@ def _score(verdict: str) -> int:
 
 
 def _blocks(text: str, pages: list[str]) -> dict[str, dict[str, str]]:
-    """Facts by page; a page that was opened alone has no line of its own."""
+    """Facts by page; a page that was opened alone has no heading line."""
     read: dict[str, dict[str, str]] = {address: {} for address in pages}
     current = pages[0]
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""The expert as a smolagents model: it answers each call by what the agent's part in the play is at that moment.
+"""The expert as a smolagents model: it answers each call with the next act of the agent that it plays.
 
 Tokens are counted with a real tokenizer over what smolagents would send to a server: all messages as it prepares them,
 the schemas of the tools included.
@@ -53,11 +53,8 @@ class ExpertModel(Model):  # type: ignore[misc]
             return _message(self._brain.plan(), None, sent)
         act = self._act(messages)
         self._calls += 1
-        call = ChatMessageToolCall(
-            id=f"{self._plays}_{self._calls}",
-            type="function",
-            function=ChatMessageToolCallFunction(name=act.calls, arguments=dict(act.arguments)),
-        )
+        function = ChatMessageToolCallFunction(name=act.calls, arguments=dict(act.arguments))
+        call = ChatMessageToolCall(id=f"{self._plays}_{self._calls}", type="function", function=function)
         return _message(act.says, call, sent)
 
     def _act(self, messages: Sequence[Any]) -> Act:
@@ -74,18 +71,14 @@ def _message(says: str, call: ChatMessageToolCall | None, sent: dict[str, Any]) 
     written = says
     if call is not None:
         written += json.dumps({"name": call.function.name, "arguments": call.function.arguments})
-    used = TokenUsage(input_tokens=_read_tokens(sent), output_tokens=len(_tokenizer().encode([written])[0]))
-    return ChatMessage(
-        role=MessageRole.ASSISTANT, content=says, tool_calls=None if call is None else [call], token_usage=used
-    )
-
-
-def _read_tokens(sent: dict[str, Any]) -> int:
     messages = [
         Message(role=str(getattr(message["role"], "value", message["role"])), content=str(message["content"]))
         for message in sent["messages"]
     ]
-    return len(_tokenizer().encode_prompt(messages)[1]) + _schema_tokens(json.dumps(sent.get("tools", "")))
+    read = len(_tokenizer().encode_prompt(messages)[1]) + _schema_tokens(json.dumps(sent.get("tools", "")))
+    used = TokenUsage(input_tokens=read, output_tokens=len(_tokenizer().encode([written])[0]))
+    calls = None if call is None else [call]
+    return ChatMessage(role=MessageRole.ASSISTANT, content=says, tool_calls=calls, token_usage=used)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What the expert says. Short, because a small model is to learn it; varied only where something went wrong."""
+"""What the expert says. It is short, because a small model has to learn it, and varies only after an error."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ from typing import Final
 
 from coa.worlds.atlas.questions import Solution
 
-_LAST: Final[dict[str, str]] = {
-    "": "answer",
-    "+": "add",
-    "-": "subtract",
-    "max": "take the larger",
-    "min": "take the smaller",
-}
+_LAST: Final = {"": "answer", "+": "add", "-": "subtract", "max": "take the larger", "min": "take the smaller"}
 """What is done with the facts, by the question's operator."""
 _BY_CODE: Final = "Compute by code"
 FIND_AGAIN: Final = ("Search {who} again.", "Again {who}.", "Try {who}.")
@@ -52,8 +46,8 @@ def plan(solution: Solution) -> str:
 
 
 def done(solution: Solution, read: int) -> str:
-    """After a page: what was read there, and what comes next. The words stand like this in the plan too, so whoever
-    goes on needs to find them there and copy what follows, which even a small model does well."""
+    """After a page: what was read there, and what comes next. The plan has the same words, so the next step is to
+    find them there and copy what follows, which even a small model does well."""
     stage = stages(solution)
     return f"Read {stage[read]}, then {stage[read + 1]}."
 

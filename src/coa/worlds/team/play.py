@@ -1,4 +1,4 @@
-"""The expert's play without a team around it: what an ideal trajectory is, and an oracle to test a world with.
+"""The expert without a team around it: it makes ideal trajectories, and is an oracle to test a world with.
 
 The same agents make the same calls to the same tools; only smolagents and its prompts are missing.
 """
@@ -57,13 +57,8 @@ async def _member(
         value = next(iter(act.arguments.values()))
         key = {Form.LIST: "items", Form.CODE: "code"}.get(shape.form, "text")
         arguments: dict[str, JsonValue] = {key: list(value) if isinstance(value, list) else str(value)}
-        answer = await call_tool(
-            tools[act.calls],
-            arguments,
-            ToolContext(brain.question.task),
-            max_characters=profile.limits.observation_characters,
-            timeout_s=_TIMEOUT_S,
-        )
+        context, most = ToolContext(brain.question.task), profile.limits.observation_characters
+        answer = await call_tool(tools[act.calls], arguments, context, max_characters=most, timeout_s=_TIMEOUT_S)
         if act.says:
             steps.append(Step(agent="think", text=act.says))
         steps += [Step(agent=act.calls, text=write(shape, arguments)), observation(answer.text, meta={"ok": answer.ok})]
@@ -74,7 +69,7 @@ async def _member(
 def tokens_of(
     question: Question, steps: tuple[Step, ...], profile: Profile, tokenizer: TextTokenizer
 ) -> tuple[int, int]:
-    """Of a trajectory: all, and those that the model wrote. Each span is tokenised on its own, as in training."""
+    """Tokens of a trajectory: all, and those that the model wrote. Spans are tokenised separately, as in training."""
     prompt = len(tokenizer.encode_prompt(profile.messages(question.task))[1])
     counted = [(piece.author, len(tokenizer.encode([piece.text])[0])) for piece in pieces(steps, profile)]
     written = sum(count for author, count in counted if author is Author.MODEL)

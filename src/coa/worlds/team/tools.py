@@ -1,4 +1,4 @@
-"""The world's tools in the hands of smolagents agents, which call them one at a time and from any thread."""
+"""The world's tools as tools of smolagents agents, which call them one at a time and from any thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TIMEOUT_S: Final = 60.0
 
 
 class Workshop:
-    """A world, served and with its tools open, in a thread of its own for the life of the process."""
+    """A world, served and with its tools open, in a thread that lives as long as the process."""
 
     def __init__(self, world: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -52,7 +52,7 @@ class Workshop:
 
 @cache
 def workshop(world: str) -> Workshop:
-    """The one of this process."""
+    """The workshop of this process."""
     return Workshop(world)
 
 
@@ -68,7 +68,7 @@ class _WorldTool(Tool):  # type: ignore[misc]
         return self._shop.call(self.name, arguments, self._task)
 
 
-class WebSearch(_WorldTool):
+class TeamWebSearch(_WorldTool):
     name = "web_search"
     description = "Looks up pages by kind and name, such as 'city Velrick'. Several queries are separated by a bar."
     inputs = {"query": {"type": "string", "description": "The query."}}  # noqa: RUF012
@@ -77,7 +77,7 @@ class WebSearch(_WorldTool):
         return self._call(text=query)
 
 
-class CrawlPage(_WorldTool):
+class TeamCrawlPage(_WorldTool):
     name = "crawl_page"
     description = "Opens pages by their addresses and gives the facts on them."
     inputs = {"urls": {"type": "array", "description": "Addresses such as k/Velrick."}}  # noqa: RUF012
@@ -86,7 +86,7 @@ class CrawlPage(_WorldTool):
         return self._call(items=list(urls))
 
 
-class Code(_WorldTool):
+class TeamCode(_WorldTool):
     name = "code"
     description = "Runs a Python program and gives what it prints."
     inputs = {"code": {"type": "string", "description": "The program."}}  # noqa: RUF012

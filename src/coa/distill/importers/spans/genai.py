@@ -1,7 +1,7 @@
 """OpenTelemetry's GenAI conventions: `gen_ai.operation.name` says what a span is, messages are JSON of parts.
 
-Content stands on the span, or on an event of it. Two older spellings are read too: one event for each message, and the
-flattened `gen_ai.prompt.0.content`.
+Content is an attribute of the span, or of one of its events. Two older spellings are read too: one event for each
+message, and the flattened `gen_ai.prompt.0.content`.
 """
 
 from __future__ import annotations
@@ -9,40 +9,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coa.distill.importers.content import as_arguments, as_calls, as_text, as_usage, loaded
+from coa.distill.importers.content import (
+    as_arguments,
+    as_calls,
+    as_names,
+    as_number,
+    as_text,
+    as_usage,
+    loaded,
+    mappings,
+)
 from coa.distill.importers.spans.openinference import unflattened
-from coa.distill.importers.spans.reading import ASKED, Said, SpanReading, SpanRole, words
-from coa.distill.importers.spans.span import TraceSpan
+from coa.distill.importers.spans.span import ASKED, Said, SpanReading, SpanRole, TraceSpan, words
 from coa.distill.team_run import EvaluatorVerdict
 
 _ROLES: Final = {
-    "chat": SpanRole.MODEL,
-    "text_completion": SpanRole.MODEL,
-    "generate_content": SpanRole.MODEL,
-    "completion": SpanRole.MODEL,
-    "invoke_agent": SpanRole.AGENT,
-    "invoke_workflow": SpanRole.AGENT,
-    "create_agent": SpanRole.OTHER,
-    "execute_tool": SpanRole.TOOL,
-    "retrieval": SpanRole.TOOL,
-    "plan": SpanRole.PLAN,
-    "evaluate": SpanRole.JUDGE,
-}
+    "chat": SpanRole.MODEL, "text_completion": SpanRole.MODEL, "generate_content": SpanRole.MODEL,
+    "completion": SpanRole.MODEL, "invoke_agent": SpanRole.AGENT, "invoke_workflow": SpanRole.AGENT,
+    "execute_tool": SpanRole.TOOL, "retrieval": SpanRole.TOOL, "plan": SpanRole.PLAN, "evaluate": SpanRole.JUDGE,
+}  # fmt: skip
 _EVENT_ROLES: Final = {
-    "gen_ai.system.message": "system",
-    "gen_ai.user.message": "user",
-    "gen_ai.assistant.message": "assistant",
-    "gen_ai.tool.message": "tool",
-    "gen_ai.choice": "assistant",
+    "gen_ai.system.message": "system", "gen_ai.user.message": "user", "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool", "gen_ai.choice": "assistant",
+}  # fmt: skip
+_USAGE: Final = {
+    "prompt_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+    "completion_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+    "cached_tokens": ("gen_ai.usage.cache_read.input_tokens",),
 }
-
-
-def speaks_genai(span: TraceSpan) -> bool:
-    return any(key.startswith("gen_ai.") for key in span.attributes)
 
 
 def read_genai(span: TraceSpan) -> SpanReading:
-    attributes = {**_from_events(span), **span.attributes}
+    attributes: dict[str, Any] = {}
+    for event, details in span.events:  # content may be exported on an event of the span instead
+        if event == "gen_ai.client.inference.operation.details":
+            attributes |= {key: value for key, value in details.items() if key.startswith("gen_ai.")}
+    attributes |= span.attributes
     operation = str(attributes.get("gen_ai.operation.name") or "")
     role = _ROLES.get(operation, SpanRole.OTHER)
     if not operation:
@@ -52,15 +54,16 @@ def read_genai(span: TraceSpan) -> SpanReading:
     said = _messages(attributes.get("gen_ai.output.messages")) or _older(span, attributes, output=True)
     name = attributes.get("gen_ai.tool.name") if role is SpanRole.TOOL else attributes.get("gen_ai.agent.name")
     failed = span.failed or "error.type" in attributes
+    rules = loaded(attributes.get("gen_ai.system_instructions"))
     return SpanReading(
         role=role,
         name=str(name or attributes.get("gen_ai.workflow.name") or span.name),
         description=as_text(attributes.get("gen_ai.agent.description") or attributes.get("gen_ai.tool.description")),
-        tools=_tools(attributes.get("gen_ai.tool.definitions")),
-        system=_parts_text(loaded(attributes.get("gen_ai.system_instructions"))),
+        tools=as_names(loaded(attributes.get("gen_ai.tool.definitions"))),
+        system="\n".join(map(_part_text, rules)) if isinstance(rules, list) else as_text(rules),
         heard=heard,
         said=said,
-        usage=_usage(attributes),
+        usage=as_usage({n: next((attributes[k] for k in ks if k in attributes), None) for n, ks in _USAGE.items()}),
         model=as_text(attributes.get("gen_ai.response.model") or attributes.get("gen_ai.request.model")) or None,
         call_id=as_text(attributes.get("gen_ai.tool.call.id")) or None,
         arguments=as_arguments(attributes.get("gen_ai.tool.call.arguments")),
@@ -79,20 +82,8 @@ def _output(role: SpanRole, attributes: dict[str, Any], said: tuple[Said, ...]) 
     return next((message.text for message in reversed(said) if message.text), None)
 
 
-def _usage(attributes: dict[str, Any]) -> Any:
-    names = {
-        "prompt_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
-        "completion_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
-        "cached_tokens": ("gen_ai.usage.cache_read.input_tokens",),
-    }
-    return as_usage(
-        {name: next((attributes[key] for key in keys if key in attributes), None) for name, keys in names.items()}
-    )
-
-
 def _messages(value: object) -> tuple[Said, ...]:
-    rows = loaded(value)
-    return tuple(_said(row) for row in rows if isinstance(row, Mapping)) if isinstance(rows, list) else ()
+    return tuple(map(_said, mappings(loaded(value))))
 
 
 def _said(row: Mapping[str, Any]) -> Said:
@@ -103,45 +94,29 @@ def _said(row: Mapping[str, Any]) -> Said:
         identity = row.get("tool_call_id") or row.get("id")
         answers = ((str(identity), text),) if role == "tool" and identity else ()
         return Said(role, text, as_text(row.get("reasoning_content")), as_calls(row.get("tool_calls")), answers)
-    texts, thoughts, calls, answers_found = [], [], [], []
-    for part in parts:
-        if not isinstance(part, Mapping):
-            continue
+    texts, thoughts, calls, found = [], [], [], []
+    for part in mappings(parts):
         kind = str(part.get("type") or "text")
         if kind == "tool_call":
             calls.append(part)
         elif kind == "tool_call_response":
             result = part.get("response", part.get("result"))
-            answers_found.append((str(part.get("id") or ""), as_text(loaded(result))))
+            found.append((str(part.get("id") or ""), as_text(loaded(result))))
         elif kind in ("reasoning", "thinking"):
-            thoughts.append(as_text(part.get("content", part.get("text"))))
-        elif part.get("content") is not None or part.get("text") is not None:
-            texts.append(as_text(part.get("content", part.get("text"))))
+            thoughts.append(_part_text(part))
         else:
-            texts.append(f"[{kind}]")
-    return Said(role, "\n".join(texts), "\n".join(thoughts), as_calls(calls), tuple(answers_found))
+            written = part.get("content") is not None or part.get("text") is not None
+            texts.append(_part_text(part) if written else f"[{kind}]")
+    return Said(role, "\n".join(texts), "\n".join(thoughts), as_calls(calls), tuple(found))
 
 
-def _parts_text(value: object) -> str:
-    if isinstance(value, list):
-        return "\n".join(
-            as_text(p.get("content", p.get("text"))) if isinstance(p, Mapping) else as_text(p) for p in value
-        )
-    return as_text(value)
-
-
-def _from_events(span: TraceSpan) -> dict[str, Any]:
-    """Content may be exported on an event of the span instead."""
-    found: dict[str, Any] = {}
-    for name, attributes in span.events:
-        if name == "gen_ai.client.inference.operation.details":
-            found |= {key: value for key, value in attributes.items() if key.startswith("gen_ai.")}
-    return found
+def _part_text(part: object) -> str:
+    return as_text(part.get("content", part.get("text")) if isinstance(part, Mapping) else part)
 
 
 def _older(span: TraceSpan, attributes: dict[str, Any], *, output: bool) -> tuple[Said, ...]:
-    rows: list[Any] = unflattened(attributes, "gen_ai.completion" if output else "gen_ai.prompt")
-    flat = tuple(_said(row) for row in rows if isinstance(row, Mapping) and not isinstance(row.get("parts"), list))
+    rows = mappings(unflattened(attributes, "gen_ai.completion" if output else "gen_ai.prompt"))
+    flat = tuple(_said(row) for row in rows if not isinstance(row.get("parts"), list))
     if flat:
         return flat
     found = []
@@ -155,30 +130,16 @@ def _older(span: TraceSpan, attributes: dict[str, Any], *, output: bool) -> tupl
     return tuple(found)
 
 
-def _tools(value: object) -> tuple[str, ...]:
-    rows = loaded(value)
-    names = []
-    for row in rows if isinstance(rows, list) else []:
-        if isinstance(row, Mapping):
-            function = row.get("function")
-            name = row.get("name") or (function.get("name") if isinstance(function, Mapping) else None)
-            names += [str(name)] if name else []
-    return tuple(names)
-
-
 def _verdicts(span: TraceSpan, attributes: dict[str, Any]) -> tuple[EvaluatorVerdict, ...]:
     rows = [event for name, event in span.events if name == "gen_ai.evaluation.result"]
     if "gen_ai.evaluation.name" in attributes:
         rows.append(attributes)
-    found = []
-    for row in rows:
-        score = row.get("gen_ai.evaluation.score.value")
-        found.append(
-            EvaluatorVerdict(
-                judge=as_text(row.get("gen_ai.evaluation.name")),
-                score=float(score) if isinstance(score, int | float) else None,
-                label=as_text(row.get("gen_ai.evaluation.score.label")),
-                text=as_text(row.get("gen_ai.evaluation.explanation")),
-            )
+    return tuple(
+        EvaluatorVerdict(
+            judge=as_text(row.get("gen_ai.evaluation.name")),
+            score=as_number(row.get("gen_ai.evaluation.score.value")),
+            label=as_text(row.get("gen_ai.evaluation.score.label")),
+            text=as_text(row.get("gen_ai.evaluation.explanation")),
         )
-    return tuple(found)
+        for row in rows
+    )

@@ -7,11 +7,22 @@ the whole message.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from coa.distill.importers.content import as_arguments, as_calls, as_text, as_usage, loaded, without_label
-from coa.distill.importers.spans.reading import ASKED, TOLD, Said, SpanReading, SpanRole, words
-from coa.distill.importers.spans.span import TraceSpan
+from coa.distill.importers.content import (
+    as_arguments,
+    as_calls,
+    as_names,
+    as_number,
+    as_text,
+    as_usage,
+    at,
+    loaded,
+    mappings,
+    without_label,
+)
+from coa.distill.importers.spans.span import ANSWERED, ASKED, Said, SpanReading, SpanRole, TraceSpan, words
 from coa.distill.team_run import EvaluatorVerdict
 
 KIND: Final = "openinference.span.kind"
@@ -35,42 +46,28 @@ def read_openinference(span: TraceSpan) -> SpanReading:
     }
     match role:
         case SpanRole.AGENT:
-            managed = unflattened(attributes, "smolagents.managed_agents")
-            members = [str(item.get("name")) for item in managed if isinstance(item, Mapping) and item.get("name")]
+            members = as_names(unflattened(attributes, "smolagents.managed_agents"))
             tools = attributes.get("smolagents.tools_names")
             listed = [str(name) for name in tools] if isinstance(tools, list | tuple) else []
-            return SpanReading(
-                **common,
-                tools=(*listed, *members),
-                request=words(attributes.get("input.value"), ASKED),
-                output=_output(attributes),
-            )
+            request = words(attributes.get("input.value"), ASKED)
+            return SpanReading(**common, tools=(*listed, *members), request=request, output=_output(attributes))
         case SpanRole.MODEL:
             counts = unflattened_object(attributes, "llm.token_count")
-            details = counts.get("prompt_details")
-            usage = as_usage(
-                {
-                    "prompt_tokens": counts.get("prompt"),
-                    "completion_tokens": counts.get("completion"),
-                    "cached_tokens": details.get("cache_read") if isinstance(details, Mapping) else None,
-                }
-            )
-            return SpanReading(
-                **common,
-                heard=_messages(attributes, "llm.input_messages"),
-                said=_said(attributes),
-                usage=usage,
-                model=str(attributes.get("llm.model_name") or "") or None,
-            )
+            tokens = {"prompt_tokens": counts.get("prompt"), "completion_tokens": counts.get("completion")}
+            usage = as_usage({**tokens, "cached_tokens": at(counts, "prompt_details", "cache_read")})
+            heard, model = _messages(attributes, "llm.input_messages"), str(attributes.get("llm.model_name") or "")
+            return SpanReading(**common, heard=heard, said=_said(attributes), usage=usage, model=model or None)
         case SpanRole.TOOL:
+            output = as_text(attributes["output.value"]) if "output.value" in attributes else None
+            if output is None:
+                documents = mappings([at(row, "document") for row in unflattened(attributes, "retrieval.documents")])
+                output = "\n\n".join(as_text(document.get("content")) for document in documents) if documents else None
             return SpanReading(
                 **common,
                 description=as_text(attributes.get("tool.description")),
                 arguments=_arguments(attributes),
                 call_id=as_text(attributes.get("tool_call.id") or attributes.get("tool.id")) or None,
-                output=as_text(attributes.get("output.value"))
-                if "output.value" in attributes
-                else _documents(attributes),
+                output=output,
             )
     return SpanReading(**common, output=_output(attributes))
 
@@ -86,8 +83,8 @@ def _name(span: TraceSpan, role: SpanRole) -> str:
 def _output(attributes: dict[str, Any]) -> str | None:
     value = attributes.get("output.value")
     if value is None or str(value).startswith("RunResult("):
-        return None  # smolagents' full result as Python prints it; the final answer's own span has the text
-    return words(value, TOLD)
+        return None  # smolagents' full result as Python prints it; the span of the final answer has the text
+    return words(value, ANSWERED)
 
 
 def _said(attributes: dict[str, Any]) -> tuple[Said, ...]:
@@ -98,8 +95,7 @@ def _said(attributes: dict[str, Any]) -> tuple[Said, ...]:
     calls = as_calls(whole.get("tool_calls"))
     if said and calls and len(calls) == len(said[-1].calls):
         # The same calls, here with the arguments that flattening may have lost.
-        last = said[-1]
-        return (*said[:-1], Said(last.role, last.text, last.thought, calls, last.answers))
+        return (*said[:-1], replace(said[-1], calls=calls))
     if not said and ("content" in whole or calls):
         return (Said("assistant", as_text(whole.get("content")), as_text(whole.get("reasoning_content")), calls),)
     return said
@@ -107,20 +103,13 @@ def _said(attributes: dict[str, Any]) -> tuple[Said, ...]:
 
 def _messages(attributes: dict[str, Any], prefix: str) -> tuple[Said, ...]:
     found = []
-    for row in unflattened(attributes, prefix):
-        message = row.get("message") if isinstance(row, Mapping) else None
-        if not isinstance(message, Mapping):
-            continue
-        texts: list[str] = []
+    for message in mappings([at(row, "message") for row in unflattened(attributes, prefix)]):
+        texts = [as_text(message["content"])] if message.get("content") is not None else []
         thoughts: list[str] = []
-        if message.get("content") is not None:
-            texts.append(as_text(message["content"]))
-        for part in _listed(message.get("contents")):
-            inner = part.get("message_content") if isinstance(part, Mapping) else None
-            if isinstance(inner, Mapping):
-                thinking = "reason" in str(inner.get("type")) or "think" in str(inner.get("type"))
-                (thoughts if thinking else texts).append(as_text(inner.get("text")) or f"[{inner.get('type')}]")
-        calls = [call.get("tool_call") for call in _listed(message.get("tool_calls")) if isinstance(call, Mapping)]
+        for inner in mappings([at(part, "message_content") for part in _listed(message.get("contents"))]):
+            thinking = "reason" in str(inner.get("type")) or "think" in str(inner.get("type"))
+            (thoughts if thinking else texts).append(as_text(inner.get("text")) or f"[{inner.get('type')}]")
+        calls = [at(call, "tool_call") for call in _listed(message.get("tool_calls"))]
         role = str(message.get("role") or "")
         text = "\n".join(texts)
         identity = message.get("tool_call_id")
@@ -133,7 +122,7 @@ def _messages(attributes: dict[str, Any], prefix: str) -> tuple[Said, ...]:
 def _arguments(attributes: dict[str, Any]) -> dict[str, Any]:
     value = loaded(attributes.get("tool_call.function.arguments", attributes.get("input.value")))
     if isinstance(value, Mapping) and isinstance(value.get("kwargs"), Mapping) and "args" in value:
-        # smolagents: how Python called it.
+        # smolagents records the positional and named arguments of the Python call.
         positional = value["args"] if isinstance(value["args"], list) else []
         names = list(as_arguments(attributes.get("tool.parameters")))
         bound = {names[i] if i < len(names) else f"argument_{i + 1}": item for i, item in enumerate(positional)}
@@ -141,27 +130,16 @@ def _arguments(attributes: dict[str, Any]) -> dict[str, Any]:
     return as_arguments(value)
 
 
-def _documents(attributes: dict[str, Any]) -> str | None:
-    rows = unflattened(attributes, "retrieval.documents")
-    texts = [as_text(row["document"].get("content")) for row in rows if isinstance(row.get("document"), Mapping)]
-    return "\n\n".join(texts) if texts else None
-
-
 def _verdicts(attributes: dict[str, Any]) -> tuple[EvaluatorVerdict, ...]:
-    found = []
-    for row in unflattened(attributes, "annotations"):
-        inner = row.get("annotation") if isinstance(row, Mapping) else None
-        if isinstance(inner, Mapping):
-            score = inner.get("score")
-            found.append(
-                EvaluatorVerdict(
-                    judge=as_text(inner.get("name") or inner.get("annotator_kind")),
-                    score=float(score) if isinstance(score, int | float) else None,
-                    label=as_text(inner.get("label")),
-                    text=without_label(as_text(inner.get("explanation"))),
-                )
-            )
-    return tuple(found)
+    return tuple(
+        EvaluatorVerdict(
+            judge=as_text(row.get("name") or row.get("annotator_kind")),
+            score=as_number(row.get("score")),
+            label=as_text(row.get("label")),
+            text=without_label(as_text(row.get("explanation"))),
+        )
+        for row in mappings([at(row, "annotation") for row in unflattened(attributes, "annotations")])
+    )
 
 
 def unflattened(attributes: dict[str, Any], prefix: str) -> list[Any]:

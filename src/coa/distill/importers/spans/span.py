@@ -1,15 +1,77 @@
-"""One span, whether it came as OTLP-JSON or as the Python SDK's own JSON, and the way to it from a file's objects."""
+"""One span, whether it came as OTLP-JSON or in the JSON of the Python SDK, and what it says.
+
+`SpanReading` is what a span says in terms that both dialects share: `genai.py` and `openinference.py` make it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
-from coa.distill.importers.content import as_time
-from coa.distill.importers.spans.reading import SpanReading
+from coa.distill.importers.content import as_text, as_time, loaded, mappings
+from coa.distill.team_run import EvaluatorVerdict, ToolCall
+from coa.trajectory.types import Usage
 
 Json = Mapping[str, Any]
+ASKED: Final = ("task", "question", "query", "input", "prompt", "messages", "content")
+ANSWERED: Final = ("answer", "final_answer", "final_output", "output", "result", "messages", "content")
+
+
+class SpanRole(StrEnum):
+    AGENT = "agent"
+    MODEL = "model"
+    TOOL = "tool"
+    PLAN = "plan"
+    JUDGE = "judge"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Said:
+    """One message of a model's input or output."""
+
+    role: str
+    text: str = ""
+    thought: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    answers: tuple[tuple[str, str], ...] = ()
+    """Results of tools: the call's id and the text."""
+
+
+@dataclass(frozen=True)
+class SpanReading:
+    role: SpanRole = SpanRole.OTHER
+    name: str = ""
+    description: str = ""
+    tools: tuple[str, ...] = ()
+    system: str = ""
+    heard: tuple[Said, ...] = ()
+    said: tuple[Said, ...] = ()
+    usage: Usage | None = None
+    model: str | None = None
+    call_id: str | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+    request: str = ""
+    output: str | None = None
+    error: str | None = None
+    verdicts: tuple[EvaluatorVerdict, ...] = ()
+
+
+def words(value: object, names: tuple[str, ...]) -> str:
+    """The text of an input or output, which may be JSON with one of the fields `names`, or a list of messages."""
+    value = loaded(value)
+    if isinstance(value, Mapping):
+        for name in names:
+            if value.get(name) not in (None, ""):
+                return words(value[name], names)
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) and "role" in item for item in value):
+        wanted = "user" if "task" in names else "assistant"
+        found = [item for item in value if item.get("role") in (wanted, "human" if wanted == "user" else "ai")]
+        chosen = (found[0] if wanted == "user" else found[-1]) if found else value[-1]
+        return as_text(chosen.get("content", chosen.get("parts")))
+    return as_text(value)
 
 
 @dataclass(eq=False)
@@ -20,7 +82,7 @@ class TraceSpan:
     name: str
     start: float
     order: int
-    """Nanoseconds of the start, which a float cannot distinguish."""
+    """Start in nanoseconds: a float is too coarse to sort by."""
     attributes: dict[str, Any]
     failed: bool = False
     error: str = ""
@@ -45,7 +107,7 @@ def _is_sdk_span(row: Json) -> bool:
 
 
 def spans_in(value: Any) -> Iterator[TraceSpan]:
-    """All spans of one JSON value. What is no span is passed over."""
+    """All spans of one JSON value. Anything else is passed over."""
     if isinstance(value, list):
         for item in value:
             yield from spans_in(item)
@@ -61,9 +123,7 @@ def spans_in(value: Any) -> Iterator[TraceSpan]:
 
 def _from_sdk(row: Json) -> TraceSpan:
     context: Json = row["context"]
-    status = row.get("status")
-    status = status if isinstance(status, Mapping) else {}
-    attributes = row.get("attributes")
+    status: Json = _mapping(row.get("status"))
     return TraceSpan(
         trace=str(context.get("trace_id", "")).removeprefix("0x"),
         id=str(context["span_id"]).removeprefix("0x"),
@@ -71,21 +131,16 @@ def _from_sdk(row: Json) -> TraceSpan:
         name=str(row.get("name") or ""),
         start=(start := as_time(row.get("start_time")) or 0.0),
         order=round(start * 1e6) * 1000,
-        attributes=dict(attributes) if isinstance(attributes, Mapping) else {},
+        attributes=dict(_mapping(row.get("attributes"))),
         failed=status.get("status_code") == "ERROR",
         error=str(status.get("description") or ""),
-        events=[
-            (str(event.get("name", "")), dict(event.get("attributes") or {}))
-            for event in row.get("events") or ()
-            if isinstance(event, Mapping)
-        ],
+        events=[(str(e.get("name", "")), dict(e.get("attributes") or {})) for e in mappings(row.get("events"))],
     )
 
 
 def _from_otlp(row: Json) -> TraceSpan:
     began = row.get("startTimeUnixNano", row.get("start_time_unix_nano")) or 0
-    status = row.get("status")
-    status = status if isinstance(status, Mapping) else {}
+    status: Json = _mapping(row.get("status"))
     return TraceSpan(
         trace=str(row.get("traceId", row.get("trace_id", ""))),
         id=str(row.get("spanId", row.get("span_id", ""))),
@@ -101,9 +156,7 @@ def _from_otlp(row: Json) -> TraceSpan:
 
 
 def _attributes(rows: object) -> dict[str, Any]:
-    if not isinstance(rows, list):
-        return {}
-    return {str(row["key"]): _value(row.get("value")) for row in rows if isinstance(row, Mapping) and "key" in row}
+    return {str(row["key"]): _value(row.get("value")) for row in mappings(rows) if "key" in row}
 
 
 def _value(value: object) -> Any:
@@ -115,7 +168,8 @@ def _value(value: object) -> Any:
         case "intValue":
             return int(inner) if str(inner).lstrip("-").isdecimal() else inner
         case "arrayValue":
-            return [_value(item) for item in _rows_or_values(inner)]
+            rows = inner.get("values") if isinstance(inner, Mapping) else inner
+            return [_value(item) for item in rows] if isinstance(rows, list) else []
         case "kvlistValue":
             return _attributes(inner.get("values") if isinstance(inner, Mapping) else None)
         case "stringValue" | "doubleValue" | "boolValue" | "bytesValue":
@@ -123,13 +177,9 @@ def _value(value: object) -> Any:
     return value
 
 
-def _rows_or_values(value: object) -> list[Any]:
-    rows = value.get("values") if isinstance(value, Mapping) else value
-    return rows if isinstance(rows, list) else []
+def _mapping(value: object) -> Json:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _rows(row: Json, *names: str) -> list[Json]:
-    for name in names:
-        if isinstance(row.get(name), list):
-            return [item for item in row[name] if isinstance(item, Mapping)]
-    return []
+    return next((mappings(row[name]) for name in names if isinstance(row.get(name), list)), [])

@@ -1,7 +1,9 @@
-"""From the spans of one trace to team runs: agents become runs, models and tools their events, the rest is a path.
+"""From the spans of one trace to team runs.
 
-Only model spans are summed, because agent spans may repeat their usage. A tool's result comes from the tool's span or,
-where there is none, from the next model call that read it.
+A trace is a tree of spans, each with a start time and a parent. A span that is an agent becomes an `AgentRun`; the
+models and tools below it become the events of that run, in the order in which they began; a span of any other kind (a
+graph's node, a chain) is only a path to what is below it. Only the usage of model spans is counted, because agent spans
+may repeat it. A tool's result comes from the tool's span or, if there is none, from the next model call that read it.
 """
 
 from __future__ import annotations
@@ -10,12 +12,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from coa.distill.importers.content import FINISHING, as_text, split_code
+from coa.distill.importers.content import FINISHING, as_text, split_code, team_run
 from coa.distill.importers.smolagents_steps import CODE_TOOL, unwrapped_task
-from coa.distill.importers.spans.genai import read_genai, speaks_genai
+from coa.distill.importers.spans.genai import read_genai
 from coa.distill.importers.spans.openinference import KIND, read_openinference
-from coa.distill.importers.spans.reading import SpanReading, SpanRole
-from coa.distill.importers.spans.span import TraceSpan
+from coa.distill.importers.spans.span import SpanReading, SpanRole, TraceSpan
 from coa.distill.team_run import (
     AgentRun,
     ChatMessage,
@@ -32,34 +33,33 @@ from coa.distill.team_run import (
     ToolResult,
 )
 from coa.errors import TraceError
-from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
+from coa.trajectory.types import Task, Usage
 
 OTEL: Final = "otel"
 """Spans by the GenAI conventions of OpenTelemetry; a run's source names those of OpenInference `openinference`."""
 MOST_DEEP: Final = 200
-"""Of spans. Graph frameworks wrap each call in a dozen."""
+"""Depth of nested spans. Graph frameworks wrap each call in a dozen."""
 _CLASSES: Final = ("CodeAgent", "ToolCallingAgent")
 """What smolagents calls an agent without a name."""
 _STEP: Final = re.compile(r"Step \d+\Z")
 
 
 def read_span(span: TraceSpan) -> SpanReading:
-    if span.reading is None:
-        if KIND in span.attributes:
-            span.reading = read_openinference(span)
-        else:
-            span.reading = read_genai(span) if speaks_genai(span) else SpanReading(name=span.name)
+    if span.reading is None and KIND in span.attributes:
+        span.reading = read_openinference(span)
+    elif span.reading is None:
+        speaks_genai = any(key.startswith("gen_ai.") for key in span.attributes)
+        span.reading = read_genai(span) if speaks_genai else SpanReading(name=span.name)
     return span.reading
 
 
 def runs_of(spans: Iterable[TraceSpan], file: str = "") -> Iterator[TeamRun]:
-    """The team runs of one trace: mostly one."""
+    """The team runs of one trace, usually one."""
     known = {span.id: span for span in spans}
     ordered = sorted(known.values(), key=lambda span: span.order)
     for span in ordered:
         span.children = []
-    lost: list[TraceSpan] = []
-    roots: list[TraceSpan] = []
+    lost, roots = list[TraceSpan](), list[TraceSpan]()
     for span in ordered:
         parent = known.get(span.parent) if span.parent else None
         if parent is not None and parent is not span:
@@ -77,29 +77,22 @@ def runs_of(spans: Iterable[TraceSpan], file: str = "") -> Iterator[TeamRun]:
 
 
 def _tops(root: TraceSpan) -> list[TraceSpan]:
-    """The spans to take as whole teams: one for each root, unless nothing but one agent is in it."""
+    """The span to take as a whole team: the root, unless there is nothing but one agent in it."""
     if read_span(root).role is SpanRole.AGENT:
         return [root]
-    agents, models = _topmost(root)
-    if not agents and not models:
-        return []
-    return [agents[0]] if len(agents) == 1 and not models else [root]
-
-
-def _topmost(root: TraceSpan) -> tuple[list[TraceSpan], list[TraceSpan]]:
-    """Agents that no other agent encloses, and models that none does."""
-    agents, models = [], []
-    waiting = [root]
+    # Agents that no other agent encloses, and whether a model is called outside of any agent.
+    agents, bare_models, waiting = list[TraceSpan](), False, [root]
     while waiting:
         span = waiting.pop(0)
         role = read_span(span).role
         if role is SpanRole.AGENT:
             agents.append(span)
-            continue
-        if role is SpanRole.MODEL:
-            models.append(span)
-        waiting += span.children
-    return agents, models
+        else:
+            bare_models = bare_models or role is SpanRole.MODEL
+            waiting += span.children
+    if not agents and not bare_models:
+        return []
+    return [agents[0]] if len(agents) == 1 and not bare_models else [root]
 
 
 def _team_run(top: TraceSpan, file: str, lost: list[TraceSpan]) -> TeamRun:
@@ -114,38 +107,28 @@ def _team_run(top: TraceSpan, file: str, lost: list[TraceSpan]) -> TeamRun:
     if not any(run.model_calls for run in root.walk()) and not any(item.usage for item in left_out):
         reason = "no span records any; custom model classes may not be instrumented"
         left_out.append(LeftOut(what="all model calls", reason=reason))
-    spoken = "openinference" if KIND in top.attributes else OTEL
-    failure = Failure(site=FailureSite.RUNTIME, message=root.error) if root.error and root.answer is None else None
-    stop = Stop.FAILED if failure else Stop.ANSWERED if root.answer is not None else Stop.UNANSWERED
-    return TeamRun(
-        task=Task(id=f"{top.trace}-{top.id}", question=root.request),
-        root=root,
-        source=Source(format=spoken, file=file, place=top.trace),
-        stop=stop,
-        failure=failure,
-        left_out=tuple(left_out),
-    )
+    dialect = "openinference" if KIND in top.attributes else OTEL
+    task = Task(id=f"{top.trace}-{top.id}", question=root.request)
+    return team_run(task, root, Source(format=dialect, file=file, place=top.trace), left_out, error=root.error)
 
 
 class _Run:
     """One agent's run while its spans are read."""
 
     def __init__(self, span: TraceSpan, left_out: list[LeftOut], depth: int) -> None:
-        self.span = span
-        self.reading = read_span(span)
-        self.left_out = left_out
+        self.span, self.reading, self.left_out, self._depth = span, read_span(span), left_out, depth
         self.events: list[Event] = []
         self.system = self.reading.system
         self.request = unwrapped_task(self.reading.request)
         self.handed_in: str | None = None
         self.code: str | None = None
-        """The code block under way, in a step of smolagents."""
+        """Id of the code block that is being run, in a step of smolagents."""
         self._stepping = False
         self._read: set[ChatMessage] = set()
         self._longest = 0
         self._waiting: dict[str, ToolCall] = {}
+        """Calls without a result so far."""
         self._answered: set[str] = set()
-        self._depth = depth
         self._calls = 0
 
     def built(self) -> AgentRun:
@@ -159,18 +142,12 @@ class _Run:
         if answer is None:
             last = next((event for event in reversed(self.events) if isinstance(event, ModelCall)), None)
             answer = last.text or None if last is not None and not last.calls and last.error is None else None
+        kind, tools = reading.name if reading.name in _CLASSES else "", (t for t in reading.tools if t not in FINISHING)
         return AgentRun(
-            id=self.span.id,
-            agent=reading.name or "agent",
-            type=reading.name if reading.name in _CLASSES else "",
-            description=reading.description,
-            tools=tuple(name for name in reading.tools if name not in FINISHING),
-            system=self.system,
-            request=self.request,
-            events=tuple(self.events),
-            answer=answer,
+            id=self.span.id, agent=reading.name or "agent", type=kind, description=reading.description,
+            tools=tuple(tools), system=self.system, request=self.request, events=tuple(self.events), answer=answer,
             error=reading.error,
-        )
+        )  # fmt: skip
 
     def _visit(self, span: TraceSpan, purpose: Purpose, depth: int) -> None:
         if depth > MOST_DEEP:
@@ -207,7 +184,7 @@ class _Run:
             self._visit(child, purpose, depth + 1)
 
     def _purpose(self, span: TraceSpan, purpose: Purpose) -> Purpose:
-        """smolagents plans, and answers when out of steps, by a model call outside of any step."""
+        """smolagents makes a plan, and an answer when it has used up its steps, by a model call outside of any step."""
         if span.parent != self.span.id or "smolagents.max_steps" not in self.span.attributes:
             return purpose
         later = any(_STEP.match(other.name) and other.order >= span.order for other in self.span.children)
@@ -225,13 +202,13 @@ class _Run:
             text = reading.error or reading.output or ""
             self._result(ToolResult(call_ids=(code,), text=text, ok=reading.error is None, report_of=reports))
         elif reading.error and not any(isinstance(event, ToolResult) for event in inner):
-            self._mark_last(begin, reading.error)
+            self._change_last(begin, error=reading.error)
 
-    def _mark_last(self, begin: int, error: str) -> None:
-        for index in range(len(self.events) - 1, begin - 1, -1):
-            event = self.events[index]
-            if isinstance(event, ModelCall):
-                self.events[index] = event.model_copy(update={"error": error})
+    def _change_last(self, begin: int, **changes: object) -> None:
+        """Change the last model call from the event `begin` on."""
+        for index in reversed(range(begin, len(self.events))):
+            if isinstance(self.events[index], ModelCall):
+                self.events[index] = self.events[index].model_copy(update=changes)
                 return
 
     def _model(self, span: TraceSpan, reading: SpanReading, purpose: Purpose) -> None:
@@ -243,9 +220,8 @@ class _Run:
         said = [message for message in reading.said if message.text or message.thought or message.calls]
         if not said and reading.error is None:
             spent = (reading.usage or Usage()).model_copy(update={"model_calls": 1})
-            self.left_out.append(
-                LeftOut(what=f"model call {span.name}", reason="its span has no content", place=span.id, usage=spent)
-            )
+            what, reason = f"model call {span.name}", "its span has no content"
+            self.left_out.append(LeftOut(what=what, reason=reason, place=span.id, usage=spent))
             return
         text = "\n".join(message.text for message in said if message.text)
         calls = self._numbered([call for message in said for call in message.calls])
@@ -265,25 +241,17 @@ class _Run:
             self._longest = max(self._longest, len(reading.heard))
         kept = tuple(call for call in calls if call not in finishing)
         self._waiting |= {call.id: call for call in kept}
+        thought = "\n".join(message.thought for message in said if message.thought)
         self.events.append(
             ModelCall(
-                time=span.start,
-                purpose=purpose,
-                messages=messages,
-                rewritten=rewritten,
-                thought="\n".join(message.thought for message in said if message.thought),
-                text=text,
-                calls=kept,
-                model=reading.model,
-                usage=reading.usage,
-                error=reading.error,
+                time=span.start, purpose=purpose, messages=messages, rewritten=rewritten, thought=thought, text=text,
+                calls=kept, model=reading.model, usage=reading.usage, error=reading.error,
             )
-        )
+        )  # fmt: skip
 
     def _new_messages(self, reading: SpanReading) -> tuple[ChatMessage, ...]:
         new = []
-        if reading.system and not self.system:
-            self.system = reading.system
+        self.system = self.system or reading.system
         for said in reading.heard:
             text = said.text or "\n".join(answer for _, answer in said.answers)
             message = ChatMessage(role=said.role, text=text)
@@ -299,7 +267,7 @@ class _Run:
         return tuple(new)
 
     def _numbered(self, calls: list[ToolCall]) -> tuple[ToolCall, ...]:
-        """Ids unique within the run: some libraries number the calls of each message anew."""
+        """Makes ids unique within the run: some libraries start numbering again in each message."""
         found = []
         for call in calls:
             taken = call.id in self._waiting or call.id in self._answered
@@ -312,7 +280,7 @@ class _Run:
         text = reading.error if reading.error is not None else reading.output or ""
         if reading.name in FINISHING and reading.error is None:
             self.handed_in = reading.output if reading.output is not None else self.handed_in
-            self._answering()
+            self._change_last(0, purpose=Purpose.ANSWER)
             return
         begin = len(self.events)
         self._all(span, Purpose.TOOL, depth)
@@ -321,50 +289,37 @@ class _Run:
         if call is None:
             self._calls += 1
             made = ToolCall(id=f"{reading.name}_{self._calls}", name=reading.name, arguments=reading.arguments)
-            self.events.append(
-                CodeCall(time=span.start, within=self.code, call=made, text=text, ok=reading.error is None)
-            )
+            ok = reading.error is None
+            self.events.append(CodeCall(time=span.start, within=self.code, call=made, text=text, ok=ok))
             return
         if not call.arguments and reading.arguments:
-            self._complete(call, reading)
-        for index in range(begin, len(self.events)):
-            event = self.events[index]
-            if isinstance(event, SubRun):
-                self.events[index] = event.model_copy(update={"call_id": call.id})
+            # The model's span dropped the arguments; the tool's span has them.
+            whole = call.model_copy(update={"arguments": reading.arguments})
+            for index, event in enumerate(self.events):
+                if isinstance(event, ModelCall) and call in event.calls:
+                    calls = tuple(whole if item is call else item for item in event.calls)
+                    self.events[index] = event.model_copy(update={"calls": calls})
+                    break
+        self.events[begin:] = [
+            event.model_copy(update={"call_id": call.id}) if isinstance(event, SubRun) else event
+            for event in self.events[begin:]
+        ]
         self._result(
             ToolResult(time=span.start, call_ids=(call.id,), text=text, ok=reading.error is None, report_of=runs)
         )
 
     def _match(self, reading: SpanReading) -> ToolCall | None:
+        """The call without a result so far that a tool's span belongs to."""
         if reading.call_id in self._waiting:
             return self._waiting[reading.call_id]
         named = [call for call in self._waiting.values() if call.name == reading.name]
         exact = [call for call in named if dict(call.arguments) == reading.arguments]
         return next(iter(exact or named), None)
 
-    def _complete(self, call: ToolCall, reading: SpanReading) -> None:
-        """Arguments that the model's span dropped, from the tool's own."""
-        for index, event in enumerate(self.events):
-            if isinstance(event, ModelCall) and call in event.calls:
-                whole = call.model_copy(update={"arguments": reading.arguments})
-                calls = tuple(whole if item is call else item for item in event.calls)
-                self.events[index] = event.model_copy(update={"calls": calls})
-                return
-
-    def _answering(self) -> None:
-        for index in range(len(self.events) - 1, -1, -1):
-            event = self.events[index]
-            if isinstance(event, ModelCall):
-                self.events[index] = event.model_copy(update={"purpose": Purpose.ANSWER})
-                return
-
     def _calling(self, agent: str) -> str | None:
-        """The call that a sub-agent's run answers: the code under way, or one by its name."""
-        if self.code is not None:
-            return self.code
-        return next(
-            (call.id for call in self._waiting.values() if call.name.removeprefix("transfer_to_") == agent), None
-        )
+        """The call that a sub-agent's run answers: the code that is being run, or a call by its name."""
+        named = (call.id for call in self._waiting.values() if call.name.removeprefix("transfer_to_") == agent)
+        return self.code if self.code is not None else next(named, None)
 
     def _result(self, result: ToolResult) -> None:
         for identity in result.call_ids:

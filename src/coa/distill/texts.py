@@ -1,18 +1,22 @@
-"""The line in which a profile's checks give their verdict, for texts that have none.
+"""The texts of steps: one text divided between two steps, and the line in which a check gives its verdict.
 
-The text's own verdict stands where it can be read. Otherwise a score, the verifier's words, or what the team did next
-decides, and the step's meta says which.
+A text is cut between paragraphs, lines or sentences, never inside one, and nothing is lost or added. A verdict that can
+be read in the text is kept. Otherwise a score, the verifier's words, or what the team did next decides, and the step's
+meta says which.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from pydantic import JsonValue
 
 from coa.trajectory.profile import GradeVerdict, ScoreVerdict, Verdict
 
+_CUTS: Final = (re.compile(r"\n[ \t]*\n\s*"), re.compile(r"\n\s*"), re.compile(r"(?<=[.!?;])[\"')\]]*\s+(?=[^\s])"))
+_PLAN_HEADING: Final = re.compile(r"^[#*\s\d.]*(?:updated\s+|new\s+)?plan\b[^\n]{0,40}$", re.IGNORECASE | re.MULTILINE)
 _NO: Final = re.compile(
     r"\b(?:incorrect|wrong|reject\w*|unsupported|not (?:correct|supported|verified|confirmed|valid)|invalid"
     r"|fail(?:ed|s)?|contradict\w*|cannot (?:confirm|verify)|unverified|false|no)\b",
@@ -23,6 +27,37 @@ _YES: Final = re.compile(
     re.IGNORECASE,
 )
 _SCALES: Final = (1, 4, 5, 10, 100)
+
+
+def share_out(pieces: Sequence[str], slots: int, *, main: int) -> list[str] | None:
+    """The pieces as `slots` texts in their order; `main` gets the bulk, the others a sentence each. None if too few."""
+    if not pieces:
+        return None
+    if len(pieces) >= slots:
+        surplus = len(pieces) - slots
+        return [*pieces[:main], "\n\n".join(pieces[main : main + surplus + 1]), *pieces[main + surplus + 1 :]]
+    # The last piece is what the model said in the end; the earlier ones come before it as they are.
+    kept, last = list(pieces[:-1]), pieces[-1]
+    wanted = slots - len(kept)
+    for cut in _CUTS:
+        places = [match.span() for match in cut.finditer(last)]
+        if len(places) >= wanted - 1:
+            bulk = min(max(main - len(kept), 0), wanted - 1)
+            chosen = places[:bulk] + places[len(places) - (wanted - 1 - bulk) :]
+            starts = [0, *(end for _, end in chosen)]
+            ends = [*(start for start, _ in chosen), len(last)]
+            parts = [last[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+            if all(parts):
+                return [*kept, *parts]
+    return None
+
+
+def plan_parts(pieces: Sequence[str]) -> tuple[str, str]:
+    """Thought and plan: facts before a heading "Plan" are the thought, which is empty where all is plan."""
+    if len(pieces) == 1 and (heading := _PLAN_HEADING.search(pieces[0])) and pieces[0][: heading.start()].strip():
+        return pieces[0][: heading.start()].strip(), pieces[0][heading.start() :].strip()
+    parts = share_out(pieces, 2, main=1)
+    return ("", "\n\n".join(pieces)) if parts is None else (parts[0], parts[1])
 
 
 def with_score(
@@ -40,7 +75,7 @@ def _score(
 ) -> tuple[int, str]:
     span = verdict.high - verdict.low
     if score is not None:
-        # A judge's own scale is the smallest usual one that holds all its scores of the run: 1 beside a 5 is poor.
+        # The judge's scale is the smallest usual one that holds all its scores of the run: 1 beside a 5 is poor.
         most = max(score, highest)
         top = next((scale for scale in _SCALES if most <= scale), most)
         if top == verdict.high:

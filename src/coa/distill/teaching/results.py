@@ -1,0 +1,142 @@
+"""How the result of a run gets from a worker to its parent: an ATIF file for each task, and a short message.
+
+The file is named after the task and is written completely or not at all. The parent needs no smolagents to understand
+the messages; `TeachReport` sums them up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from coa.distill.atif_writer import EXTRA, to_atif
+from coa.distill.team_run import RECORDED, AgentRun, LeftOut, Source, TeamRun
+from coa.errors import CoaError
+from coa.folder import write_atomic
+from coa.models.price import Price
+from coa.report import plural
+from coa.trajectory.types import Failure, Stop, Task, Usage
+
+ENDING: Final = ".atif.json"
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def trace_path(folder: Path, task_id: str) -> Path:
+    """The file of a task: readable where the id is, and never shared by two ids."""
+    name = _UNSAFE.sub("_", task_id)[:80]
+    if name != task_id or name.startswith("."):
+        name = f"{name.lstrip('.')}-{hashlib.sha256(task_id.encode()).hexdigest()[:10]}"
+    return folder / f"{name}{ENDING}"
+
+
+def write_trace(path: Path, run: TeamRun) -> None:
+    write_atomic(path, orjson.dumps(to_atif(run), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def stop_of(path: Path) -> str | None:
+    """How the run in a file ended; None if there is no such file or we did not write it."""
+    try:
+        document: Any = orjson.loads(path.read_bytes())
+        return str(document["extra"][EXTRA]["team"]["stop"])
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+
+
+def empty_run(task: Task, stop: Stop, failure: Failure | None = None, left_out: LeftOut | None = None) -> TeamRun:
+    """A run of which nothing is known but how it ended and, in `left_out`, what is missing."""
+    root = AgentRun(id="manager-1", agent="manager", request=task.question)
+    missing = (left_out,) if left_out is not None else ()
+    return TeamRun(task=task, root=root, source=Source(format=RECORDED), stop=stop, failure=failure, left_out=missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The team's factory was loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """No task can be run, because the factory or the model cannot be loaded."""
+
+    error: CoaError
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A task has ended, well or not, and its file is written."""
+
+    stop: Stop
+    usage: Usage
+    problem: str | None = None
+    refused: bool = False
+    still_running: bool = False
+    """The time was up and the team is still at work, so its process has to be killed."""
+
+
+@dataclass
+class TeachReport:
+    """What came of a call of `teach`. Counts and usage are of this call alone; `resumed` tasks had a trace before."""
+
+    out: Path
+    total: int = 0
+    resumed: int = 0
+    answered: int = 0
+    failed: int = 0
+    refused: int = 0
+    """Runs that could not be recorded faithfully; only their cost is kept."""
+    timed_out: int = 0
+    running: int = 0
+    usage: Usage = field(default_factory=Usage)
+    price: Price | None = None
+    problems: dict[str, int] = field(default_factory=dict)
+    """What went wrong, and how often."""
+    started: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+    """Duration of the call, once it has ended."""
+
+    @property
+    def done(self) -> int:
+        return self.resumed + self.answered + self.failed + self.refused + self.timed_out
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run of this call ended with an answer or by the team's decision."""
+        return not (self.failed or self.refused or self.timed_out)
+
+    @property
+    def cost(self) -> float | None:
+        """None where no price is known."""
+        return None if self.price is None else self.price.of(self.usage)
+
+    def add(self, done: Done) -> None:
+        self.usage = self.usage + done.usage
+        if done.refused:
+            self.refused += 1
+        elif done.stop is Stop.TIME:
+            self.timed_out += 1
+        elif done.stop is Stop.FAILED:
+            self.failed += 1
+        else:
+            self.answered += 1
+        if done.problem:
+            self.problems[done.problem] = self.problems.get(done.problem, 0) + 1
+
+    def note(self) -> str:
+        """In one line: what came of the tasks, what they cost, and how long the rest will take."""
+        named = {"before": self.resumed, "answered": self.answered, "failed": self.failed}
+        named |= {"refused": self.refused, "timed out": self.timed_out, "running": self.running}
+        parts = [f"{count} {name}" for name, count in named.items() if count]
+        parts.append(f"{self.usage.total_tokens:,} tokens in {plural(self.usage.model_calls, 'call')}")
+        if self.cost is not None:
+            parts.append(f"cost {self.cost:.4g}")
+        now, left = self.done - self.resumed, self.total - self.done
+        if now and left:
+            parts.append(f"{timedelta(seconds=round((time.monotonic() - self.started) / now * left))} left")
+        return ", ".join(parts)
