@@ -60,8 +60,8 @@ class WorkerPool:
         ]  # fmt: skip
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(processes, thread_name_prefix=module.rpartition(".")[2])
-        self._idle: list[_Worker] = []
-        self._all: set[_Worker] = set()
+        self._idle: list[_ChildProcess] = []
+        self._all: set[_ChildProcess] = set()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -106,7 +106,7 @@ class WorkerPool:
             # What ended it may have been an earlier request's doing.
         return self._answer(self._started(), job)
 
-    def _answer(self, worker: _Worker, job: _Job) -> bytes:
+    def _answer(self, worker: _ChildProcess, job: _Job) -> bytes:
         try:
             answer = job.ask(worker, self._timeout_s)
         except WorkerLost:
@@ -119,11 +119,11 @@ class WorkerPool:
                 self._idle.append(worker)
         return answer
 
-    def _started(self) -> _Worker:
+    def _started(self) -> _ChildProcess:
         with self._lock:
             if self._closed:
                 raise WorkerLost("the pool was closed")
-            worker = _Worker(self._command)
+            worker = _ChildProcess(self._command)
             self._all.add(worker)
         try:
             worker.greet(_START_S)
@@ -132,7 +132,7 @@ class WorkerPool:
             raise WorkerLost(f"the process could not start: {lost}") from lost
         return worker
 
-    def _drop(self, worker: _Worker) -> None:
+    def _drop(self, worker: _ChildProcess) -> None:
         with self._lock:
             self._all.discard(worker)
         worker.end()
@@ -144,10 +144,10 @@ class _Job:
     def __init__(self, request: bytes) -> None:
         self.given_up = False
         self._request = request
-        self._worker: _Worker | None = None
+        self._worker: _ChildProcess | None = None
         self._lock = threading.Lock()
 
-    def ask(self, worker: _Worker, timeout_s: float) -> bytes:
+    def ask(self, worker: _ChildProcess, timeout_s: float) -> bytes:
         with self._lock:
             if self.given_up:
                 raise WorkerLost("nobody waits for the answer")
@@ -165,7 +165,7 @@ class _Job:
                 self._worker.kill()
 
 
-class _Worker:
+class _ChildProcess:
     """The parent's end of one process. Blocks; no signals are used on this side, so that any thread may call."""
 
     def __init__(self, command: list[str]) -> None:

@@ -16,7 +16,7 @@ class SandboxError(ToolError):
     """No sandbox can be had, or it broke. Never the fault of the code that was to run in it."""
 
 
-class Verdict(StrEnum):
+class CodeVerdict(StrEnum):
     OK = "OK"
     """Ran to its end with exit code 0. For a test: not yet compared."""
     AC = "AC"
@@ -46,7 +46,7 @@ def writable(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProgramLimits:
     """For all processes of a run together, except `open_files`."""
 
     wall_s: float = 10.0
@@ -67,8 +67,8 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    verdict: Verdict
+class ProgramResult:
+    verdict: CodeVerdict
     stdout: bytes = b""
     stderr: bytes = b""
     exit_code: int | None = None
@@ -91,7 +91,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        return self.verdict is Verdict.OK
+        return self.verdict is CodeVerdict.OK
 
     @property
     def text(self) -> str:
@@ -106,18 +106,18 @@ class Program(Protocol):
     """A program that is compiled once and run for many tests, each from a fresh start."""
 
     @property
-    def compile_error(self) -> Result | None:
+    def compile_error(self) -> ProgramResult | None:
         """Set if it is not Python; the tests then all have this result."""
 
-    async def run(self, stdin: bytes | str = b"") -> Result: ...
+    async def run(self, stdin: bytes | str = b"") -> ProgramResult: ...
 
-    async def call(self, function: str, arguments: Sequence[object]) -> Result:
+    async def call(self, function: str, arguments: Sequence[object]) -> ProgramResult:
         """Call a function of it, or a method of its class `Solution`, and get what it returned as plain data.
 
         The arguments are what JSON or a Python literal can say.
         """
 
-    async def holds(self, assertions: str) -> Result:
+    async def holds(self, assertions: str) -> ProgramResult:
         """Run assertions behind the program; `returned` if all of them were reached.
 
         They share a process with the program, so a program made to deceive them can. What a program is to be judged by
@@ -140,15 +140,15 @@ class Sandbox(Protocol):
         arguments: Sequence[str] = (),
         files: Mapping[str, bytes | str] | None = None,
         collect: Sequence[str] = (),
-        limits: Limits | None = None,
-    ) -> Result:
+        limits: ProgramLimits | None = None,
+    ) -> ProgramResult:
         """Run `code` as a script in a place of its own. Never raises for what the code does.
 
         `files` are put into its working folder first; of the files named in `collect`, those that it leaves there come
         back in the result.
         """
 
-    async def program(self, code: str, *, prelude: str = "", limits: Limits | None = None) -> Program:
+    async def program(self, code: str, *, prelude: str = "", limits: ProgramLimits | None = None) -> Program:
         """For many tests of one program; `limits` hold for each test."""
 
     async def close(self) -> None: ...

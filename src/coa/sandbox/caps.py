@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from coa.sandbox.base import MB, Limits, SandboxError
+from coa.sandbox.base import MB, ProgramLimits, SandboxError
 
 
 class AboveCap(SandboxError):
@@ -22,7 +22,7 @@ class AboveCap(SandboxError):
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Those named as in `Limits` hold for each run. A server needs memory for as many runs as it has workers."""
+    """Those named as in `ProgramLimits` hold for each run. A server needs memory for as many runs as it has workers."""
 
     wall_s: float = 120.0
     cpu_s: float = 120.0
@@ -50,15 +50,17 @@ class Caps:
         """What a request within all of them can take as JSON: text escaped, bytes as base64."""
         return 6 * self.code_bytes + 4 * (self.stdin_bytes + self.files_bytes) // 3 + MB
 
-    def limits(self, asked: Mapping[str, float]) -> Limits:
+    def limits(self, asked: Mapping[str, float]) -> ProgramLimits:
         """`asked`: only what the caller named."""
         for name, value in asked.items():
             most = getattr(self, name)
             if not value <= most:
                 raise AboveCap(f"{name} {_plain(value)} is above this server's cap of {_plain(most)}", 400)
-        default = Limits()
-        unasked = {field.name: min(getattr(default, field.name), getattr(self, field.name)) for field in fields(Limits)}
-        return Limits(**{**unasked, **asked})
+        default = ProgramLimits()
+        unasked = {
+            field.name: min(getattr(default, field.name), getattr(self, field.name)) for field in fields(ProgramLimits)
+        }
+        return ProgramLimits(**{**unasked, **asked})
 
     def check_sizes(self, *, code: int, stdin: int, files: int) -> None:
         for name, size, most in (

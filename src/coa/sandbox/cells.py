@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from coa.sandbox.base import MB, Limits, Result, SandboxError, Verdict, writable
+from coa.sandbox.base import MB, CodeVerdict, ProgramLimits, ProgramResult, SandboxError, writable
 from coa.sandbox.streams import Capture, memory_file
 from coa.sandbox.zygote import Zygote
 
@@ -27,7 +27,7 @@ MSG_CMSG_CLOEXEC: Final = 0x40000000
 class Cell:
     """A run in a warm interpreter. Whatever happens, leaving it ends the run and closes what is ours."""
 
-    def __init__(self, zygote: Zygote, job: bytes, stdin: bytes, limits: Limits, *, timed: bool = True) -> None:
+    def __init__(self, zygote: Zygote, job: bytes, stdin: bytes, limits: ProgramLimits, *, timed: bool = True) -> None:
         """`timed=False`: it lives until it is told to end; the tests in it have limits of their own."""
         self.zygote = zygote
         self.limits = limits
@@ -94,7 +94,7 @@ def last_line(stream: Capture) -> str:
     return bytes(stream.data).decode("utf-8", "replace").strip().rpartition("\n")[2] or "its process died"
 
 
-def limits_on_the_wire(limits: Limits) -> dict[str, Any]:
+def limits_on_the_wire(limits: ProgramLimits) -> dict[str, Any]:
     return {
         "wall_s": limits.wall_s,
         "cpu_s": limits.cpu_s,
@@ -144,17 +144,17 @@ def job_of(
 
 def result_of(
     end: Mapping[str, Any],
-    limits: Limits,
+    limits: ProgramLimits,
     out: Capture,
     err: Capture,
     *,
     compiled: bool = True,
     files: Mapping[str, bytes] | None = None,
-) -> Result:
+) -> ProgramResult:
     """`end`: the wait status and the reason of a kill, as the warm interpreter told them."""
     code = os.waitstatus_to_exitcode(end["status"])
     verdict, note = _judge(code, end, limits, bytes(err.data[-400:]), compiled, out.full or err.full)
-    return Result(
+    return ProgramResult(
         verdict,
         bytes(out.data),
         bytes(err.data),
@@ -171,31 +171,31 @@ def result_of(
 
 
 def _judge(
-    code: int, end: Mapping[str, Any], limits: Limits, last: bytes, compiled: bool, full: bool
-) -> tuple[Verdict, str]:
+    code: int, end: Mapping[str, Any], limits: ProgramLimits, last: bytes, compiled: bool, full: bool
+) -> tuple[CodeVerdict, str]:
     reason = end["reason"]
     if reason == "wall":
-        return Verdict.TLE, f"ended after {limits.wall_s:g} seconds"
+        return CodeVerdict.TLE, f"ended after {limits.wall_s:g} seconds"
     if reason == "cpu" or code == -signal.SIGXCPU or (code == -signal.SIGKILL and end["cpu_s"] > limits.cpu_s):
-        return Verdict.TLE, f"ended after {limits.cpu_s:g} seconds of CPU time"
+        return CodeVerdict.TLE, f"ended after {limits.cpu_s:g} seconds of CPU time"
     if reason == "memory":
-        return Verdict.MLE, f"ended above {limits.memory_mb} MB of memory"
+        return CodeVerdict.MLE, f"ended above {limits.memory_mb} MB of memory"
     if reason == "output" or full:
-        return Verdict.OLE, f"ended after {limits.output_bytes} bytes of output"
+        return CodeVerdict.OLE, f"ended after {limits.output_bytes} bytes of output"
     if reason == "processes":
-        return Verdict.RE, f"ended above {limits.processes} processes"
+        return CodeVerdict.RE, f"ended above {limits.processes} processes"
     if not compiled:
-        return Verdict.CE, "it does not compile"
+        return CodeVerdict.CE, "it does not compile"
     if code == 0:
-        return Verdict.OK, ""
+        return CodeVerdict.OK, ""
     if last.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError"):
-        return Verdict.MLE, f"no memory beyond {limits.memory_mb} MB"
+        return CodeVerdict.MLE, f"no memory beyond {limits.memory_mb} MB"
     if code < 0:
-        return Verdict.RE, f"ended by signal {-code}"
-    return Verdict.RE, f"exit code {code}"
+        return CodeVerdict.RE, f"ended by signal {-code}"
+    return CodeVerdict.RE, f"exit code {code}"
 
 
-def with_value(result: Result, reported: bytes, nonce: str) -> Result:
+def with_value(result: ProgramResult, reported: bytes, nonce: str) -> ProgramResult:
     """Add what a function returned. Without the nonce in front it is not what our side of the sandbox wrote."""
     if not reported.startswith(nonce.encode()):
         return result

@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from coa.sandbox.base import MB, Limits, Result, SandboxError, Verdict
+from coa.sandbox.base import MB, CodeVerdict, ProgramLimits, ProgramResult, SandboxError
 from coa.sandbox.cells import (
     GRACE_S,
     collect_files,
@@ -52,11 +52,11 @@ class ColdSandbox:
         interpreter: Interpreter | None = None,
         *,
         workers: int | None = None,
-        limits: Limits | None = None,
+        limits: ProgramLimits | None = None,
     ) -> None:
         self.kind = kind
         self.interpreter = interpreter or find_interpreter()
-        self.limits = limits or Limits()
+        self.limits = limits or ProgramLimits()
         self._turns = asyncio.Semaphore(workers or os.cpu_count() or 1)
 
     @property
@@ -82,33 +82,39 @@ class ColdSandbox:
         arguments: Sequence[str] = (),
         files: Mapping[str, bytes | str] | None = None,
         collect: Sequence[str] = (),
-        limits: Limits | None = None,
-    ) -> Result:
+        limits: ProgramLimits | None = None,
+    ) -> ProgramResult:
         sent = bool(collect) and self.kind not in KEEP_FOLDERS
         job = job_of("script", code, arguments=arguments, files=files, collect=sent, lines=True)
         return await self.do(job, to_bytes(stdin), limits or self.limits, collect)
 
-    async def program(self, code: str, *, prelude: str = "", limits: Limits | None = None) -> ColdProgram:
+    async def program(self, code: str, *, prelude: str = "", limits: ProgramLimits | None = None) -> ColdProgram:
         return ColdProgram(self, code, prelude, limits or self.limits)
 
     async def close(self) -> None:
         """Nothing lives between runs."""
 
     async def do(
-        self, job: bytes, stdin: bytes, limits: Limits, collect: Sequence[str] = (), nonce: str | None = None
-    ) -> Result:
+        self, job: bytes, stdin: bytes, limits: ProgramLimits, collect: Sequence[str] = (), nonce: str | None = None
+    ) -> ProgramResult:
         async with self._turns:
             try:
                 with ExitStack() as stack:
                     return await self._do(stack, job, stdin, limits, collect, nonce)
             except (SandboxError, OSError) as error:
-                return Result(Verdict.SANDBOX_ERROR, note=str(error))
+                return ProgramResult(CodeVerdict.SANDBOX_ERROR, note=str(error))
 
     async def _do(
-        self, stack: ExitStack, job: bytes, stdin: bytes, limits: Limits, collect: Sequence[str], nonce: str | None
-    ) -> Result:
+        self,
+        stack: ExitStack,
+        job: bytes,
+        stdin: bytes,
+        limits: ProgramLimits,
+        collect: Sequence[str],
+        nonce: str | None,
+    ) -> ProgramResult:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coa-", ignore_cleanup_errors=True)))
-        watch = _Watch(limits)
+        watch = _ColdWatch(limits)
         out, err = (Capture(limits.output_bytes, lambda: watch.kill("output")) for _ in range(2))
         value = Capture((limits.disk_mb + 1) * MB if collect else limits.output_bytes, lambda: watch.kill("output"))
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -173,32 +179,32 @@ class ColdSandbox:
 class ColdProgram:
     """Each test is a run of its own."""
 
-    def __init__(self, sandbox: ColdSandbox, code: str, prelude: str, limits: Limits) -> None:
+    def __init__(self, sandbox: ColdSandbox, code: str, prelude: str, limits: ProgramLimits) -> None:
         self._sandbox, self._code, self._prelude, self._limits = sandbox, code, prelude, limits
-        self._broken: Result | None = None
+        self._broken: ProgramResult | None = None
 
     @property
-    def compile_error(self) -> Result | None:
+    def compile_error(self) -> ProgramResult | None:
         return self._broken
 
-    async def run(self, stdin: bytes | str = b"") -> Result:
+    async def run(self, stdin: bytes | str = b"") -> ProgramResult:
         return await self._test(job_of("script", self._code, prelude=self._prelude), to_bytes(stdin), None)
 
-    async def call(self, function: str, arguments: Sequence[object]) -> Result:
+    async def call(self, function: str, arguments: Sequence[object]) -> ProgramResult:
         nonce = secrets.token_hex(8)
         job = job_of("script", self._code, prelude=self._prelude, function=function, nonce=nonce)
         return await self._test(job, written_arguments(arguments), nonce)
 
-    async def holds(self, assertions: str) -> Result:
+    async def holds(self, assertions: str) -> ProgramResult:
         nonce = secrets.token_hex(8)
         job = job_of("script", self._code, prelude=self._prelude, assertions=assertions, nonce=nonce)
         return await self._test(job, b"", nonce)
 
-    async def _test(self, job: bytes, stdin: bytes, nonce: str | None) -> Result:
+    async def _test(self, job: bytes, stdin: bytes, nonce: str | None) -> ProgramResult:
         if self._broken is not None:
             return self._broken
         result = await self._sandbox.do(job, stdin, self._limits, nonce=nonce)
-        if result.verdict is Verdict.CE:
+        if result.verdict is CodeVerdict.CE:
             self._broken = result
         return result
 
@@ -206,10 +212,10 @@ class ColdProgram:
         """Nothing lives between tests."""
 
 
-class _Watch:
+class _ColdWatch:
     """Ends a run that passes a limit, from outside."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ProgramLimits) -> None:
         self.limits = limits
         self.cpu_s = 0.0
         self.peak_bytes = 0

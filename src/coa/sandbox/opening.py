@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from coa.sandbox.base import Limits, Sandbox, SandboxError
+from coa.sandbox.base import ProgramLimits, Sandbox, SandboxError
 from coa.sandbox.cold import ColdSandbox
 from coa.sandbox.interpreter import find_interpreter
 from coa.sandbox.remote import RemoteSandbox
@@ -25,7 +25,7 @@ async def open_sandbox(
     *,
     python: str | None = None,
     workers: int | None = None,
-    limits: Limits | None = None,
+    limits: ProgramLimits | None = None,
     unsafe: bool = False,
     token: str | None = None,
 ) -> Sandbox:

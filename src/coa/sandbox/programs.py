@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from coa.sandbox.base import Limits, Result, SandboxError, Verdict
+from coa.sandbox.base import CodeVerdict, ProgramLimits, ProgramResult, SandboxError
 from coa.sandbox.cells import GRACE_S, Cell, last_line, result_of, with_value, written_arguments
 from coa.sandbox.streams import Capture, memory_file, to_bytes
 from coa.sandbox.zygote import Zygote
@@ -27,28 +27,28 @@ MOST_LANES: Final = 4
 class WarmProgram:
     """Has one cell, and more while tests are asked for at once and nobody else wants the turns."""
 
-    def __init__(self, zygote: Zygote, job: bytes, limits: Limits, turns: asyncio.Semaphore) -> None:
+    def __init__(self, zygote: Zygote, job: bytes, limits: ProgramLimits, turns: asyncio.Semaphore) -> None:
         self._zygote, self._job, self._limits, self._turns = zygote, job, limits, turns
         self._lanes: list[_Lane] = []
 
     @property
-    def compile_error(self) -> Result | None:
+    def compile_error(self) -> ProgramResult | None:
         return next((lane.broken for lane in self._lanes if lane.broken is not None), None)
 
-    async def run(self, stdin: bytes | str = b"") -> Result:
+    async def run(self, stdin: bytes | str = b"") -> ProgramResult:
         return await self._test(to_bytes(stdin), {})
 
-    async def call(self, function: str, arguments: Sequence[object]) -> Result:
+    async def call(self, function: str, arguments: Sequence[object]) -> ProgramResult:
         return await self._test(written_arguments(arguments), {"function": function})
 
-    async def holds(self, assertions: str) -> Result:
+    async def holds(self, assertions: str) -> ProgramResult:
         return await self._test(b"", {"assertions": assertions})
 
     async def close(self) -> None:
         for lane in self._lanes:
             await lane.close()
 
-    async def _test(self, stdin: bytes, what: Mapping[str, str]) -> Result:
+    async def _test(self, stdin: bytes, what: Mapping[str, str]) -> ProgramResult:
         if (broken := self.compile_error) is not None:
             return broken
         lane = min(self._lanes, key=lambda lane: lane.asked, default=None)
@@ -62,13 +62,13 @@ class WarmProgram:
 class _Lane:
     """Tests one after the other in one cell; one that ends the cell costs a new one for the next."""
 
-    def __init__(self, zygote: Zygote, job: bytes, limits: Limits, turns: asyncio.Semaphore) -> None:
+    def __init__(self, zygote: Zygote, job: bytes, limits: ProgramLimits, turns: asyncio.Semaphore) -> None:
         self._zygote, self._job, self._limits, self._turns = zygote, job, limits, turns
         self._cell: Cell | None = None
         self._one_at_a_time = asyncio.Lock()
         self.asked = 0
         """Tests that run or wait here."""
-        self.broken: Result | None = None
+        self.broken: ProgramResult | None = None
 
     async def close(self) -> None:
         async with self._one_at_a_time:  # a test that runs comes to its end first
@@ -79,7 +79,7 @@ class _Lane:
         if cell is not None:
             await cell.__aexit__()
 
-    async def test(self, stdin: bytes, what: Mapping[str, str]) -> Result:
+    async def test(self, stdin: bytes, what: Mapping[str, str]) -> ProgramResult:
         self.asked += 1
         try:
             async with self._one_at_a_time, self._turns:
@@ -87,15 +87,15 @@ class _Lane:
         finally:
             self.asked -= 1
 
-    async def _in_turn(self, stdin: bytes, what: Mapping[str, str]) -> Result:
+    async def _in_turn(self, stdin: bytes, what: Mapping[str, str]) -> ProgramResult:
         try:
             cell = await self._open()
             if cell is None:
-                return self.broken or Result(Verdict.SANDBOX_ERROR, note="the program has no cell")
+                return self.broken or ProgramResult(CodeVerdict.SANDBOX_ERROR, note="the program has no cell")
             return await self._test_in(cell, stdin, what)
         except (SandboxError, OSError) as error:
             await self._shut()
-            return Result(Verdict.SANDBOX_ERROR, note=str(error))
+            return ProgramResult(CodeVerdict.SANDBOX_ERROR, note=str(error))
         except BaseException:  # cancelled in mid-test: the cell is in no known state
             await self._shut()
             raise
@@ -128,7 +128,7 @@ class _Lane:
             data = await asyncio.get_running_loop().sock_recv(cell.control, 1 << 16)
         return orjson.loads(data) if data else None
 
-    async def _test_in(self, cell: Cell, stdin: bytes, what: Mapping[str, str]) -> Result:
+    async def _test_in(self, cell: Cell, stdin: bytes, what: Mapping[str, str]) -> ProgramResult:
         limits = self._limits
         streams = [Capture(limits.output_bytes, lambda: cell.kill("output")) for _ in range(3 if what else 2)]
         out, err, *value = streams

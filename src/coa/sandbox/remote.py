@@ -12,7 +12,7 @@ import aiohttp
 import orjson
 from pydantic import ValidationError
 
-from coa.sandbox.base import Limits, Result, SandboxError, Verdict, writable
+from coa.sandbox.base import CodeVerdict, ProgramLimits, ProgramResult, SandboxError, writable
 from coa.sandbox.cells import written_arguments
 from coa.sandbox.streams import to_bytes
 from coa.sandbox.wire import RunAnswer, RunRequest, WireLimits
@@ -24,16 +24,16 @@ WAIT_S: Final = 300.0
 
 
 @dataclass
-class _Server:
+class _RemoteServer:
     url: str
     busy: int = 0
     rests_until: float = 0.0
 
 
 class RemoteSandbox:
-    def __init__(self, urls: Sequence[str], *, token: str | None = None, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
-        self._servers = [_Server(url.rstrip("/")) for url in urls]
+    def __init__(self, urls: Sequence[str], *, token: str | None = None, limits: ProgramLimits | None = None) -> None:
+        self.limits = limits or ProgramLimits()
+        self._servers = [_RemoteServer(url.rstrip("/")) for url in urls]
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -49,8 +49,8 @@ class RemoteSandbox:
         arguments: Sequence[str] = (),
         files: Mapping[str, bytes | str] | None = None,
         collect: Sequence[str] = (),
-        limits: Limits | None = None,
-    ) -> Result:
+        limits: ProgramLimits | None = None,
+    ) -> ProgramResult:
         return await self.ask(
             RunRequest(
                 code=writable(code),
@@ -62,7 +62,7 @@ class RemoteSandbox:
             )
         )
 
-    async def program(self, code: str, *, prelude: str = "", limits: Limits | None = None) -> RemoteProgram:
+    async def program(self, code: str, *, prelude: str = "", limits: ProgramLimits | None = None) -> RemoteProgram:
         wire = _on_the_wire(limits or self.limits)
         return RemoteProgram(self, RunRequest(code=writable(code), prelude=prelude, limits=wire, test=True))
 
@@ -70,7 +70,7 @@ class RemoteSandbox:
         if self._session is not None:
             await self._session.close()
 
-    async def ask(self, request: RunRequest) -> Result:
+    async def ask(self, request: RunRequest) -> ProgramResult:
         """One answer from the least busy server; each server is tried once."""
         if self._session is None:
             # No limit of ours: a run that waited for a connection would look like a server that is gone.
@@ -85,10 +85,10 @@ class RemoteSandbox:
                 async with self._session.post(f"{server.url}/run", data=io.BytesIO(body), timeout=timeout) as response:
                     data = await response.read()
                     if response.status == 422:
-                        return Result(Verdict.SANDBOX_ERROR, note=_reason(data))  # every server would say so
+                        return ProgramResult(CodeVerdict.SANDBOX_ERROR, note=_reason(data))  # every server would say so
                     if response.status == 200:
                         answer = RunAnswer.model_validate_json(data).result()
-                        if answer.verdict is not Verdict.SANDBOX_ERROR:
+                        if answer.verdict is not CodeVerdict.SANDBOX_ERROR:
                             server.rests_until = 0.0
                             return answer
                         reasons.append(f"{server.url}: {answer.note}")
@@ -101,9 +101,9 @@ class RemoteSandbox:
             finally:
                 server.busy -= 1
             server.rests_until = time.monotonic() + REST_S
-        return Result(Verdict.SANDBOX_ERROR, note=f"no sandbox server took it ({'; '.join(reasons)})")
+        return ProgramResult(CodeVerdict.SANDBOX_ERROR, note=f"no sandbox server took it ({'; '.join(reasons)})")
 
-    def _in_order(self) -> list[_Server]:
+    def _in_order(self) -> list[_RemoteServer]:
         """Those at rest come last, not never: with all of them at rest, one may be back."""
         now = time.monotonic()
         return sorted(self._servers, key=lambda server: (server.rests_until > now, server.busy))
@@ -114,26 +114,26 @@ class RemoteProgram:
 
     def __init__(self, sandbox: RemoteSandbox, request: RunRequest) -> None:
         self._sandbox, self._request = sandbox, request
-        self._broken: Result | None = None
+        self._broken: ProgramResult | None = None
 
     @property
-    def compile_error(self) -> Result | None:
+    def compile_error(self) -> ProgramResult | None:
         return self._broken
 
-    async def run(self, stdin: bytes | str = b"") -> Result:
+    async def run(self, stdin: bytes | str = b"") -> ProgramResult:
         return await self._test(self._request.model_copy(update={"stdin": to_bytes(stdin)}))
 
-    async def call(self, function: str, arguments: Sequence[object]) -> Result:
+    async def call(self, function: str, arguments: Sequence[object]) -> ProgramResult:
         stdin = written_arguments(arguments)
         return await self._test(self._request.model_copy(update={"stdin": stdin, "function": function}))
 
-    async def holds(self, assertions: str) -> Result:
+    async def holds(self, assertions: str) -> ProgramResult:
         return await self._test(self._request.model_copy(update={"assertions": writable(assertions)}))
 
-    async def _test(self, request: RunRequest) -> Result:
+    async def _test(self, request: RunRequest) -> ProgramResult:
         if self._broken is None:
             result = await self._sandbox.ask(request)
-            if result.verdict is not Verdict.CE:
+            if result.verdict is not CodeVerdict.CE:
                 return result
             self._broken = result
         return self._broken
@@ -142,7 +142,7 @@ class RemoteProgram:
         """Nothing is held here; the server forgets the programs it has not seen for longest."""
 
 
-def _on_the_wire(limits: Limits) -> WireLimits:
+def _on_the_wire(limits: ProgramLimits) -> WireLimits:
     try:
         return WireLimits(**asdict(limits))
     except ValidationError as error:

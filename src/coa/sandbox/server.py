@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from coa.sandbox.base import Program, Result, Sandbox, SandboxError
+from coa.sandbox.base import Program, ProgramResult, Sandbox, SandboxError
 from coa.sandbox.caps import AboveCap, Caps
 from coa.sandbox.inside.cell import read_arguments
 from coa.sandbox.wire import FusionAnswer, FusionRequest, RunAnswer, RunRequest
@@ -26,7 +26,7 @@ def make_app(sandbox: Sandbox, *, token: str | None, caps: Caps = DEFAULT) -> we
 
     More than `caps.waiting` requests at once get 503 at once, so that a client goes to another server.
     """
-    server = _Server(sandbox, token, caps)
+    server = _SandboxServer(sandbox, token, caps)
     app = web.Application(client_max_size=caps.body_bytes, middlewares=[server.guard])
     app.add_routes(
         [web.post("/run", server.run), web.post("/run_code", server.run_code), web.get("/health", server.health)]
@@ -35,7 +35,7 @@ def make_app(sandbox: Sandbox, *, token: str | None, caps: Caps = DEFAULT) -> we
     return app
 
 
-class _Server:
+class _SandboxServer:
     def __init__(self, sandbox: Sandbox, token: str | None, caps: Caps) -> None:
         self.sandbox = sandbox
         self.token = token
@@ -75,7 +75,7 @@ class _Server:
         asked = RunRequest.model_validate_json(await request.read())
         return _json(RunAnswer.of(await self._result(asked)))
 
-    async def _result(self, asked: RunRequest) -> Result:
+    async def _result(self, asked: RunRequest) -> ProgramResult:
         self.caps.check_sizes(**asked.sizes())
         limits = self.caps.limits(asked.limits.asked())
         if not asked.test and asked.function is None and asked.assertions is None:

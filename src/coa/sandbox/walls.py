@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from coa.sandbox.base import MB, Limits
+from coa.sandbox.base import MB, ProgramLimits
 from coa.sandbox.interpreter import HOME, WORK, Interpreter
 
 _DEVICES: Final = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
@@ -23,7 +23,7 @@ class Start:
 
     interpreter: Interpreter
     folder: Path
-    limits: Limits
+    limits: ProgramLimits
     handles: tuple[int, int, int, int]
 
     def arguments(self, home: str = HOME) -> list[str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from coa.sandbox.base import MB, Limits, Result, SandboxError, Verdict
+from coa.sandbox.base import MB, CodeVerdict, ProgramLimits, ProgramResult, SandboxError
 from coa.sandbox.cells import GRACE_S, Cell, collect_files, first_words, job_of, last_line, result_of
 from coa.sandbox.interpreter import Interpreter, find_interpreter
 from coa.sandbox.programs import WarmProgram
@@ -25,10 +25,10 @@ class WarmSandbox:
     """`workers`: how many runs at once; the others wait their turn, first come first served."""
 
     def __init__(
-        self, interpreter: Interpreter | None = None, *, workers: int | None = None, limits: Limits | None = None
+        self, interpreter: Interpreter | None = None, *, workers: int | None = None, limits: ProgramLimits | None = None
     ) -> None:
         self.interpreter = interpreter or find_interpreter()
-        self.limits = limits or Limits()
+        self.limits = limits or ProgramLimits()
         self._turns = asyncio.Semaphore(workers or os.cpu_count() or 1)
         self._plain = Zygote(self.interpreter, COMMON)
         self._science = Zygote(self.interpreter, SCIENCE)
@@ -53,17 +53,17 @@ class WarmSandbox:
         arguments: Sequence[str] = (),
         files: Mapping[str, bytes | str] | None = None,
         collect: Sequence[str] = (),
-        limits: Limits | None = None,
-    ) -> Result:
+        limits: ProgramLimits | None = None,
+    ) -> ProgramResult:
         limits = limits or self.limits
         job = job_of("script", code, arguments=arguments, files=files, collect=bool(collect), lines=True)
         async with self._turns:
             try:
                 return await self._run(self._zygote_for(code), job, to_bytes(stdin), collect, limits)
             except (SandboxError, OSError) as error:
-                return Result(Verdict.SANDBOX_ERROR, note=str(error))
+                return ProgramResult(CodeVerdict.SANDBOX_ERROR, note=str(error))
 
-    async def program(self, code: str, *, prelude: str = "", limits: Limits | None = None) -> WarmProgram:
+    async def program(self, code: str, *, prelude: str = "", limits: ProgramLimits | None = None) -> WarmProgram:
         job = job_of("program", code, prelude=prelude)
         return WarmProgram(self._zygote_for(code), job, limits or self.limits, self._turns)
 
@@ -74,7 +74,9 @@ class WarmSandbox:
     def _zygote_for(self, code: str) -> Zygote:
         return self._science if _SCIENTIFIC.search(code) else self._plain
 
-    async def _run(self, zygote: Zygote, job: bytes, stdin: bytes, collect: Sequence[str], limits: Limits) -> Result:
+    async def _run(
+        self, zygote: Zygote, job: bytes, stdin: bytes, collect: Sequence[str], limits: ProgramLimits
+    ) -> ProgramResult:
         async with Cell(zygote, job, stdin, limits) as cell:
             end = await cell.ended(limits.wall_s + GRACE_S)
             said, folder = first_words(cell.control)

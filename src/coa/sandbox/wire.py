@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PlainSerializer, PlainValidator
 
-from coa.sandbox.base import Result, Verdict
+from coa.sandbox.base import CodeVerdict, ProgramResult
 
 
 def _decode(value: object) -> bytes:
@@ -31,7 +31,7 @@ class _Message(BaseModel):
 
 
 class WireLimits(_Message):
-    """As `Limits`. What is left out is the server's to choose."""
+    """As `ProgramLimits`. What is left out is the server's to choose."""
 
     wall_s: float = Field(10.0, gt=0)
     cpu_s: float = Field(10.0, gt=0)
@@ -72,7 +72,7 @@ class RunRequest(_Message):
 
 
 class RunAnswer(_Message):
-    verdict: Verdict
+    verdict: CodeVerdict
     stdout: Bytes = b""
     stderr: Bytes = b""
     exit_code: int | None = None
@@ -88,11 +88,11 @@ class RunAnswer(_Message):
     note: str = ""
 
     @classmethod
-    def of(cls, result: Result) -> RunAnswer:
+    def of(cls, result: ProgramResult) -> RunAnswer:
         return cls(**{name: getattr(result, name) for name in cls.model_fields})
 
-    def result(self) -> Result:
-        return Result(**{name: getattr(self, name) for name in type(self).model_fields})
+    def result(self) -> ProgramResult:
+        return ProgramResult(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
 class FusionRequest(BaseModel):
@@ -144,11 +144,11 @@ class FusionAnswer(BaseModel):
     files: Mapping[str, str] = {}
 
     @classmethod
-    def of(cls, result: Result) -> FusionAnswer:
-        if result.verdict is Verdict.SANDBOX_ERROR:
+    def of(cls, result: ProgramResult) -> FusionAnswer:
+        if result.verdict is CodeVerdict.SANDBOX_ERROR:
             return cls(status="SandboxError", message=result.note)
         run = FusionRun(
-            status="TimeLimitExceeded" if result.verdict is Verdict.TLE else "Finished",
+            status="TimeLimitExceeded" if result.verdict is CodeVerdict.TLE else "Finished",
             execution_time=result.wall_s,
             return_code=result.exit_code if result.exit_code is not None else -(result.signal or 9),
             stdout=result.text,

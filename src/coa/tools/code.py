@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from coa.sandbox import Limits, Result, Sandbox, SandboxError, Verdict, open_sandbox
+from coa.sandbox import CodeVerdict, ProgramLimits, ProgramResult, Sandbox, SandboxError, open_sandbox
 from coa.tools.base import Observation, Part, ToolContext
 from coa.tools.registry import Environment
 from coa.tools.task_files import TaskFiles
@@ -34,13 +34,13 @@ class CodeTool:
         self,
         kind: str | None = None,
         *,
-        limits: Limits | None = None,
+        limits: ProgramLimits | None = None,
         unsafe: bool = False,
         token: str | None = None,
         files: TaskFiles | None = None,
     ) -> None:
         self._files = files or TaskFiles()
-        self.limits = limits or Limits()
+        self.limits = limits or ProgramLimits()
         self.timeout_s = self.limits.wall_s + QUEUE_S
         self.settings: JsonValue = {"wall_s": self.limits.wall_s, "memory_mb": self.limits.memory_mb}
         self._kind, self._unsafe, self._token = kind, unsafe, token
@@ -53,7 +53,7 @@ class CodeTool:
         files, left_out = await self._files_of(context)
         given = str(stdin) if stdin is not None else b""
         result = await sandbox.run(str(arguments["code"]), stdin=given, files=files)
-        if result.verdict is Verdict.SANDBOX_ERROR:
+        if result.verdict is CodeVerdict.SANDBOX_ERROR:
             # Not the program's fault, and not for the model to mend.
             raise SandboxError(f"the sandbox failed: {result.note}")
         text = told(result)
@@ -90,13 +90,13 @@ class CodeTool:
             return self._sandbox
 
 
-def told(result: Result, most: int = MOST_CHARACTERS) -> str:
+def told(result: ProgramResult, most: int = MOST_CHARACTERS) -> str:
     """For the model: what was printed, what went wrong, and what a limit did."""
     parts = [shorten(result.text.rstrip("\n"), most)] if result.stdout.strip() else []
     if result.stderr.strip():
         # The last lines of a traceback say what happened.
         parts.append(shorten(result.error_text.rstrip("\n"), most // 2))
-    explained = result.verdict in (Verdict.CE, Verdict.RE) and result.stderr.strip()
+    explained = result.verdict in (CodeVerdict.CE, CodeVerdict.RE) and result.stderr.strip()
     if not result.ok and not explained:
         parts.append(f"error: {result.note}")
     return "\n".join(parts) or "(the program printed nothing)"

@@ -19,7 +19,7 @@ from coa.errors import ToolError
 from coa.http import Patience, Spent, Transient, Unserved, public, retried
 from coa.tools.base import Observation, Part, Tool, ToolContext
 from coa.tools.documents import Document, Parsers, Unreadable, shared_parsers
-from coa.tools.documents.sniff import Kind, kind_of
+from coa.tools.documents.sniff import FileKind, kind_of
 from coa.tools.endpoint import ChatEndpoint
 from coa.tools.web.fetch import Fetched, Fetcher, FetchFailed, FetchRules
 from coa.tools.web.guard import Refused, check_url
@@ -146,9 +146,9 @@ class CrawlPage:
     async def _read(self, url: str, spent: Spent) -> _Page:
         fetched = await self._fetch(url, spent)
         kind = kind_of(fetched.body, fetched.content_type)
-        if kind in (Kind.IMAGE, Kind.UNKNOWN):
+        if kind in (FileKind.IMAGE, FileKind.UNKNOWN):
             declared = fetched.content_type.partition(";")[0].strip()[:60] or "of no declared kind"
-            hint = "; visual_inspector can look at it" if kind is Kind.IMAGE else ""
+            hint = "; visual_inspector can look at it" if kind is FileKind.IMAGE else ""
             raise Unreadable(f"it is not a page or document with text ({declared}){hint}")
         document = await self._parsers.read(kind, fetched.body, declared=fetched.content_type, url=fetched.url)
         return _Page(url, document, came_from=fetched.url if fetched.redirects else "")

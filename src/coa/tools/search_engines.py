@@ -14,7 +14,7 @@ from coa.http import Client, Patience, Spent, Unserved, public
 from coa.tools.results import Found
 
 
-class Engine(Protocol):
+class SearchEngine(Protocol):
     """Something that answers queries."""
 
     name: str

@@ -12,7 +12,7 @@ from coa.errors import ToolError
 from coa.http import Spent, Unserved
 from coa.tools.base import Observation, ToolContext
 from coa.tools.results import MAX_QUERIES, parse_setting, queries_of, show, show_briefly, whole_number
-from coa.tools.search_engines import Engine, LocalEngine, SearXng, SerpApi, Serper
+from coa.tools.search_engines import LocalEngine, SearchEngine, SearXng, SerpApi, Serper
 from coa.trajectory import Form, Shape
 
 RESULTS: Final = 10
@@ -24,7 +24,7 @@ class WebSearch:
     shape = Shape(form=Form.LIST)
     uses = ()
 
-    def __init__(self, engine: Engine, *, k: int = RESULTS, brief: bool = False, timeout_s: float = 75.0) -> None:
+    def __init__(self, engine: SearchEngine, *, k: int = RESULTS, brief: bool = False, timeout_s: float = 75.0) -> None:
         self.engine = engine
         self.k = k
         self.brief = brief
@@ -81,7 +81,7 @@ ENGINES: Final = {"serpapi": "SERPAPI_API_KEY", "serper": "SERPER_API_KEY", "sea
 OFFLINE: Final = "search an index of your own: --tool web_search=FOLDER (coa index build makes one)"
 
 
-def _engine(target: str, environment: Mapping[str, str]) -> Engine:
+def _engine(target: str, environment: Mapping[str, str]) -> SearchEngine:
     if target.startswith(("http://", "https://")):
         return SearXng(target)
     price = _price(environment.get("COA_SEARCH_PRICE"))

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from coa.errors import ToolError
 from coa.http import Client, Patience, Spent, Unserved, public
 from coa.tools.base import Observation, ToolContext
-from coa.tools.index.documents import Document
+from coa.tools.index.documents import IndexedDocument
 from coa.tools.results import MAX_QUERIES, Found, parse_setting, queries_of, show, whole_number
 from coa.trajectory import Form, Shape
 
@@ -38,7 +38,7 @@ class Retriever(Protocol):
     name: str
     settings: JsonValue
 
-    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
+    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[IndexedDocument]]:
         """The best passages of each query, best first."""
         ...
 
@@ -88,7 +88,7 @@ class LocalRetriever:
         self.name = f"index {self._index.folder.name}"
         self.settings: JsonValue = {"index": self._index.manifest.hash}
 
-    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
+    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[IndexedDocument]]:
         start = time.monotonic()
         # A thread each: the engine works without the interpreter's lock.
         found = await asyncio.gather(*(asyncio.to_thread(self._index.search, query, k) for query in queries))
@@ -109,7 +109,7 @@ class RetrieveServer:
         self.settings: JsonValue = {"retrieve": public(url)}
         self._client = Client(f"the retrieval server {public(url)}", url, patience=patience)
 
-    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
+    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[IndexedDocument]]:
         body: dict[str, JsonValue] = {"queries": list(queries), "topk": k, "return_scores": True}
         data = await self._client.post("/retrieve", body, spent)
         result = data.get("result") if isinstance(data, dict) else None
@@ -121,7 +121,7 @@ class RetrieveServer:
         await self._client.close()
 
 
-def _document(entry: Any) -> Document:
+def _document(entry: Any) -> IndexedDocument:
     """`{document: ..., score: ...}`, or the document alone from servers that ignore `return_scores`."""
     from coa.tools.index.sources import Unusable, document_of
 
@@ -165,7 +165,7 @@ class Reranked:
         self._client = Client("the embedding server", url, headers=headers, secrets=[key], patience=patience)
         self._known: OrderedDict[str, list[float]] = OrderedDict()
 
-    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
+    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[IndexedDocument]]:
         found = await self._retriever.retrieve(queries, max(k, self._candidates), spent)
         try:
             return [
@@ -179,7 +179,7 @@ class Reranked:
         await self._client.close()
         await self._retriever.close()
 
-    async def _ranked(self, query: str, passages: Sequence[Document], spent: Spent) -> list[Document]:
+    async def _ranked(self, query: str, passages: Sequence[IndexedDocument], spent: Spent) -> list[IndexedDocument]:
         if len(passages) < 2:
             return list(passages)
         texts = [f"{self._passage_prefix}{one.title}\n{one.text}" for one in passages]

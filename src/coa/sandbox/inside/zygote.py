@@ -96,7 +96,7 @@ def main(descriptor: int) -> None:
             }
         ).encode()
     )
-    forked = _Watch(channel, setup["init"], locks).serve()
+    forked = _RunWatch(channel, setup["init"], locks).serve()
     if forked is None:
         os._exit(0)
     cell.stand_by(*forked, locks)  # in a forked process; does not return
@@ -130,7 +130,7 @@ def _own_memory() -> tuple[int, int]:
     return int(pages[0]) * PAGE, int(pages[1]) * PAGE
 
 
-class _Watch:
+class _RunWatch:
     def __init__(self, channel: socket.socket, init: str, locks: cell.Locks) -> None:
         self.channel = channel
         self.init = init

@@ -19,7 +19,7 @@ from typing import Any, Final
 from pydantic import Field, JsonValue, ValidationError
 
 from coa.errors import ScoringError
-from coa.sandbox import Limits
+from coa.sandbox import ProgramLimits
 from coa.trajectory import Task
 from coa.trajectory.types import Frozen
 
@@ -55,8 +55,8 @@ class Problem(Frozen):
     """Whether an expected list of one item may stand for the item, as some collections have it."""
 
     @property
-    def limits(self) -> Limits:
-        return Limits(wall_s=self.wall_s, cpu_s=self.cpu_s, memory_mb=self.memory_mb, output_bytes=16 << 20)
+    def limits(self) -> ProgramLimits:
+        return ProgramLimits(wall_s=self.wall_s, cpu_s=self.cpu_s, memory_mb=self.memory_mb, output_bytes=16 << 20)
 
 
 def read_problem(path: str | Path) -> Problem:

@@ -7,7 +7,7 @@ import os
 from functools import cache
 
 from coa.tools.documents.record import Document, Job, Reply
-from coa.tools.documents.sniff import Kind
+from coa.tools.documents.sniff import FileKind
 from coa.workers import WorkerLost, WorkerPool
 
 
@@ -33,7 +33,7 @@ class Parsers:
             memory_bytes=memory_bytes,
         )
 
-    async def read(self, kind: Kind, body: bytes, *, declared: str = "", url: str = "", name: str = "") -> Document:
+    async def read(self, kind: FileKind, body: bytes, *, declared: str = "", url: str = "", name: str = "") -> Document:
         job = Job(kind=kind, declared=declared, url=url, name=name, max_characters=self._max_characters)
         try:
             reply = Reply.model_validate_json(await self.pool.ask(job.model_dump_json().encode() + b"\n" + body))

@@ -4,37 +4,39 @@ from __future__ import annotations
 
 from coa.tools.documents.charset import decode
 from coa.tools.documents.record import Document
-from coa.tools.documents.sniff import Kind, kind_of
+from coa.tools.documents.sniff import FileKind, kind_of
 
 
 def read_document(
-    kind: Kind, body: bytes, *, declared: str = "", url: str = "", name: str = "", max_characters: int
+    kind: FileKind, body: bytes, *, declared: str = "", url: str = "", name: str = "", max_characters: int
 ) -> Document:
     from coa.tools.documents import office
 
     match kind:
-        case Kind.HTML:
+        case FileKind.HTML:
             from coa.tools.documents.html import read_html
 
             return read_html(decode(body, declared), url)
-        case Kind.TEXT:
+        case FileKind.TEXT:
             return Document(text=decode(body, declared).replace("\r\n", "\n"))
-        case Kind.PDF:
+        case FileKind.PDF:
             return office.read_pdf(body, max_characters)
-        case Kind.DOCX:
+        case FileKind.DOCX:
             return office.read_docx(body)
-        case Kind.XLSX:
+        case FileKind.XLSX:
             return office.read_xlsx(body)
-        case Kind.PPTX:
+        case FileKind.PPTX:
             return office.read_pptx(body)
-        case Kind.ZIP:
+        case FileKind.ZIP:
             return office.read_zip(body, lambda member, data: _member(member, data, max_characters), max_characters)
-        case Kind.IMAGE:
+        case FileKind.IMAGE:
             raise office.Damaged("it is an image; visual_inspector can look at it")
-        case Kind.UNKNOWN:
+        case FileKind.UNKNOWN:
             raise office.Damaged(f"{name or 'it'} is of a kind that has no readable text")
 
 
 def _member(name: str, body: bytes, max_characters: int) -> Document:
     kind = kind_of(body, "text/html" if name.lower().endswith((".html", ".htm")) else "")
-    return read_document(Kind.UNKNOWN if kind is Kind.ZIP else kind, body, name=name, max_characters=max_characters)
+    return read_document(
+        FileKind.UNKNOWN if kind is FileKind.ZIP else kind, body, name=name, max_characters=max_characters
+    )

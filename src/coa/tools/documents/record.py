@@ -29,7 +29,7 @@ class Job(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     kind: str
-    """A `Kind` of sniff.py."""
+    """A `FileKind` of sniff.py."""
     declared: str = ""
     """The media type that the server names, for its charset."""
     url: str = ""

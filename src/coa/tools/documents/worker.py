@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coa.tools.documents.reading import read_document
 from coa.tools.documents.record import Document, Job, Reply
-from coa.tools.documents.sniff import Kind
+from coa.tools.documents.sniff import FileKind
 
 
 def answer(request: bytes) -> bytes:
@@ -15,7 +15,7 @@ def answer(request: bytes) -> bytes:
 def _reply(job: Job, body: bytes) -> Reply:
     try:
         found = read_document(
-            Kind(job.kind),
+            FileKind(job.kind),
             body,
             declared=job.declared,
             url=job.url,

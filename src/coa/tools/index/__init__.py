@@ -4,8 +4,8 @@
 """
 
 from coa.tools.index.build import build
-from coa.tools.index.documents import Document, Passage, split
+from coa.tools.index.documents import IndexedDocument, Passage, split
 from coa.tools.index.search import Hit, Index, snippet
 from coa.tools.index.sources import Sources
 
-__all__ = ["Document", "Hit", "Index", "Passage", "Sources", "build", "snippet", "split"]
+__all__ = ["Hit", "Index", "IndexedDocument", "Passage", "Sources", "build", "snippet", "split"]

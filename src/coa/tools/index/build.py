@@ -21,7 +21,7 @@ import orjson
 
 from coa.errors import StoreError
 from coa.folder import lock_file, replacing
-from coa.tools.index.documents import PASSAGE_WORDS, Document, split
+from coa.tools.index.documents import PASSAGE_WORDS, IndexedDocument, split
 from coa.tools.index.manifest import FIELD, LANGUAGES, NAME, RECORD, Manifest, analyzer, engine
 from coa.tools.index.sources import Sources
 
@@ -30,7 +30,7 @@ MEMORY_BYTES: Final = 256 << 20
 
 
 def build(
-    sources: Sources | Iterable[Document],
+    sources: Sources | Iterable[IndexedDocument],
     out: str | Path,
     *,
     language: str = "english",
@@ -57,7 +57,7 @@ def build(
 
 def _fill(
     folder: Path,
-    sources: Sources | Iterable[Document],
+    sources: Sources | Iterable[IndexedDocument],
     language: str,
     passage_words: int,
     memory_bytes: int,

@@ -12,7 +12,7 @@ PASSAGE_WORDS: Final = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class IndexedDocument:
     id: str
     title: str
     text: str
@@ -21,7 +21,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage(Document):
+class Passage(IndexedDocument):
     """A document that is short enough, or a part of one: then its id is `document#number`."""
 
 
@@ -29,7 +29,7 @@ _PARAGRAPH: Final = re.compile(r"\n\s*\n")
 _SENTENCE: Final = re.compile(r"(?<=[.!?。！？])\s+")
 
 
-def split(document: Document, words: int = PASSAGE_WORDS) -> Iterator[Passage]:
+def split(document: IndexedDocument, words: int = PASSAGE_WORDS) -> Iterator[Passage]:
     """Passages of at most `words` words, cut at paragraphs where possible, else at sentences, else anywhere.
 
     With `words=0` nothing is cut.

@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 from coa.errors import StoreError
-from coa.tools.index.documents import Document
+from coa.tools.index.documents import IndexedDocument
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Sources:
             )
         self.total_bytes = sum(file.stat().st_size for _, file in self.files)
 
-    def __iter__(self) -> Iterator[Document]:
+    def __iter__(self) -> Iterator[IndexedDocument]:
         for root, file in self.files:
             before = self.read_bytes
             if file.suffix in PAGES:
@@ -68,7 +68,7 @@ class Sources:
                 yield from self._jsonl(file, before)
             self.read_bytes = before + file.stat().st_size
 
-    def _jsonl(self, file: Path, before: int) -> Iterator[Document]:
+    def _jsonl(self, file: Path, before: int) -> Iterator[IndexedDocument]:
         with file.open("rb") as raw:
             lines: Iterable[bytes] = gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw
             number = 0
@@ -90,7 +90,7 @@ class Sources:
             except (OSError, EOFError) as error:
                 self._leave_out(f"{file}, after line {number}", "the file cannot be read to its end", str(error))
 
-    def _parquet(self, file: Path, before: int) -> Iterator[Document]:
+    def _parquet(self, file: Path, before: int) -> Iterator[IndexedDocument]:
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -109,7 +109,7 @@ class Sources:
         except (pa.ArrowException, OSError) as error:
             self._leave_out(f"{file}, after row {number}", "the file cannot be read to its end", str(error))
 
-    def _page(self, root: Path, file: Path) -> Iterator[Document]:
+    def _page(self, root: Path, file: Path) -> Iterator[IndexedDocument]:
         place = file.relative_to(root).as_posix() if root != file else file.name
         try:
             raw = file.read_bytes()
@@ -117,7 +117,7 @@ class Sources:
             if not text.strip():
                 raise Unusable("it has no text")
             url = url or (self.base_url.rstrip("/") + "/" + place if self.base_url else "")
-            yield Document(place, title or file.stem, text, url, date)
+            yield IndexedDocument(place, title or file.stem, text, url, date)
         except OSError as error:
             self._leave_out(str(file), "the file cannot be read", str(error.strerror))
         except Unusable as error:
@@ -150,7 +150,7 @@ def _files(path: Path) -> Iterator[tuple[Path, Path]]:
         )
 
 
-def document_of(row: Mapping[str, Any], otherwise: str) -> Document:
+def document_of(row: Mapping[str, Any], otherwise: str) -> IndexedDocument:
     """A row of any common shape. `contents` with the title in its first line is what retrieval corpora use."""
     name = next((name for name in _TEXT if row.get(name) is not None), None)
     if name is None:
@@ -163,7 +163,7 @@ def document_of(row: Mapping[str, Any], otherwise: str) -> Document:
         title = title.strip().strip('"')
     if not (text.strip() or title):
         raise Unusable("its text is empty")
-    return Document(_first(row, _ID) or otherwise, title or "", text, _first(row, _URL), _first(row, _DATE))
+    return IndexedDocument(_first(row, _ID) or otherwise, title or "", text, _first(row, _URL), _first(row, _DATE))
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -94,13 +94,13 @@ def open_site(options: Mapping[str, str]) -> SitePages:
 
 def facts(html: str) -> str:
     """What the page's main part says, without its heading."""
-    reader = _Reader()
+    reader = _FactsParser()
     reader.feed(html)
     reader.close()
     return "\n".join(reader.lines)
 
 
-class _Reader(HTMLParser):
+class _FactsParser(HTMLParser):
     """Cells of a row are one line, parted by a colon; a paragraph or an entry of a list is another."""
 
     _LINES: Final = frozenset({"p", "li", "tr"})
