@@ -1,4 +1,4 @@
-"""The system calls that Python 3.11 has no name for."""
+"""The system calls that Python 3.11 has no function for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import platform
 from typing import Final
 
+# Constants and their values as in the kernel's headers.
 CLONE_NEWNS: Final = 0x00020000
 CLONE_NEWCGROUP: Final = 0x02000000
 CLONE_NEWUTS: Final = 0x04000000
@@ -63,29 +64,20 @@ def setns(descriptor: int, kind: int) -> None:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
-    check(
-        _libc.mount(source.encode(), target.encode(), kind.encode() or None, flags, options.encode() or None),
-        f"mount {source} on {target}",
-    )
+    texts = source.encode(), target.encode(), kind.encode() or None
+    check(_libc.mount(*texts, flags, options.encode() or None), f"mount {source} on {target}")
 
 
 def unmount(target: str) -> None:
     check(_libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
-def make_read_only(target: str, *, and_below: bool = True) -> None:
-    """Read-only and without set-user-id programs."""
+def make_read_only(target: str) -> None:
+    """Make a mount and all below it read-only and without set-user-id programs."""
     attributes = (ctypes.c_uint64 * 4)(MS_RDONLY | MS_NOSUID, 0, 0, 0)
     here, recursive = -100, 0x8000  # AT_FDCWD, AT_RECURSIVE
-    syscall(
-        _MOUNT_SETATTR,
-        here,
-        target.encode(),
-        recursive if and_below else 0,
-        ctypes.addressof(attributes),
-        ctypes.sizeof(attributes),
-        what=f"mount_setattr {target}",
-    )
+    change = (ctypes.addressof(attributes), ctypes.sizeof(attributes))
+    syscall(_MOUNT_SETATTR, here, target.encode(), recursive, *change, what=f"mount_setattr {target}")
 
 
 def pivot_root(new_root: str) -> None:
@@ -106,7 +98,7 @@ def set_host_name(name: bytes) -> None:
 
 
 def drop_capabilities() -> None:
-    """All of them, for good: no program run from here can get one back."""
+    """Drop all capabilities for good: no program that is started from here can get one back."""
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
@@ -119,7 +111,7 @@ def drop_capabilities() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """To be called after the last change of user or capabilities, which would undo it."""
+    """Call this after the last change of user or capabilities, which would undo it."""
     prctl(PR_SET_PDEATHSIG, 9)
     if os.getppid() != parent:  # it died in between
         os._exit(1)
