@@ -44,7 +44,9 @@ def build(
         def tell(passages: int) -> None:
             progress.update(bar, completed=sources.read_bytes, passages=f"{passages:,}")
 
-        manifest = build_index(sources, out, language=language, passage_words=passage_words, replace=force, tell=tell)
+        manifest = build_index(
+            sources, out, language=language, passage_words=passage_words, replace=force, progress=tell
+        )
     if as_json:
         typer.echo(manifest.model_dump_json(indent=2))
         return

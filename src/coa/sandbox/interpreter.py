@@ -85,8 +85,8 @@ def find_interpreter(python: str | None = None) -> Interpreter:
         elif os.path.isdir(path):
             binds.append((path, path))
     binds += [(path, path) for path in _ETC if os.path.exists(path)]
-    # The runtime keeps its path, which is compiled into it. Libraries get a new path, because theirs may lie in a folder
-    # that is empty in each run.
+    # The runtime keeps its path, which is compiled into it. Libraries get a new path, because theirs may lie in a
+    # folder that is empty in each run.
     binds += [(path, path) for path in sorted(base) if not _below(path, _SYSTEM)]
     site: list[str] = []
     hidden: list[str] = []

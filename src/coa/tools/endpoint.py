@@ -1,6 +1,6 @@
-"""A model that a tool asks for help: to summarise a page, to look at an image. One request, no conversation.
+"""A model that helps a tool: to summarise a page, to look at an image. One request, no conversation.
 
-Tools do not know `coa.models`, which is for the model that plays the agents; this is the little they need.
+Tools do not know `coa.models`, which is for the model that plays the agents; this has the little that tools need.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from coa.http import Client, Patience, Spent, Unserved
 
 
 class ChatEndpoint:
-    """An OpenAI-compatible server and its model. The key is sent there and shown nowhere."""
+    """An OpenAI-compatible server and its model. The key is sent to the server and shown nowhere."""
 
-    def __init__(self, url: str, model: str = "", key: str = "", *, answer_s: float = 60.0) -> None:
+    def __init__(self, url: str, model: str = "", key: str = "") -> None:
         self.url = url.rstrip("/").removesuffix("/chat/completions").removesuffix("/v1")
         self.model = model
         self._client = Client(
@@ -23,24 +23,24 @@ class ChatEndpoint:
             self.url,
             headers={"Authorization": f"Bearer {key}"} if key else {},
             secrets=[key],
-            patience=Patience(attempts=2, timeout_s=answer_s),
+            patience=Patience(attempts=2, timeout_s=60.0),
         )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], prefix: str) -> ChatEndpoint | None:
-        """`PREFIX_URL`, `PREFIX_MODEL` and `PREFIX_KEY`; None where there is no URL."""
+        """From `PREFIX_URL`, `PREFIX_MODEL` and `PREFIX_KEY`; None if there is no URL."""
         url = environment.get(f"{prefix}_URL", "")
         model, key = environment.get(f"{prefix}_MODEL", ""), environment.get(f"{prefix}_KEY", "")
         return cls(url, model, key) if url else None
 
     @property
     def longest_s(self) -> float:
-        """All attempts and the pauses between them."""
+        """The time for all attempts and the pauses between them."""
         patience = self._client.patience
         return patience.attempts * (patience.timeout_s + 2 * patience.backoff_s)
 
     async def ask(self, messages: list[JsonValue], spent: Spent, *, max_tokens: int = 1024) -> str:
-        """The text of the answer; `Unserved` where there is none."""
+        """The text of the answer. Raises `Unserved` if there is none."""
         body: dict[str, JsonValue] = {"messages": messages, "max_tokens": max_tokens, "temperature": 0}
         if self.model:
             body["model"] = self.model

@@ -67,7 +67,7 @@ def test_several_queries_are_answered_in_their_order(folder: Path) -> None:
 
 def test_the_environment_may_name_the_index(folder: Path) -> None:
     tool = open_tool("wiki_search", None, {"COA_WIKI_INDEX": str(folder)})
-    assert isinstance(tool, WikiSearch) and tool.retriever.name == "index wiki"
+    assert isinstance(tool, WikiSearch) and tool.retriever.source == "index wiki"
     with pytest.raises(ToolError, match="rerank needs a model"):
         open_wiki_search(f"{folder},rerank=http://x/v1", {})
 

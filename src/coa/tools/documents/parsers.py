@@ -1,4 +1,4 @@
-"""Documents are read in worker processes; what goes wrong there is an `Unreadable` here."""
+"""Documents are read in worker processes; a failure there becomes an `Unreadable` here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coa.workers import WorkerLost, WorkerPool
 
 
 class Unreadable(Exception):
-    """No text could be had; the message says why, for the model to read."""
+    """There is no text; the message says why, for the model to read."""
 
 
 class Parsers:

@@ -1,4 +1,4 @@
-"""What is read out of a page or a file."""
+"""What is read from a page or a file, and the messages between the parent process and a worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Document(BaseModel):
 
 
 class Job(BaseModel):
-    """What a worker is asked: a line of JSON, which the bytes to read follow."""
+    """The request to a worker: this as one line of JSON, followed by the bytes to read."""
 
     model_config = ConfigDict(frozen=True)
 

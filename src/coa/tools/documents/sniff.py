@@ -1,4 +1,4 @@
-"""What a body is: by its first bytes, else by what its server says. Servers err; so do people who name files."""
+"""The kind of a file: by its first bytes, else by what its server declares. Servers and file names can be wrong."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ class FileKind(StrEnum):
 
 
 _IMAGES: Final = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-)
+    (b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"),
+)  # fmt: skip
 _TEXT_TYPES: Final = ("json", "xml", "javascript", "yaml", "toml", "csv", "x-sh", "sql", "rtf")
 _OFFICE: Final = ((b"word/", FileKind.DOCX), (b"xl/", FileKind.XLSX), (b"ppt/", FileKind.PPTX))
 _HTML_OPENINGS: Final = (b"<!doctype html", b"<html", b"<head", b"<body", b"<title", b"<!--")
 
 
 def image_type(body: bytes) -> str | None:
-    """The media type of an image that vision models take, or None."""
+    """The media type of an image that vision models accept, or None."""
     if body[:4] == b"RIFF" and body[8:12] == b"WEBP":
         return "image/webp"
     return next((media for magic, media in _IMAGES if body.startswith(magic)), None)
@@ -42,7 +40,7 @@ def kind_of(body: bytes, declared: str = "") -> FileKind:
     media = declared.partition(";")[0].strip().lower()
     if body[:1024].lstrip().startswith(b"%PDF-"):
         return FileKind.PDF
-    if body.startswith(b"PK\x03\x04") or body.startswith(b"PK\x05\x06"):
+    if body.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _archive(body)
     if image_type(body) is not None:
         return FileKind.IMAGE
@@ -59,14 +57,14 @@ def kind_of(body: bytes, declared: str = "") -> FileKind:
 
 
 def _archive(body: bytes) -> FileKind:
-    """Office files are ZIP archives; the names of their parts stand in plain sight."""
+    """Office files are ZIP archives that contain the names of their parts uncompressed."""
     if b"[Content_Types].xml" not in body:
         return FileKind.ZIP
     return next((kind for part, kind in _OFFICE if b"PK" in body and part in body), FileKind.ZIP)
 
 
 def _looks_like_text(body: bytes) -> bool:
-    """Text has no NUL, except in UTF-16 and UTF-32, which begin with a mark."""
+    """Text has no NUL, except in UTF-16 and UTF-32, which begin with a byte order mark."""
     start = body[:4096]
     if start.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
         return True

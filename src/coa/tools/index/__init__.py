@@ -1,6 +1,6 @@
-"""A local search index: documents of one's own, cut into passages, ranked by BM25; by tantivy (decision 0014).
+"""A local search index: the user's documents, split into passages and ranked by BM25, with tantivy (decision 0014).
 
-`build` writes one, `Index` searches it, `sources` reads what people have: JSONL, Parquet, folders of pages.
+`build` writes an index, `Index` searches it, and `Sources` reads documents: JSONL, Parquet, folders of pages.
 """
 
 from coa.tools.index.build import build

@@ -1,7 +1,7 @@
-"""The Jina reader as a fetcher: a service opens the page, in a real browser, and hands back Markdown.
+"""The Jina reader as a fetcher: a service opens the page in a real browser and returns Markdown.
 
-The address is checked before it is handed over, so that nobody can use the service to ask about our inside; what the
-service itself may reach is its own affair.
+The address is checked before it is sent, so that nobody can use the service to ask about our private network. What the
+service itself may reach is not our concern.
 """
 
 from __future__ import annotations
