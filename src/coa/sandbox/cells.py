@@ -195,31 +195,15 @@ def job_of(kind: str, script: Script, *, collect: bool = False, lines: bool = Fa
 
 
 def result_of(
-    end: Mapping[str, Any],
-    limits: ProgramLimits,
-    out: Capture,
-    err: Capture,
-    *,
-    compiled: bool = True,
-    files: Mapping[str, bytes] | None = None,
+    end: Mapping[str, Any], limits: ProgramLimits, out: Capture, err: Capture, *, compiled: bool = True
 ) -> ProgramResult:
     """`end` has the wait status and the reason of a kill, as the warm interpreter reported them."""
     code = os.waitstatus_to_exitcode(end["status"])
     verdict, note = _judge(code, end, limits, bytes(err.data[-400:]), compiled, out.full or err.full)
-    return ProgramResult(
-        verdict,
-        bytes(out.data),
-        bytes(err.data),
-        exit_code=code if code >= 0 else None,
-        signal=-code if code < 0 else None,
-        wall_s=end["wall_s"],
-        cpu_s=end["cpu_s"],
-        memory_mb=max(end["peak_bytes"], 0) / MB,
-        stdout_truncated=out.full,
-        stderr_truncated=err.full,
-        files=files or {},
-        note=note,
-    )
+    exit_code, signalled = (code, None) if code >= 0 else (None, -code)
+    spent = end["wall_s"], end["cpu_s"], max(end["peak_bytes"], 0) / MB
+    texts = bytes(out.data), bytes(err.data)
+    return ProgramResult(verdict, *texts, exit_code, signalled, *spent, out.full, err.full, note=note)
 
 
 def _judge(

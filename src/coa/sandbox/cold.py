@@ -87,13 +87,9 @@ class ColdSandbox(Sandbox):
             stack.callback(os.close, handle)
         passed = (files[0], files[1], theirs.fileno(), value.writer)
         walls = COMMANDS[self.kind](Start(self.interpreter, folder, limits, passed))
-        setup = {
-            "site": walls.site,
-            "work": walls.work,
-            "writable": walls.writable,
-            "limits": cells.limits_on_the_wire(limits),
-            "collect": list(script.collect) if self.kind in KEEP_FOLDERS else [],
-        }
+        collect = list(script.collect) if self.kind in KEEP_FOLDERS else []
+        places = {"site": walls.site, "work": walls.work, "writable": walls.writable}
+        setup = {**places, "limits": cells.limits_on_the_wire(limits), "collect": collect}
         os.pwrite(files[0], json.dumps(setup).encode(), 0)
         program = shutil.which(walls.command[0])
         if program is None:
@@ -121,18 +117,14 @@ class ColdSandbox(Sandbox):
             await stream.finish(GRACE_S)
         if said.get("event") not in ("started", "compile_error") and not reason:
             raise SandboxError(f"a run could not be walled in: {said.get('reason') or _complaint(walls, err)}")
-        end = {
-            "status": _status(process.returncode or 0, reason),
-            "reason": reason,
-            "wall_s": wall_s,
-            "cpu_s": watch.cpu_s,
-            "peak_bytes": watch.peak_bytes,
-        }
+        spent = {"wall_s": wall_s, "cpu_s": watch.cpu_s, "peak_bytes": watch.peak_bytes}
+        end = {"status": _status(process.returncode or 0, reason), "reason": reason, **spent}
         if place is not None:
             found = cells.collect_files(place, script.collect, limits)
         else:
             found = cells.files_in(bytes(value.data), script.collect)
-        result = cells.result_of(end, limits, out, err, compiled=said.get("event") != "compile_error", files=found)
+        result = cells.result_of(end, limits, out, err, compiled=said.get("event") != "compile_error")
+        result = replace(result, files=found)
         return cells.with_value(result, bytes(value.data), nonce) if nonce else result
 
 

@@ -14,6 +14,7 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -90,7 +91,7 @@ class WarmSandbox(Sandbox):
         await cell.out.finish(GRACE_S)
         await cell.err.finish(GRACE_S)
         compiled = said.get("event") != "compile_error"
-        return cells.result_of(end, limits, cell.out, cell.err, compiled=compiled, files=found)
+        return replace(cells.result_of(end, limits, cell.out, cell.err, compiled=compiled), files=found)
 
 
 class WarmProgram(Program):

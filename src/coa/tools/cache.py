@@ -51,6 +51,10 @@ class Described:
     shape: Shape
     timeout_s: float
 
+    @classmethod
+    def of(cls, tool: Tool, given: str = "") -> Described:
+        return cls(given, settings_of(tool), uses_of(tool), tool.about, tool.shape, tool.timeout_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -66,22 +70,16 @@ class Keys:
 
 
 def keys_of(
-    name: str,
-    settings: JsonValue,
-    uses: tuple[Part, ...],
-    arguments: Mapping[str, JsonValue],
-    context: ToolContext,
-    fingerprint: str = "",
-    given: str = "",
+    name: str, tool: Described, arguments: Mapping[str, JsonValue], context: ToolContext, fingerprint: str = ""
 ) -> Keys:
     task = context.task
     parts: dict[Part, JsonValue] = {
         Part.QUESTION: task.question, Part.FILES: list(task.files), Part.THOUGHT: context.thought
     }  # fmt: skip
-    call: list[JsonValue] = [name, settings, dict(arguments), {part.value: parts[part] for part in uses}]
-    whole: list[JsonValue] = ["failure", given, *call, task.id, *parts.values()]
+    call: list[JsonValue] = [name, tool.settings, dict(arguments), {part.value: parts[part] for part in tool.uses}]
+    whole: list[JsonValue] = ["failure", tool.given, *call, task.id, *parts.values()]
     found: list[JsonValue] = ["answer", *call, *([fingerprint] if fingerprint else [])]
-    return Keys(_digest(found), _digest(whole), _digest(["task", given, *call, task.id]))
+    return Keys(_digest(found), _digest(whole), _digest(["task", tool.given, *call, task.id]))
 
 
 class Cache:
@@ -115,9 +113,9 @@ class Cache:
         with self._writing() as connection:
             connection.execute("DELETE FROM answers WHERE key = ?", (key,))
 
-    def describe(self, name: str, tool: Tool, given: str = "") -> None:
-        shape, uses = tool.shape.model_dump_json(), _json([part.value for part in uses_of(tool)])
-        row = (name, given, _json(settings_of(tool)), uses, tool.about, shape, tool.timeout_s, time.time())
+    def describe(self, name: str, tool: Described) -> None:
+        shape, uses = tool.shape.model_dump_json(), _json([part.value for part in tool.uses])
+        row = (name, tool.given, _json(tool.settings), uses, tool.about, shape, tool.timeout_s, time.time())
         with self._writing() as connection:
             connection.execute("INSERT OR REPLACE INTO tools VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 

@@ -12,19 +12,14 @@ from pydantic import JsonValue
 from coa.http import Client, Patience, Spent, Unserved
 
 
-class ChatEndpoint:
+class ChatEndpoint(Client):
     """An OpenAI-compatible server and its model. The key is sent to the server and shown nowhere."""
 
     def __init__(self, url: str, model: str = "", key: str = "") -> None:
-        self.url = url.rstrip("/").removesuffix("/chat/completions").removesuffix("/v1")
+        url = url.rstrip("/").removesuffix("/chat/completions").removesuffix("/v1")
+        headers, patience = {"Authorization": f"Bearer {key}"} if key else {}, Patience(attempts=2, timeout_s=60.0)
+        super().__init__("the model endpoint", url, headers=headers, secrets=[key], patience=patience)
         self.model = model
-        self._client = Client(
-            "the model endpoint",
-            self.url,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            secrets=[key],
-            patience=Patience(attempts=2, timeout_s=60.0),
-        )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], prefix: str) -> ChatEndpoint | None:
@@ -36,15 +31,14 @@ class ChatEndpoint:
     @property
     def longest_s(self) -> float:
         """The time for all attempts and the pauses between them."""
-        patience = self._client.patience
-        return patience.attempts * (patience.timeout_s + 2 * patience.backoff_s)
+        return self.patience.attempts * (self.patience.timeout_s + 2 * self.patience.backoff_s)
 
     async def ask(self, messages: list[JsonValue], spent: Spent, *, max_tokens: int = 1024) -> str:
         """The text of the answer. Raises `Unserved` if there is none."""
         body: dict[str, JsonValue] = {"messages": messages, "max_tokens": max_tokens, "temperature": 0}
         if self.model:
             body["model"] = self.model
-        answer = await self._client.post("/v1/chat/completions", body, spent)
+        answer = await self.post("/v1/chat/completions", body, spent)
         try:
             text = answer["choices"][0]["message"]["content"]
         except (KeyError, IndexError, TypeError) as error:
@@ -52,6 +46,3 @@ class ChatEndpoint:
         if not isinstance(text, str) or not text.strip():
             raise Unserved("the model endpoint answers without text")
         return text.strip()
-
-    async def close(self) -> None:
-        await self._client.close()

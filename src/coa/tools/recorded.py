@@ -97,7 +97,7 @@ class ReplayedTool:
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         for one in self._known:
-            keys = keys_of(self._name, one.settings, one.uses, arguments, context, given=one.given)
+            keys = keys_of(self._name, one, arguments, context)
             for key in (keys.failure, keys.task, keys.answer):
                 if (found := self._cache.find(key)) is not None:
                     return _hit(found)
@@ -120,16 +120,16 @@ class RecordedTool:
     """A tool whose answers are kept. Two equal calls at the same time become one."""
 
     def __init__(self, name: str, tool: Tool, cache: Cache, setting: str = "") -> None:
-        self._name, self._tool, self._cache, self._given = name, tool, cache, veiled(setting)
-        self._settings, self._uses = base.settings_of(tool), base.uses_of(tool)
+        self._name, self._tool, self._cache = name, tool, cache
+        self._described = Described.of(tool, veiled(setting))
         self._flights: dict[bytes, _Flight] = {}
         self.about, self.shape = tool.about, tool.shape
         self.timeout_s = tool.timeout_s + 5.0  # the tool's limit comes first, so that a time-out is recorded too
-        cache.describe(name, tool, self._given)
+        cache.describe(name, self._described)
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         fingerprint = await base.fingerprint_of(self._tool, arguments, context)
-        keys = keys_of(self._name, self._settings, self._uses, arguments, context, fingerprint, self._given)
+        keys = keys_of(self._name, self._described, arguments, context, fingerprint)
         found = self._cache.find(keys.answer)
         live = found is None
         if found is None:

@@ -97,37 +97,19 @@ SEARCH_FOLDER: Final = "search an index of your own: --tool web_search=FOLDER (c
 BUILD_INDEX: Final = "coa index build CORPUS --out FOLDER, then --tool wiki_search=FOLDER"
 SHIPPED: Final[tuple[Declaration, ...]] = (
     Declaration("code", "runs a Python program in a sandbox and gets what it prints", "coa.tools.code:open_code"),
-    Declaration(
-        "web_search",
-        "looks queries up on the web or in a local index",
-        "coa.tools.web_search:open_web_search",
-        (any_variable("SERPAPI_API_KEY", "SERPER_API_KEY", "SEARXNG_URL", or_else=SEARCH_FOLDER),),
-    ),
-    Declaration(
-        "wiki_search",
-        "looks queries up in a local index or at a /retrieve server and gets passages",
-        "coa.tools.wiki_search:open_wiki_search",
-        (any_variable("COA_WIKI_INDEX", or_else=BUILD_INDEX),),
-    ),
-    Declaration(
-        "crawl_page",
-        "opens web pages and documents by address and gets their text",
-        "coa.tools.crawl_page:open_crawl_page",
-        (package("trafilatura"), package("protego")),
-    ),
-    Declaration(
-        "read_file",
-        "reads a file of the task: tables, documents, slides, PDF, archives, text",
-        "coa.tools.read_file:open_read_file",
-        (package("pypdf"), package("openpyxl"), package("docx"), package("pptx")),
-    ),
-    Declaration(
-        "visual_inspector",
-        "looks at an image, by address or of the task, and answers a question about it",
-        "coa.tools.visual_inspector:open_visual_inspector",
-        (any_variable("COA_VISION_URL", or_else="--tool visual_inspector=url=URL,model=NAME"),),
-    ),
-)
+    Declaration("web_search", "looks queries up on the web or in a local index", "coa.tools.web_search:open_web_search",
+                (any_variable("SERPAPI_API_KEY", "SERPER_API_KEY", "SEARXNG_URL", or_else=SEARCH_FOLDER),)),
+    Declaration("wiki_search", "looks queries up in a local index or at a /retrieve server and gets passages",
+                "coa.tools.wiki_search:open_wiki_search", (any_variable("COA_WIKI_INDEX", or_else=BUILD_INDEX),)),
+    Declaration("crawl_page", "opens web pages and documents by address and gets their text",
+                "coa.tools.crawl_page:open_crawl_page", (package("trafilatura"), package("protego"))),
+    Declaration("read_file", "reads a file of the task: tables, documents, slides, PDF, archives, text",
+                "coa.tools.read_file:open_read_file",
+                (package("pypdf"), package("openpyxl"), package("docx"), package("pptx"))),
+    Declaration("visual_inspector", "looks at an image, by address or of the task, and answers a question about it",
+                "coa.tools.visual_inspector:open_visual_inspector",
+                (any_variable("COA_VISION_URL", or_else="--tool visual_inspector=url=URL,model=NAME"),)),
+)  # fmt: skip
 
 
 def declarations() -> dict[str, Declaration]:

@@ -145,16 +145,16 @@ class Reranked:
         *,
         key: str = "",
         candidates: int = 50,
-        query_prefix: str = "",
-        passage_prefix: str = "",
+        prefixes: tuple[str, str] = ("", ""),
         patience: Patience | None = None,
     ) -> None:
+        """`prefixes` are put before a query and before a passage, as some embedding models need it."""
         self.source = retriever.source
         self.settings: JsonValue = {
-            "candidates": [retriever.settings, candidates], "model": model, "prefixes": [query_prefix, passage_prefix]
+            "candidates": [retriever.settings, candidates], "model": model, "prefixes": list(prefixes)
         }  # fmt: skip
         self._retriever, self._model, self._candidates = retriever, model, candidates
-        self._query_prefix, self._passage_prefix = query_prefix, passage_prefix
+        self._query_prefix, self._passage_prefix = prefixes
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = Client("the embedding server", url, headers=headers, secrets=[key], patience=patience)
         self._known: OrderedDict[str, list[float]] = OrderedDict()
@@ -222,7 +222,6 @@ def open_wiki_search(setting: str | None, environment: Mapping[str, str]) -> Wik
             options["model"],
             key=environment.get("COA_EMBEDDINGS_API_KEY", ""),
             candidates=whole_number("wiki_search", options, "candidates", 50),
-            query_prefix=options.get("query_prefix", ""),
-            passage_prefix=options.get("passage_prefix", ""),
+            prefixes=(options.get("query_prefix", ""), options.get("passage_prefix", "")),
         )
     return WikiSearch(retriever, k=k)

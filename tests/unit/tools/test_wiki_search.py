@@ -154,8 +154,7 @@ def test_embeddings_decide_the_order_of_the_candidates(tmp_path: Path) -> None:
                 "e5",
                 key=KEY,
                 candidates=2,
-                query_prefix="query: ",
-                passage_prefix="passage: ",
+                prefixes=("query: ", "passage: "),
                 patience=QUICK,
             )
             try:

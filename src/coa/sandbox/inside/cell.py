@@ -34,17 +34,8 @@ _PLACES = (WORK, "/tmp", "/dev/shm")
 SLACK_BYTES = 256 << 20
 """Address space that is not memory: thread stacks, mapped libraries. The watch outside counts what is in use."""
 _OUR_MODULES = (
-    "",
-    ".cell",
-    ".cold",
-    ".landlock",
-    ".launcher",
-    ".seccomp",
-    ".syscalls",
-    ".tiny_init",
-    ".usage",
-    ".zygote",
-)
+    "cell", "cold", "landlock", "launcher", "seccomp", "syscalls", "tiny_init", "usage", "zygote"
+)  # fmt: skip
 """Listed by name: looking through all loaded modules would touch, and so copy, a memory page for each."""
 
 
@@ -109,8 +100,8 @@ def obey(job_handle: int, control: socket.socket, wall_in: Callable[[], None], r
         _write_files(job)
     except OSError as error:
         _refuse(control, str(error))
-    for name in _OUR_MODULES:
-        sys.modules.pop(f"inside{name}", None)
+    for name in ("inside", *(f"inside.{name}" for name in _OUR_MODULES)):
+        sys.modules.pop(name, None)
     sys.path.insert(0, os.getcwd())
     sys.argv = [_main_file(), *job["arguments"]]
     _forget_randomness()

@@ -192,15 +192,8 @@ class _RunWatch:
                 os.close(handle)
         ahead, self.ahead = self.ahead, None
         ahead.to.close()
-        run = Watched(
-            number=message["number"],
-            init=ahead.init,
-            process=ahead.process,
-            limits=limits,
-            started=time.monotonic(),
-            init_handle=os.pidfd_open(ahead.init),
-            process_handle=os.pidfd_open(ahead.process),
-        )
+        pidfds = os.pidfd_open(ahead.init), os.pidfd_open(ahead.process)
+        run = Watched(message["number"], ahead.init, ahead.process, limits, time.monotonic(), *pidfds)
         self.runs[run.number] = run
         self.selector.register(run.process_handle, selectors.EVENT_READ, run)
         return None

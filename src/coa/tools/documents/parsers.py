@@ -5,10 +5,13 @@ from __future__ import annotations
 import atexit
 import os
 from functools import cache
+from typing import Final
 
 from coa.tools.documents.record import Document, Job, Reply
 from coa.tools.documents.sniff import FileKind
 from coa.workers import WorkerLost, WorkerPool
+
+_MAX_CHARACTERS: Final = 2_000_000
 
 
 class Unreadable(Exception):
@@ -16,25 +19,14 @@ class Unreadable(Exception):
 
 
 class Parsers:
-    def __init__(
-        self,
-        *,
-        processes: int | None = None,
-        seconds: float = 20.0,
-        memory_bytes: int = 1536 << 20,
-        max_characters: int = 2_000_000,
-    ) -> None:
+    def __init__(self, *, processes: int | None = None, seconds: float = 20.0, memory_bytes: int = 1536 << 20) -> None:
         self._seconds = seconds
-        self._max_characters = max_characters
-        self.pool = WorkerPool(
-            "coa.tools.documents.worker",
-            processes=processes or max(min((os.cpu_count() or 2), 8), 2),
-            timeout_s=seconds,
-            memory_bytes=memory_bytes,
-        )
+        processes = processes or max(min((os.cpu_count() or 2), 8), 2)
+        worker = "coa.tools.documents.worker"
+        self.pool = WorkerPool(worker, processes=processes, timeout_s=seconds, memory_bytes=memory_bytes)
 
     async def read(self, kind: FileKind, body: bytes, *, declared: str = "", url: str = "", name: str = "") -> Document:
-        job = Job(kind=kind, declared=declared, url=url, name=name, max_characters=self._max_characters)
+        job = Job(kind=kind, declared=declared, url=url, name=name, max_characters=_MAX_CHARACTERS)
         try:
             reply = Reply.model_validate_json(await self.pool.ask(job.model_dump_json().encode() + b"\n" + body))
         except WorkerLost as lost:
