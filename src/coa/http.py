@@ -1,7 +1,7 @@
 """Requests to services: model servers, search engines, embedding and retrieval servers.
 
 One client and one policy for failures. A permanent failure (a wrong key, a bad request, an empty account) is reported
-at once. After a temporary one (a dropped connection, a time-out, 429, most of 5xx) the client tries again, after a pause
+at once. After a temporary one (a dropped connection, a time-out, 429, most of 5xx) the client tries again after a pause
 that doubles each time and has jitter; a `Retry-After` lengthens it. A circuit breaker can leave a service that keeps
 failing alone for a while, so that a thousand runs do not each wait for it. The result is always an answer or
 `Unserved`, whose message may be shown to a model: keys never appear in it.

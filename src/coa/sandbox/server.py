@@ -37,11 +37,8 @@ def make_app(sandbox: Sandbox, *, token: str | None, caps: Caps = DEFAULT) -> we
 
 class _SandboxServer:
     def __init__(self, sandbox: Sandbox, token: str | None, caps: Caps) -> None:
-        self.sandbox = sandbox
-        self.token = token
-        self.caps = caps
-        self.waiting = 0
-        self.done = 0
+        self.sandbox, self.token, self.caps = sandbox, token, caps
+        self.waiting = self.done = 0
         self.programs: OrderedDict[str, Program] = OrderedDict()
         self.in_use: Counter[str] = Counter()
 

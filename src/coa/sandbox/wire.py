@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from coa.sandbox.base import (
     CodeVerdict,
@@ -25,11 +25,7 @@ from coa.sandbox.base import (
 )
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class WireLimits(_Message):
+class WireLimits(BaseModel, extra="forbid"):
     """As `ProgramLimits`. The server chooses what a request leaves out."""
 
     wall_s: float = Field(10.0, gt=0)
@@ -44,7 +40,7 @@ class WireLimits(_Message):
         return self.model_dump(exclude_unset=True)
 
 
-class RunRequest(_Message):
+class RunRequest(BaseModel, extra="forbid"):
     code: str
     stdin: WireBytes = b""
     arguments: tuple[str, ...] = ()
@@ -83,10 +79,9 @@ RUN_ANSWER: Final = TypeAdapter(ProgramResult)
 """The answer to a `RunRequest` is the `ProgramResult` as it is, its bytes as base64."""
 
 
-class FusionRequest(BaseModel):
+class FusionRequest(BaseModel, extra="ignore"):
     """SandboxFusion's request. Fields that we have no use for are ignored."""
 
-    model_config = ConfigDict(extra="ignore")
     code: str
     language: str = "python"
     stdin: str | None = None

@@ -23,10 +23,6 @@ from coa.tools.registry import Environment, Toolbox, open_tools
 log = logging.getLogger(__name__)
 
 
-def default_file(environment: Environment = os.environ) -> Path:
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coa" / "tools.sqlite"
-
-
 @asynccontextmanager
 async def open_cached_tools(
     given: Sequence[str] = (),
@@ -43,7 +39,8 @@ async def open_cached_tools(
         async with open_tools(given, wanted=wanted, environment=environment, mcp=mcp, tags=tags) as box:
             yield box
         return
-    cache = Cache(file or default_file(), read_only=mode is CacheMode.REPLAY)
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coa" / "tools.sqlite"
+    cache = Cache(file or default, read_only=mode is CacheMode.REPLAY)
     settings = {name: setting for name, _, setting in (item.partition("=") for item in given)}
     try:
         if mode is CacheMode.REPLAY:
@@ -101,11 +98,8 @@ class ReplayedTool:
             for key in (keys.failure, keys.task, keys.answer):
                 if (found := self._cache.find(key)) is not None:
                     return _hit(found)
-        return Observation(
-            f"error: this call of {self._name} is not in the recording, and nothing is looked up in a replay.",
-            ok=False,
-            meta={"error": "not_recorded"},
-        )
+        text = f"error: this call of {self._name} is not in the recording, and nothing is looked up in a replay."
+        return Observation(text, ok=False, meta={"error": "not_recorded"})
 
 
 @dataclass

@@ -26,10 +26,7 @@ class WebSearch:
     uses = ()
 
     def __init__(self, engine: SearchEngine, *, k: int = RESULTS, brief: bool = False, timeout_s: float = 75.0) -> None:
-        self.engine = engine
-        self.k = k
-        self.brief = brief
-        self.timeout_s = timeout_s
+        self.engine, self.k, self.brief, self.timeout_s = engine, k, brief, timeout_s
         self.settings: JsonValue = {"engine": engine.settings, "k": k, **({"show": "brief"} if brief else {})}
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:

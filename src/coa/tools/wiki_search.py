@@ -50,9 +50,7 @@ class WikiSearch:
     uses = ()
 
     def __init__(self, retriever: Retriever, *, k: int = PASSAGES, timeout_s: float = 75.0) -> None:
-        self.retriever = retriever
-        self.k = k
-        self.timeout_s = timeout_s
+        self.retriever, self.k, self.timeout_s = retriever, k, timeout_s
         self.settings: JsonValue = {"retriever": retriever.settings, "k": k}
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
@@ -210,9 +208,8 @@ def open_wiki_search(setting: str | None, environment: Mapping[str, str]) -> Wik
     if not target:
         raise ToolError("wiki_search has nothing to search", hint=BUILD_INDEX)
     k = whole_number("wiki_search", options, "k", PASSAGES)
-    retriever: Retriever = (
-        RetrieveServer(target) if target.startswith(("http://", "https://")) else LocalRetriever(target)
-    )
+    remote = target.startswith(("http://", "https://"))
+    retriever: Retriever = RetrieveServer(target) if remote else LocalRetriever(target)
     if "rerank" in options:
         if "model" not in options:
             raise ToolError("--tool wiki_search: rerank needs a model", hint="add ,model=NAME")

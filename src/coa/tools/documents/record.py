@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 
-class Link(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class Link(BaseModel, frozen=True):
     text: str
     url: str
 
 
-class Document(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class Document(BaseModel, frozen=True):
     text: str
     title: str = ""
     date: str = ""
@@ -23,10 +19,8 @@ class Document(BaseModel):
     """What a reader of the text should know: pages left out, no text layer."""
 
 
-class Job(BaseModel):
+class Job(BaseModel, frozen=True):
     """The request to a worker: this as one line of JSON, followed by the bytes to read."""
-
-    model_config = ConfigDict(frozen=True)
 
     kind: str
     """A `FileKind` of sniff.py."""

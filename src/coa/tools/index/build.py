@@ -44,7 +44,10 @@ def build(
     if language != "none" and language not in LANGUAGES:
         raise StoreError(f"no stemmer for {language!r}", hint=f"use none, or one of {', '.join(LANGUAGES)}")
     with lock_file(out):
-        _refuse(out, replace)
+        if out.exists() and not (out / NAME).exists():
+            raise StoreError(f"{out} exists and is not a search index", hint="choose another --out")
+        if out.exists() and not replace:
+            raise StoreError(f"{out} exists already", hint="add --force to replace it, or choose another --out")
         try:
             with replacing(out) as part:
                 part.mkdir()
@@ -63,7 +66,10 @@ def _fill(
 ) -> Manifest:  # fmt: skip
     tantivy: Any = engine()
     start = time.monotonic()
-    index = tantivy.Index(_schema(tantivy), path=str(folder))
+    schema = tantivy.SchemaBuilder()
+    schema.add_text_field(FIELD, stored=False, tokenizer_name="coa", index_option="freq")
+    schema.add_bytes_field(RECORD, stored=True, indexed=False)  # a text field cannot be stored without being indexed
+    index = tantivy.Index(schema.build(), path=str(folder))
     index.register_tokenizer("coa", analyzer(language, stop_words=False))
     writer = index.writer(memory_bytes, min(os.cpu_count() or 1, 4))
     digest = blake2b(digest_size=16)
@@ -107,19 +113,3 @@ def _fill(
         built=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - start, 3),
     )
-
-
-def _schema(tantivy: Any) -> Any:
-    schema = tantivy.SchemaBuilder()
-    schema.add_text_field(FIELD, stored=False, tokenizer_name="coa", index_option="freq")
-    schema.add_bytes_field(RECORD, stored=True, indexed=False)  # a text field cannot be stored without being indexed
-    return schema.build()
-
-
-def _refuse(out: Path, replace: bool) -> None:
-    if not out.exists():
-        return
-    if not (out / NAME).exists():
-        raise StoreError(f"{out} exists and is not a search index", hint="choose another --out")
-    if not replace:
-        raise StoreError(f"{out} exists already", hint="add --force to replace it, or choose another --out")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from coa.errors import StoreError, ToolError
 
@@ -18,9 +18,7 @@ RECORD: Final = "record"
 """The passage itself, as JSON."""
 
 
-class Manifest(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class Manifest(BaseModel, frozen=True):
     format: int = FORMAT
     coa: str
     engine: str

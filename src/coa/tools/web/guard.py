@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
@@ -61,15 +62,12 @@ class AllowList:
 
 
 def _entry(item: str) -> tuple[str, int]:
-    try:
+    with suppress(ValueError):
         url = URL(f"http://{item.strip()}")
-        host, port = url.host, url.explicit_port
         bare = url.path in ("", "/") and not url.query_string and url.user is None
-    except ValueError as error:
-        raise ValueError(f"{item!r} is not of the form host:port") from error
-    if not host or port is None or not bare:
-        raise ValueError(f"{item!r} is not of the form host:port")
-    return host.lower().rstrip("."), port
+        if url.host and url.explicit_port is not None and bare:
+            return url.host.lower().rstrip("."), url.explicit_port
+    raise ValueError(f"{item!r} is not of the form host:port")
 
 
 def check_url(text: str, allowed: AllowList) -> URL:

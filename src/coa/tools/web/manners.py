@@ -51,7 +51,10 @@ class Manners:
                 delay = max(delay, await self._ask_robots(host, parsed))
             # Hosts on the allow-list belong to the user: no pause between requests.
             if (parsed.host or "", parsed.port or 0) not in self._fetcher.rules.allowed:
-                await self._pause(host, delay)
+                now = time.monotonic()
+                start = max(now, host.free_at)
+                host.free_at = start + delay
+                await asyncio.sleep(start - now)
             yield
 
     async def permit(self, url: str) -> None:
@@ -59,13 +62,6 @@ class Manners:
         if self._robots:
             parsed = URL(url)
             await self._ask_robots(self._host(str(parsed.origin())), parsed)
-
-    async def _pause(self, host: _Host, delay_s: float) -> None:
-        now = time.monotonic()
-        start = max(now, host.free_at)
-        host.free_at = start + delay_s
-        if start > now:
-            await asyncio.sleep(start - now)
 
     async def _ask_robots(self, host: _Host, url: URL) -> float:
         async with host.asking:
