@@ -165,7 +165,7 @@ class Cache:
 
     def _open(self) -> None:
         if self._read_only and not self.path.exists():
-            hint = f"record one: --cache record --cache-file {self.path}"
+            hint = f"record one: --set cache=record --set cache_file={self.path}"
             raise StoreError(f"there is no recording {self.path}", hint=hint)
         try:
             if not self._read_only:
