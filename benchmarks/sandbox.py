@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from coa.sandbox import Sandbox, Verdict, open_sandbox
+from coa.sandbox import CodeVerdict, Sandbox, open_sandbox
 from coa.scoring.code import Case, Problem, judge
 
 PLAIN = "print(sum(range(10)))"
@@ -110,7 +110,7 @@ async def many_tests(sandbox: Sandbox, walls: Sandbox | None, count: int = 100, 
     problem = Problem(cases=cases)
 
     async def judged() -> None:
-        assert (await judge(problem, DOUBLE, sandbox)).verdict is Verdict.AC
+        assert (await judge(problem, DOUBLE, sandbox)).verdict is CodeVerdict.AC
 
     async def in_turn(of: Sandbox, share: Sequence[Case]) -> None:
         for case in share:

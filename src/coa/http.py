@@ -1,13 +1,13 @@
 """Requests to services: model servers, search engines, embedding and retrieval servers.
 
-One client and one policy for failures. What a service refuses for good (a wrong key, a bad request, an empty account)
-fails at once. What may pass (a dropped connection, a time-out, 429, most of 5xx) is tried again after a pause that
-doubles each time and carries jitter; a `Retry-After` lengthens it. A service that keeps failing can be left alone for
-a while by a circuit breaker, so that a thousand runs do not each wait for it. All of it ends in an answer or in
+One client and one policy for failures. A permanent failure (a wrong key, a bad request, an empty account) is reported
+at once. After a temporary one (a dropped connection, a time-out, 429, most of 5xx) the client tries again after a pause
+that doubles each time and has jitter; a `Retry-After` lengthens it. A circuit breaker can leave a service that keeps
+failing alone for a while, so that a thousand runs do not each wait for it. The result is always an answer or
 `Unserved`, whose message may be shown to a model: keys never appear in it.
 
-aiohttp and orjson, no SDK: at thousands of runs at a time the client's CPU is what counts. aiohttp is imported with the
-first request, because most commands never make one.
+It uses aiohttp and orjson and no SDK, because with thousands of runs at once the client's CPU time matters. aiohttp is
+imported with the first request, because most commands never make one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -36,7 +37,7 @@ _TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
 class Unserved(CoaError):
-    """The service did not answer the request, and asking again now is of no use."""
+    """The service did not answer the request, and repeating it now is of no use."""
 
     def __init__(
         self, message: str, *, hint: str | None = None, error: str = "service", status: int | None = None
@@ -45,11 +46,11 @@ class Unserved(CoaError):
         self.error = error
         """For `Observation.meta`: service, quota, key, request, shape, size, breaker."""
         self.status = status
-        """Of the answer, where the service answered and refused."""
+        """Of the answer, if the service answered and refused."""
 
 
 class Transient(Exception):
-    """Worth another attempt. `wait_s` is what the service asked for."""
+    """A failure that is worth another attempt. `wait_s` is the pause that the service asked for."""
 
     def __init__(self, reason: str, wait_s: float | None = None) -> None:
         super().__init__(reason)
@@ -62,21 +63,21 @@ class Patience:
 
     attempts: int = 3
     timeout_s: float = 20.0
-    """For one attempt, all in."""
+    """For one attempt, including everything."""
     connect_s: float = 10.0
     silence_s: float | None = None
-    """Without a single byte."""
+    """How long the service may send nothing."""
     backoff_s: float = 0.5
     """Before the second attempt; doubled each time, with jitter, up to 30 seconds."""
     max_wait_s: float = 30.0
     """The longest pause that a service may ask for."""
     waits_out: bool = False
-    """Where a service asks for a longer pause, try again after `max_wait_s`; otherwise give up at once."""
+    """If a service asks for a longer pause: whether to try again after `max_wait_s`, or to give up at once."""
 
 
 @dataclass
 class Breaker:
-    """Opens after that many failures in a row; then lets one call try again after a rest."""
+    """Opens after `failures` failures in a row; after a rest it lets one call through to try again."""
 
     name: str
     failures: int = 5
@@ -84,7 +85,7 @@ class Breaker:
     clock: Callable[[], float] = time.monotonic
     _in_a_row: int = field(default=0, init=False)
     _closed_at: float = field(default=0.0, init=False)
-    """When the next call may pass, if open."""
+    """When the next call may pass, if the breaker is open."""
 
     def check(self) -> None:
         """Raises if the service is being left alone."""
@@ -96,7 +97,7 @@ class Breaker:
                 f"{self.name} failed {self._in_a_row} times in a row and is left alone for {left:.0f} more seconds",
                 error="breaker",
             )
-        self._closed_at = self.clock() + self.rest_s  # this call tries; the others go on waiting
+        self._closed_at = self.clock() + self.rest_s  # this call tries; the others keep waiting
 
     def passed(self) -> None:
         self._in_a_row = 0
@@ -116,19 +117,17 @@ async def retried(
     failure: type[Unserved] = Unserved,
 ) -> Answer:
     """Await `attempt()` until it passes, refuses, or the patience ends. A refusal shows that the service is alive."""
+    breaker = breaker or Breaker(name, failures=sys.maxsize)  # one that never opens
     for number in range(1, patience.attempts + 1):
-        if breaker is not None:
-            breaker.check()
+        breaker.check()
         try:
             async with asyncio.timeout(patience.timeout_s):
                 answer = await attempt()
         except Unserved:
-            if breaker is not None:
-                breaker.passed()
+            breaker.passed()
             raise
         except (Transient, TimeoutError) as error:
-            if breaker is not None:
-                breaker.failed()
+            breaker.failed()
             reason = str(error) or f"no answer within {patience.timeout_s:g} seconds"
             if number == patience.attempts:
                 tries = "" if number == 1 else f" in {number} attempts"
@@ -140,15 +139,14 @@ async def retried(
             log.info("%s: attempt %d failed (%s)", name, number, reason)
             await asyncio.sleep(max(pause, min(asked, patience.max_wait_s)))
         else:
-            if breaker is not None:
-                breaker.passed()
+            breaker.passed()
             return answer
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 @dataclass
 class Spent:
-    """What requests cost. `dollars` is None where no price is known."""
+    """What requests cost. `dollars` is None if no price is known."""
 
     calls: int = 0
     bytes: int = 0
@@ -157,13 +155,8 @@ class Spent:
     dollars: float | None = None
 
     def __add__(self, other: Spent) -> Spent:
-        return Spent(
-            self.calls + other.calls,
-            self.bytes + other.bytes,
-            self.seconds + other.seconds,
-            _sum(self.credits, other.credits),
-            _sum(self.dollars, other.dollars),
-        )
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Spent(*(two if one is None else one if two is None else one + two for one, two in pairs))
 
     def meta(self) -> dict[str, Any]:
         """For `Observation.meta`."""
@@ -182,7 +175,7 @@ class Client:
 
     failure: type[Unserved] = Unserved
     max_bytes: int | None = MAX_BYTES
-    """Of an answer."""
+    """The largest answer that is accepted; None for no limit."""
     redirects: bool = False
 
     def __init__(
@@ -207,15 +200,15 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, path: str, params: Mapping[str, str] | None = None, spent: Spent | None = None) -> Any:
-        return await self._ask("GET", path, params, None, spent or Spent())
+        return await self._ask("GET", path, spent or Spent(), params=params)
 
     async def post(self, path: str, body: Mapping[str, Any], spent: Spent | None = None) -> Any:
-        return await self._ask("POST", path, None, orjson.dumps(body), spent or Spent())
+        return await self._ask("POST", path, spent or Spent(), data=orjson.dumps(body))
 
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
-        """Server-sent events, one JSON object each; a single attempt, to be made within `retry`.
+        """Server-sent events, one JSON object each. This is a single attempt, to be made within `retry`.
 
-        A server that answers with plain JSON all the same gives one event.
+        A server that answers with plain JSON nevertheless gives one event.
         """
         import aiohttp
 
@@ -252,37 +245,32 @@ class Client:
             self._session = None
 
     def refusal(self, status: int, message: str, path: str) -> Exception:
-        """What an answer other than 200 means. Services with words of their own override it."""
+        """The error for a status other than 200. Clients of services with special messages override it."""
         said = f"{self.name} answers {status}: {message}" if message else f"{self.name} answers {status}"
         if status in _TRANSIENT:
             return Transient(said)
         return self.failure(said, error="key" if status in (401, 403) else "request", status=status)
 
-    async def _ask(
-        self, method: str, path: str, params: Mapping[str, str] | None, data: bytes | None, spent: Spent
-    ) -> Any:
-        start = time.monotonic()
-        try:
-            return await self.retry(lambda: self._once(method, path, params, data, spent))
-        finally:
-            spent.seconds += time.monotonic() - start
-
-    async def _once(
-        self, method: str, path: str, params: Mapping[str, str] | None, data: bytes | None, spent: Spent
-    ) -> Any:
+    async def _ask(self, method: str, path: str, spent: Spent, **content: Any) -> Any:
         import aiohttp
 
-        spent.calls += 1
+        async def attempt() -> Any:
+            spent.calls += 1
+            request = self._open().request(method, self.url + path, allow_redirects=self.redirects, **content)
+            try:
+                async with request as response:
+                    body = await self._read(response, spent)
+                    if response.status == 200:
+                        return self._parsed(body)
+                    raise self._refused(response, path, body)
+            except (aiohttp.ClientError, OSError) as error:  # the message may hold the address, and that the key
+                raise Transient(self._clean(_named(error))) from None
+
+        start = time.monotonic()
         try:
-            async with self._open().request(
-                method, self.url + path, params=params, data=data, allow_redirects=self.redirects
-            ) as response:
-                content = await self._read(response, spent)
-                if response.status == 200:
-                    return self._parsed(content)
-                raise self._refused(response, path, content)
-        except (aiohttp.ClientError, OSError) as error:  # the message may hold the address, and that the key
-            raise Transient(self._clean(_named(error))) from None
+            return await self.retry(attempt)
+        finally:
+            spent.seconds += time.monotonic() - start
 
     async def _read(self, response: aiohttp.ClientResponse, spent: Spent) -> bytes:
         if self.max_bytes is None:
@@ -313,7 +301,7 @@ class Client:
         return error
 
     def _broken(self, error: object) -> Exception:
-        """For a server that gives up in the middle of a stream."""
+        """The error for a server that fails in the middle of a stream."""
         code = error.get("code") if isinstance(error, dict) else None
         reason = self._clean(str(error.get("message", error) if isinstance(error, dict) else error)[:300])
         return (
@@ -347,12 +335,8 @@ def public(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return other if one is None else one if other is None else one + other
-
-
 def _message(content: bytes) -> str:
-    """What the service says is wrong, wherever it puts it."""
+    """The error message in the service's answer, wherever the service puts it."""
     try:
         found = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -367,7 +351,7 @@ def _seconds(value: str | None) -> float | None:
     try:
         return max(float(value), 0.0) if value else None
     except ValueError:
-        return None  # an HTTP date; our own backoff will do
+        return None  # an HTTP date; our backoff will do
 
 
 def _named(error: Exception) -> str:

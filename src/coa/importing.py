@@ -1,7 +1,7 @@
 """From `module:function`, as a user writes it, to the function.
 
-Users name scorers, rewards, tools and teams that way, from the folder they work in; so that folder is searched first.
-`path/to/file.py:function` names a function in a file that need not be importable; its folder is searched too.
+Users name scorers, rewards, tools and teams that way, from the folder in which they work, so that folder is searched
+first. `path/to/file.py:function` names a function in a file that need not be importable; its folder is searched too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coa.errors import CoaError
 
 
 def import_function(target: str, *, what: str, error: type[CoaError]) -> Callable[..., Any]:
-    """What stands behind the name. `what` says in messages what it is for, such as "the scorer"."""
+    """The function of that name. `what` says in error messages what it is for, such as "the scorer"."""
     place, _, name = target.rpartition(":")
     hint = "write module:function, importable from the current folder, or path/to/file.py:function"
     if not place or not name:

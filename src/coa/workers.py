@@ -1,12 +1,12 @@
 """A pool of child processes for work that may hang, swell or crash: reading hostile documents, comparing formulas.
 
 Such work runs inside libraries that no Python thread can interrupt, so it needs a process that can be killed. A worker
-module has a function `answer(request: bytes) -> bytes` and, where its libraries take long to load, `prepare()`. Each
+module has a function `answer(request: bytes) -> bytes` and, if its libraries take long to load, `prepare()`. Each
 process of the pool imports that module and answers one request after another. The parent waits in a thread, not in the
 event loop, so that one pool serves any number of loops. A process that does not answer in time is killed, and the next
 request gets a new one.
 
-A process starts clean: with nothing of our environment but what Python needs to start, no network where the kernel
+A process starts clean: with no environment variables but those that Python needs to start, no network if the kernel
 allows that, a limit on memory, and no right to write files. It ends with its parent. On both pipes a message is its
 length in 8 bytes and then its bytes; the first message of a process, which is empty, says that it is prepared.
 """
@@ -30,21 +30,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, Final
 
 _JOBS_EACH: Final = 500
-"""After that many requests a process is replaced: parsers leak."""
+"""The number of requests after which a process is replaced, because parsers leak memory."""
 _START_S: Final = 120.0
 _GRACE_S: Final = 5.0
-"""After the time limit a process ends itself, in case that its parent is gone and nobody else will."""
+"""How long after the time limit a process ends itself, in case its parent is gone."""
 _LARGEST_ANSWER: Final = 64 << 20
 _INHERITED: Final = ("LD_LIBRARY_PATH", "PYTHONHOME")
 _START: Final = (
     # CLONE_NEWUSER | CLONE_NEWNET: an empty network, so that no parser can be talked into fetching what a document
-    # names. Not every system allows it, and none once there are threads, which imports make: hence before them.
+    # names. Not every system allows it, and none after threads were started, which imports do: hence before them.
     "import ctypes; getattr(ctypes.CDLL(None), 'unshare', id)(0x50000000)\nfrom coa.workers import serve; serve()"
 )
 
 
 class WorkerLost(Exception):
-    """The process ended instead of answering; `late` if it was ended because the time was up."""
+    """The process ended instead of answering; `late` if it was killed because the time was up."""
 
     def __init__(self, reason: str, *, late: bool = False) -> None:
         super().__init__(reason)
@@ -52,7 +52,7 @@ class WorkerLost(Exception):
 
 
 class WorkerPool:
-    """`processes` requests are answered at a time, each within `timeout_s`. Use from any thread or event loop."""
+    """Answers up to `processes` requests at once, each within `timeout_s`. Use it from any thread or event loop."""
 
     def __init__(self, module: str, *, processes: int, timeout_s: float, memory_bytes: int) -> None:
         self._command = [
@@ -60,13 +60,13 @@ class WorkerPool:
         ]  # fmt: skip
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(processes, thread_name_prefix=module.rpartition(".")[2])
-        self._idle: list[_Worker] = []
-        self._all: set[_Worker] = set()
+        self._idle: list[_ChildProcess] = []
+        self._all: set[_ChildProcess] = set()
         self._lock = threading.Lock()
         self._closed = False
 
     async def ask(self, request: bytes) -> bytes:
-        """The worker's answer. Raises `WorkerLost`; one who is cancelled takes the process along."""
+        """The worker's answer. Raises `WorkerLost`. Cancelling the caller kills the process."""
         job = _Job(request)
         with self._lock:
             if self._closed:
@@ -79,7 +79,7 @@ class WorkerPool:
             raise
 
     def close(self) -> None:
-        """Ends all processes; requests under way are lost."""
+        """End all processes; requests under way are lost."""
         with self._lock:
             self._closed = True
             workers, self._all = self._all, set()
@@ -103,10 +103,10 @@ class WorkerPool:
             except WorkerLost as lost:
                 if lost.late or job.given_up:
                     raise
-            # What ended it may have been an earlier request's doing.
+            # An earlier request may have caused its end, so try once more with a new process.
         return self._answer(self._started(), job)
 
-    def _answer(self, worker: _Worker, job: _Job) -> bytes:
+    def _answer(self, worker: _ChildProcess, job: _Job) -> bytes:
         try:
             answer = job.ask(worker, self._timeout_s)
         except WorkerLost:
@@ -119,35 +119,35 @@ class WorkerPool:
                 self._idle.append(worker)
         return answer
 
-    def _started(self) -> _Worker:
+    def _started(self) -> _ChildProcess:
         with self._lock:
             if self._closed:
                 raise WorkerLost("the pool was closed")
-            worker = _Worker(self._command)
+            worker = _ChildProcess(self._command)
             self._all.add(worker)
         try:
-            worker.greet(_START_S)
+            worker.exchange(b"", _START_S)  # the first message says that it is prepared
         except WorkerLost as lost:
             self._drop(worker)
             raise WorkerLost(f"the process could not start: {lost}") from lost
         return worker
 
-    def _drop(self, worker: _Worker) -> None:
+    def _drop(self, worker: _ChildProcess) -> None:
         with self._lock:
             self._all.discard(worker)
         worker.end()
 
 
 class _Job:
-    """One request under way. Giving it up kills its worker, but never one that has gone on to another request."""
+    """One request under way. Giving it up kills its worker, but never a worker that already has another request."""
 
     def __init__(self, request: bytes) -> None:
         self.given_up = False
         self._request = request
-        self._worker: _Worker | None = None
+        self._worker: _ChildProcess | None = None
         self._lock = threading.Lock()
 
-    def ask(self, worker: _Worker, timeout_s: float) -> bytes:
+    def ask(self, worker: _ChildProcess, timeout_s: float) -> bytes:
         with self._lock:
             if self.given_up:
                 raise WorkerLost("nobody waits for the answer")
@@ -165,12 +165,12 @@ class _Job:
                 self._worker.kill()
 
 
-class _Worker:
-    """The parent's end of one process. Blocks; no signals are used on this side, so that any thread may call."""
+class _ChildProcess:
+    """The parent's end of one process. Its methods block and use no signals, so any thread may call them."""
 
     def __init__(self, command: list[str]) -> None:
         self.jobs = 0
-        # The path is needed to find this very package wherever it was imported from.
+        # The path is needed to find this package wherever it was imported from.
         path = os.pathsep.join(entry for entry in sys.path if entry)
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self._process = subprocess.Popen(
@@ -190,16 +190,13 @@ class _Worker:
     def pid(self) -> int:
         return self._process.pid
 
-    def greet(self, timeout_s: float) -> None:
-        self._exchange(b"", timeout_s)
-
     def ask(self, request: bytes, timeout_s: float) -> bytes:
-        """Raises `WorkerLost`, after which this worker is of no use."""
+        """Raises `WorkerLost`, after which this worker cannot be used."""
         self.jobs += 1
-        return self._exchange(len(request).to_bytes(8, "big") + request, timeout_s)
+        return self.exchange(len(request).to_bytes(8, "big") + request, timeout_s)
 
     def kill(self) -> None:
-        """Whoever waits for it learns that it is gone."""
+        """A thread that waits for it learns that it is gone."""
         self._process.kill()
 
     def end(self) -> None:
@@ -209,7 +206,7 @@ class _Worker:
                 pipe.close()
         self._process.wait()
 
-    def _exchange(self, data: bytes, timeout_s: float) -> bytes:
+    def exchange(self, data: bytes, timeout_s: float) -> bytes:
         deadline = time.monotonic() + timeout_s
         unsent, received, size = memoryview(data), bytearray(), 8
         poll = select.poll()  # select() itself fails above 1024 descriptors
@@ -248,10 +245,10 @@ class _Worker:
 
 
 def serve() -> None:
-    """Answer requests until the parent closes the pipe. Arguments: the module, bytes of memory, seconds for each."""
+    """Answer requests until the parent closes the pipe. Arguments: the module, bytes of memory, seconds per request."""
     name, memory_bytes, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     _confine(memory_bytes)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who asked
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not be taken for an answer
@@ -274,12 +271,8 @@ def _send(pipe: BinaryIO, data: bytes) -> None:
 
 def _confine(memory_bytes: int) -> None:
     logging.disable(logging.CRITICAL)
-    for limit, value in (
-        (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, 64),
-    ):
+    limits = {resource.RLIMIT_AS: memory_bytes, resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}
+    for limit, value in {**limits, resource.RLIMIT_NOFILE: 64}.items():
         _, hard = resource.getrlimit(limit)
         bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
         with contextlib.suppress(ValueError, OSError):  # a system that does not know this limit

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from coa.errors import ScoringError
-from coa.sandbox import Sandbox, Verdict, open_sandbox
+from coa.sandbox import CodeVerdict, Sandbox, open_sandbox
 from coa.sandbox.remote import RemoteSandbox
 from coa.scoring import scorer_for
 from coa.scoring.code import Case, Judgement, Problem, judge
@@ -40,23 +40,23 @@ def with_judge(body: Callable[[Callable[[Problem, str], Awaitable[Judgement]]], 
 
 def test_programs_that_read_and_print() -> None:
     solutions = [
-        ("print(2 * int(input()))", Verdict.AC),
-        ("import sys\nprint(int(sys.stdin.readline()) * 2, end='')", Verdict.AC),
-        ("print(int(input()) ** 2)", Verdict.WA),  # right for 2 only
-        ("print(float(input()) * 2)", Verdict.AC),  # 2.0 is exactly 2
-        ("print(2)", Verdict.WA),
-        ("", Verdict.WA),
-        ("pass", Verdict.WA),
-        ("exit(0)", Verdict.WA),
-        ("import os; os._exit(0)", Verdict.WA),
-        ("print(2 * int(input()))\nexit(1)", Verdict.RE),
-        ("print(2 * int(input()))\nraise ValueError", Verdict.RE),
-        ("input(); print(2 * int(input()))", Verdict.RE),
-        ("while True: pass", Verdict.TLE),
-        ("x = [0] * 10**9", Verdict.MLE),
-        ("while True: print('x' * 10**6)", Verdict.OLE),
-        ("print(2 * int(input())", Verdict.CE),
-        ("n = int(input())\nfor m in range(100): print(m)", Verdict.WA),  # the answer is among what it prints
+        ("print(2 * int(input()))", CodeVerdict.AC),
+        ("import sys\nprint(int(sys.stdin.readline()) * 2, end='')", CodeVerdict.AC),
+        ("print(int(input()) ** 2)", CodeVerdict.WA),  # right for 2 only
+        ("print(float(input()) * 2)", CodeVerdict.AC),  # 2.0 is exactly 2
+        ("print(2)", CodeVerdict.WA),
+        ("", CodeVerdict.WA),
+        ("pass", CodeVerdict.WA),
+        ("exit(0)", CodeVerdict.WA),
+        ("import os; os._exit(0)", CodeVerdict.WA),
+        ("print(2 * int(input()))\nexit(1)", CodeVerdict.RE),
+        ("print(2 * int(input()))\nraise ValueError", CodeVerdict.RE),
+        ("input(); print(2 * int(input()))", CodeVerdict.RE),
+        ("while True: pass", CodeVerdict.TLE),
+        ("x = [0] * 10**9", CodeVerdict.MLE),
+        ("while True: print('x' * 10**6)", CodeVerdict.OLE),
+        ("print(2 * int(input())", CodeVerdict.CE),
+        ("n = int(input())\nfor m in range(100): print(m)", CodeVerdict.WA),  # the answer is among what it prints
     ]
 
     async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
@@ -64,7 +64,7 @@ def test_programs_that_read_and_print() -> None:
             judgement = await judged(DOUBLE, code)
             assert judgement.verdict is verdict, f"{code}: {judgement}"
             assert judgement.passed == (
-                3 if verdict is Verdict.AC else sum(t.verdict is Verdict.AC for t in judgement.tests)
+                3 if verdict is CodeVerdict.AC else sum(t.verdict is CodeVerdict.AC for t in judgement.tests)
             )
 
     with_judge(body)
@@ -83,24 +83,24 @@ class Solution:
 
 def test_functions_that_return() -> None:
     solutions = [
-        (RIGHT, Verdict.AC),
-        (RIGHT.replace("[seen[target - n], i]", "(seen[target - n], i)"), Verdict.AC),
-        (RIGHT.replace("[seen[target - n], i]", "[i, seen[target - n]]"), Verdict.WA),
-        (RIGHT.replace("return [", "print(1); return ["), Verdict.AC),
-        ("def twoSum(nums, target): return [0, 1]", Verdict.AC),
-        ("def twoSum(nums, target): return {0, 1}", Verdict.WA),
-        ("def twoSum(nums, target): return [False, True]", Verdict.WA),
-        ("def twoSum(nums, target): print([0, 1])", Verdict.WA),
+        (RIGHT, CodeVerdict.AC),
+        (RIGHT.replace("[seen[target - n], i]", "(seen[target - n], i)"), CodeVerdict.AC),
+        (RIGHT.replace("[seen[target - n], i]", "[i, seen[target - n]]"), CodeVerdict.WA),
+        (RIGHT.replace("return [", "print(1); return ["), CodeVerdict.AC),
+        ("def twoSum(nums, target): return [0, 1]", CodeVerdict.AC),
+        ("def twoSum(nums, target): return {0, 1}", CodeVerdict.WA),
+        ("def twoSum(nums, target): return [False, True]", CodeVerdict.WA),
+        ("def twoSum(nums, target): print([0, 1])", CodeVerdict.WA),
         (
             "class L(list):\n    def __eq__(self, other): return True\ndef twoSum(nums, target): return L([5])",
-            Verdict.WA,
+            CodeVerdict.WA,
         ),
-        ("class A:\n    def __eq__(self, other): return True\ndef twoSum(nums, target): return A()", Verdict.RE),
-        ("import os\ndef twoSum(nums, target): os._exit(0)", Verdict.RE),
-        ("import sys\ndef twoSum(nums, target): sys.exit(0)", Verdict.RE),
-        ("def other(): pass", Verdict.RE),
-        ("def twoSum(nums, target):\n    while True: pass", Verdict.TLE),
-        ("def twoSum(nums, target): return nums[10**6]", Verdict.RE),
+        ("class A:\n    def __eq__(self, other): return True\ndef twoSum(nums, target): return A()", CodeVerdict.RE),
+        ("import os\ndef twoSum(nums, target): os._exit(0)", CodeVerdict.RE),
+        ("import sys\ndef twoSum(nums, target): sys.exit(0)", CodeVerdict.RE),
+        ("def other(): pass", CodeVerdict.RE),
+        ("def twoSum(nums, target):\n    while True: pass", CodeVerdict.TLE),
+        ("def twoSum(nums, target): return nums[10**6]", CodeVerdict.RE),
     ]
 
     async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
@@ -137,7 +137,7 @@ assert searched > 1 << 20
 
     async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
         judgement = await judged(problem, code)
-        assert judgement.verdict is Verdict.WA and judgement.tests[0].result.text == "", judgement
+        assert judgement.verdict is CodeVerdict.WA and judgement.tests[0].result.text == "", judgement
 
     with_judge(body)
 
@@ -146,9 +146,9 @@ def test_integers_of_any_size_are_exact() -> None:
     problem = Problem(function="f", cases=(Case(arguments=(2**100,), expected=2**100 + 1),))
 
     async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
-        assert (await judged(problem, "def f(n): return n + 1")).verdict is Verdict.AC
-        assert (await judged(problem, "def f(n): return n + 2")).verdict is Verdict.WA
-        assert (await judged(problem, "def f(n): return float(n)")).verdict is Verdict.WA
+        assert (await judged(problem, "def f(n): return n + 1")).verdict is CodeVerdict.AC
+        assert (await judged(problem, "def f(n): return n + 2")).verdict is CodeVerdict.WA
+        assert (await judged(problem, "def f(n): return float(n)")).verdict is CodeVerdict.WA
 
     with_judge(body)
 
@@ -158,8 +158,8 @@ def test_arguments_keep_their_python_types() -> None:
     problem = Problem(function="f", cases=cases, bool_is_int=True)
 
     async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
-        assert (await judged(problem, "def f(t): return t + (3,)")).verdict is Verdict.AC
-        assert (await judged(problem, "def f(t): return sorted({t: 3}) and [True, 2, 3]")).verdict is Verdict.AC
+        assert (await judged(problem, "def f(t): return t + (3,)")).verdict is CodeVerdict.AC
+        assert (await judged(problem, "def f(t): return sorted({t: 3}) and [True, 2, 3]")).verdict is CodeVerdict.AC
 
     with_judge(body)
 
@@ -188,10 +188,10 @@ def test_solutions_may_use_what_the_platforms_give_them() -> None:
     async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
         for code in solutions:
             judgement = await judged(problem, code)
-            assert judgement.verdict is Verdict.AC, f"{code}: {judgement}"
-        assert (await judged(called, dataclass)).verdict is Verdict.AC
+            assert judgement.verdict is CodeVerdict.AC, f"{code}: {judgement}"
+        assert (await judged(called, dataclass)).verdict is CodeVerdict.AC
         wrapped = called.model_copy(update={"cases": (Case(arguments=(1,), expected=[2]),), "wrapped": True})
-        assert (await judged(wrapped, "def f(n): return n + 1")).verdict is Verdict.AC
+        assert (await judged(wrapped, "def f(n): return n + 1")).verdict is CodeVerdict.AC
 
     with_judge(body)
 
@@ -201,7 +201,7 @@ def test_a_program_too_hard_to_compile_is_not_the_sandboxes_fault() -> None:
     problem = DOUBLE.model_copy(update={"memory_mb": 64, "wall_s": 3.0})
 
     async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
-        assert (await judged(problem, bomb)).verdict in (Verdict.CE, Verdict.MLE, Verdict.TLE)
+        assert (await judged(problem, bomb)).verdict in (CodeVerdict.CE, CodeVerdict.MLE, CodeVerdict.TLE)
 
     with_judge(body)
 
@@ -226,7 +226,7 @@ def test_output_in_files_that_nobody_closed_is_read() -> None:
     async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
         for code in solutions:
             judgement = await judged(DOUBLE, code)
-            assert judgement.verdict is Verdict.AC, f"{code}: {judgement}"
+            assert judgement.verdict is CodeVerdict.AC, f"{code}: {judgement}"
 
     with_judge(body)
 
@@ -243,7 +243,7 @@ def test_tests_come_in_their_order_though_two_run_at_once() -> None:
         judgement = await judge(problem, code, sandbox)
         assert [test.result.text for test in judgement.tests] == ["0\n", "1\n", "2\n", "3\n", "wrong\n", "5\n"]
         judgement = await judge(problem, code, sandbox, stop_at_first=True)
-        assert [test.verdict for test in judgement.tests] == [Verdict.AC] * 4 + [Verdict.WA]
+        assert [test.verdict for test in judgement.tests] == [CodeVerdict.AC] * 4 + [CodeVerdict.WA]
         assert (await sandbox.run("print(1)")).ok, "what ran beside the last test gave its place back"
         await sandbox.close()
 
@@ -255,17 +255,17 @@ def test_free_assertions_must_all_be_reached() -> None:
 
     async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
         for code, verdict in (
-            ("def f(n): return n * n", Verdict.AC),
-            ("def f(n): return n", Verdict.WA),
-            ("import os\nos._exit(0)", Verdict.RE),
-            ("import sys\ndef f(n): sys.exit(0)", Verdict.RE),
-            ("def f(n): raise KeyError", Verdict.RE),
-            ("def f(", Verdict.CE),
-            ("class Solution:\n    def f(self, n): return n * n", Verdict.RE),
+            ("def f(n): return n * n", CodeVerdict.AC),
+            ("def f(n): return n", CodeVerdict.WA),
+            ("import os\nos._exit(0)", CodeVerdict.RE),
+            ("import sys\ndef f(n): sys.exit(0)", CodeVerdict.RE),
+            ("def f(n): raise KeyError", CodeVerdict.RE),
+            ("def f(", CodeVerdict.CE),
+            ("class Solution:\n    def f(self, n): return n * n", CodeVerdict.RE),
         ):
             judgement = await judged(problem, code)
             assert judgement.verdict is verdict, f"{code}: {judgement}"
-            assert ("beside the solution" in judgement.note) == (verdict is Verdict.AC), "how far it can be trusted"
+            assert ("beside the solution" in judgement.note) == (verdict is CodeVerdict.AC), "how far it can be trusted"
 
     with_judge(body)
 
@@ -279,11 +279,11 @@ def check(stdin, output, expected):
     problem = Problem(cases=(Case(stdin="10\n", expected="5 5"),), checker=checker)
 
     async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
-        assert (await judged(problem, "n = int(input())\nprint(1, n - 1)")).verdict is Verdict.AC
-        assert (await judged(problem, "n = int(input())\nprint(1, n)")).verdict is Verdict.WA
-        assert (await judged(problem, "print('no number', 1)")).verdict is Verdict.WA  # the checker cannot read it
+        assert (await judged(problem, "n = int(input())\nprint(1, n - 1)")).verdict is CodeVerdict.AC
+        assert (await judged(problem, "n = int(input())\nprint(1, n)")).verdict is CodeVerdict.WA
+        assert (await judged(problem, "print('no number', 1)")).verdict is CodeVerdict.WA  # the checker cannot read it
         broken = problem.model_copy(update={"checker": "def check(a, b, c): return 1 / 0"})
-        assert (await judged(broken, "print(5, 5)")).verdict is Verdict.SANDBOX_ERROR
+        assert (await judged(broken, "print(5, 5)")).verdict is CodeVerdict.SANDBOX_ERROR
 
     with_judge(body)
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from coa.sandbox import Limits, Sandbox, SandboxError, Verdict, open_sandbox
+from coa.sandbox import CodeVerdict, ProgramLimits, Sandbox, SandboxError, open_sandbox
 from coa.sandbox.warm import WarmSandbox
 from coa.tools import Observation, ToolContext
 from coa.tools import code as code_module
 from coa.trajectory import Task
 
-LIMITS = Limits(wall_s=10, cpu_s=5, memory_mb=512)
+LIMITS = ProgramLimits(wall_s=10, cpu_s=5, memory_mb=512)
 
 
 def with_sandbox(body: Callable[[Sandbox], Awaitable[None]], kind: str = "zygote", workers: int = 2) -> None:
@@ -89,35 +89,37 @@ def test_programs_behave_as_in_any_interpreter() -> None:
     async def body(sandbox: Sandbox) -> None:
         for code, expected in PRINTED:
             result = await sandbox.run(code, stdin="a\nb\n")
-            assert (result.verdict, result.text) == (Verdict.OK, expected), f"{code}: {result}"
+            assert (result.verdict, result.text) == (CodeVerdict.OK, expected), f"{code}: {result}"
 
     with_sandbox(body)
 
 
 ENDS = [
-    ("import sys; sys.exit(3)", Verdict.RE, 3, ""),
-    ("import sys; sys.exit('why')", Verdict.RE, 1, "why\n"),
-    ("raise SystemExit", Verdict.OK, 0, ""),
-    ("import os; os._exit(7)", Verdict.RE, 7, ""),
-    ("import os; os.kill(os.getpid(), 9)", Verdict.RE, None, ""),
-    ("import os; os.abort()", Verdict.RE, None, ""),
-    ("import ctypes; ctypes.string_at(0)", Verdict.RE, None, ""),
-    ("print(1", Verdict.CE, 1, "'(' was never closed"),
-    ("x = bytearray(1 << 40)", Verdict.MLE, 1, "MemoryError"),
-    ("import time\nwhile 1: time.sleep(1)", Verdict.TLE, None, ""),
-    ("while 1: pass", Verdict.TLE, None, ""),
-    ("while 1: print('x' * 1000)", Verdict.OLE, None, ""),
-    ("import socket; socket.create_connection(('127.0.0.1', 80))", Verdict.RE, 1, "Network is unreachable"),
+    ("import sys; sys.exit(3)", CodeVerdict.RE, 3, ""),
+    ("import sys; sys.exit('why')", CodeVerdict.RE, 1, "why\n"),
+    ("raise SystemExit", CodeVerdict.OK, 0, ""),
+    ("import os; os._exit(7)", CodeVerdict.RE, 7, ""),
+    ("import os; os.kill(os.getpid(), 9)", CodeVerdict.RE, None, ""),
+    ("import os; os.abort()", CodeVerdict.RE, None, ""),
+    ("import ctypes; ctypes.string_at(0)", CodeVerdict.RE, None, ""),
+    ("print(1", CodeVerdict.CE, 1, "'(' was never closed"),
+    ("x = bytearray(1 << 40)", CodeVerdict.MLE, 1, "MemoryError"),
+    ("import time\nwhile 1: time.sleep(1)", CodeVerdict.TLE, None, ""),
+    ("while 1: pass", CodeVerdict.TLE, None, ""),
+    ("while 1: print('x' * 1000)", CodeVerdict.OLE, None, ""),
+    ("import socket; socket.create_connection(('127.0.0.1', 80))", CodeVerdict.RE, 1, "Network is unreachable"),
 ]
 
 
 def test_every_end_has_its_verdict() -> None:
     async def body(sandbox: Sandbox) -> None:
         for code, verdict, exit_code, error in ENDS:
-            result = await sandbox.run(code, limits=Limits(wall_s=3, cpu_s=0.5, memory_mb=256, output_bytes=100_000))
+            result = await sandbox.run(
+                code, limits=ProgramLimits(wall_s=3, cpu_s=0.5, memory_mb=256, output_bytes=100_000)
+            )
             assert (result.verdict, result.exit_code) == (verdict, exit_code), (code, result)
             assert error in result.error_text
-            assert bool(result.note) is (verdict is not Verdict.OK)
+            assert bool(result.note) is (verdict is not CodeVerdict.OK)
 
     with_sandbox(body)
 
@@ -142,8 +144,8 @@ def test_binary_and_large_output_arrive_as_written() -> None:
     async def body(sandbox: Sandbox) -> None:
         result = await sandbox.run("import sys\nsys.stdout.buffer.write(bytes(range(256)) * 4096)")
         assert result.stdout == bytes(range(256)) * 4096 and not result.stdout_truncated
-        cut = await sandbox.run("print('x' * 5000)", limits=Limits(output_bytes=1000))
-        assert (len(cut.stdout), cut.stdout_truncated, cut.verdict) == (1000, True, Verdict.OLE)
+        cut = await sandbox.run("print('x' * 5000)", limits=ProgramLimits(output_bytes=1000))
+        assert (len(cut.stdout), cut.stdout_truncated, cut.verdict) == (1000, True, CodeVerdict.OLE)
         lines = await sandbox.run("import sys\nsys.stderr.write('e' * 500_000)\nprint('done')")
         assert (len(lines.stderr), lines.text) == (500_000, "done\n")
 
@@ -152,8 +154,8 @@ def test_binary_and_large_output_arrive_as_written() -> None:
 
 def test_output_before_a_time_limit_is_kept() -> None:
     async def body(sandbox: Sandbox) -> None:
-        result = await sandbox.run("print('so far')\nwhile 1: pass", limits=Limits(wall_s=0.5, cpu_s=5))
-        assert (result.verdict, result.text) == (Verdict.TLE, "so far\n")
+        result = await sandbox.run("print('so far')\nwhile 1: pass", limits=ProgramLimits(wall_s=0.5, cpu_s=5))
+        assert (result.verdict, result.text) == (CodeVerdict.TLE, "so far\n")
 
     with_sandbox(body)
 
@@ -230,7 +232,7 @@ def test_a_program_is_compiled_once_and_each_test_starts_fresh() -> None:
         )
         for n in (5, 7):
             assert (await program.run(f"{n}\n")).text == f"{n * 3} []\n"
-        assert (await program.run("x\n")).verdict is Verdict.RE
+        assert (await program.run("x\n")).verdict is CodeVerdict.RE
         assert (await program.run("9\n")).text == "27 []\n"
         await program.close()
 
@@ -240,16 +242,18 @@ def test_a_program_is_compiled_once_and_each_test_starts_fresh() -> None:
 def test_a_test_that_ends_its_cell_does_not_end_the_program() -> None:
     async def body(sandbox: Sandbox) -> None:
         code = "import os, signal\nexec(input())"
-        program = await sandbox.program(code, limits=Limits(wall_s=4, cpu_s=1, memory_mb=200, output_bytes=10_000))
+        program = await sandbox.program(
+            code, limits=ProgramLimits(wall_s=4, cpu_s=1, memory_mb=200, output_bytes=10_000)
+        )
         for line, verdict in (
-            ("print('ok')", Verdict.OK),
-            ("while True: pass", Verdict.TLE),
-            ("os.kill(os.getppid(), signal.SIGKILL)", Verdict.RE),
-            ("os.kill(os.getppid(), signal.SIGSTOP)", Verdict.TLE),
-            ("print('x' * 100_000)", Verdict.OLE),
-            ("x = [bytearray(30 << 20) for _ in range(9)]", Verdict.MLE),
-            ("os.fork() or __import__('time').sleep(60)", Verdict.OK),
-            ("print('ok')", Verdict.OK),
+            ("print('ok')", CodeVerdict.OK),
+            ("while True: pass", CodeVerdict.TLE),
+            ("os.kill(os.getppid(), signal.SIGKILL)", CodeVerdict.RE),
+            ("os.kill(os.getppid(), signal.SIGSTOP)", CodeVerdict.TLE),
+            ("print('x' * 100_000)", CodeVerdict.OLE),
+            ("x = [bytearray(30 << 20) for _ in range(9)]", CodeVerdict.MLE),
+            ("os.fork() or __import__('time').sleep(60)", CodeVerdict.OK),
+            ("print('ok')", CodeVerdict.OK),
         ):
             result = await program.run(line + "\n")
             assert result.verdict is verdict, f"{line}: {result}"
@@ -300,7 +304,7 @@ def test_a_program_that_does_not_compile_says_so_for_every_test() -> None:
         program = await sandbox.program("def f(:\n")
         for _ in range(2):
             result = await program.run("")
-            assert result.verdict is Verdict.CE and "SyntaxError" in result.error_text
+            assert result.verdict is CodeVerdict.CE and "SyntaxError" in result.error_text
         assert program.compile_error is not None
         await program.close()
 
@@ -309,14 +313,16 @@ def test_a_program_that_does_not_compile_says_so_for_every_test() -> None:
 
 def test_too_much_output_in_one_test_is_never_charged_to_the_next() -> None:
     async def body(sandbox: Sandbox) -> None:
-        program = await sandbox.program("print('x' * int(input()))", limits=Limits(output_bytes=1000))
+        program = await sandbox.program("print('x' * int(input()))", limits=ProgramLimits(output_bytes=1000))
         for _ in range(15):
             loud = await program.run("5000\n")
-            assert loud.verdict is Verdict.OLE, loud
+            assert loud.verdict is CodeVerdict.OLE, loud
             quiet = await program.run("3\n")
             assert quiet.text == "xxx\n", quiet
         for _ in range(15):
-            assert (await sandbox.run("print('x' * 5000)", limits=Limits(output_bytes=1000))).verdict is Verdict.OLE
+            assert (
+                await sandbox.run("print('x' * 5000)", limits=ProgramLimits(output_bytes=1000))
+            ).verdict is CodeVerdict.OLE
         await program.close()
 
     with_sandbox(body)
@@ -392,15 +398,15 @@ def test_memory_cannot_be_hidden_outside_of_processes() -> None:
             "import mmap\nmmap.mmap(-1, 1 << 20)",
             "import mmap\nmmap.mmap(open('/dev/zero', 'rb').fileno(), 1 << 20, prot=mmap.PROT_READ)",
         ):
-            assert (await sandbox.run(code)).verdict is Verdict.RE
+            assert (await sandbox.run(code)).verdict is CodeVerdict.RE
         children = (
             "import subprocess, sys, time\n"
             "code = 'x = bytearray(b\"1\") * (60 << 20); import time; time.sleep(20)'\n"
             "for _ in range(9): subprocess.Popen([sys.executable, '-S', '-c', code])\ntime.sleep(20)"
         )
         for head in ("", "import numpy\n"):
-            limits = Limits(wall_s=15, cpu_s=15, memory_mb=200)
-            assert (await sandbox.run(head + children, limits=limits)).verdict is Verdict.MLE
+            limits = ProgramLimits(wall_s=15, cpu_s=15, memory_mb=200)
+            assert (await sandbox.run(head + children, limits=limits)).verdict is CodeVerdict.MLE
 
     with_sandbox(body)
 
@@ -417,8 +423,8 @@ def test_the_time_of_children_counts() -> None:
             "        os._exit(0)\n"
             "    os.waitpid(pid, 0)\nprint('all')"
         )
-        result = await sandbox.run(code, limits=Limits(wall_s=60, cpu_s=1))
-        assert (result.verdict, result.text) == (Verdict.TLE, ""), result
+        result = await sandbox.run(code, limits=ProgramLimits(wall_s=60, cpu_s=1))
+        assert (result.verdict, result.text) == (CodeVerdict.TLE, ""), result
 
     with_sandbox(body)
 
@@ -449,16 +455,16 @@ time.sleep(60)
 
 def test_the_time_of_orphans_counts_in_runs_and_in_tests() -> None:
     async def body(sandbox: Sandbox) -> None:
-        limits = Limits(wall_s=60, cpu_s=1)
+        limits = ProgramLimits(wall_s=60, cpu_s=1)
         result = await sandbox.run(ORPHANS, limits=limits)
-        assert (result.verdict, result.text) == (Verdict.TLE, ""), result
+        assert (result.verdict, result.text) == (CodeVerdict.TLE, ""), result
         program = await sandbox.program(ORPHANS, limits=limits)
         result = await program.run()  # told when it is over: each of them was within the limit
-        assert result.verdict is Verdict.TLE and result.cpu_s > 3.5, result
+        assert result.verdict is CodeVerdict.TLE and result.cpu_s > 3.5, result
         await program.close()
         program = await sandbox.program(BROOD, limits=limits)
         result = await program.run()  # ended in the middle: together they are not
-        assert result.verdict is Verdict.TLE and 1 < result.cpu_s < 10 and result.wall_s < 30, result
+        assert result.verdict is CodeVerdict.TLE and 1 < result.cpu_s < 10 and result.wall_s < 30, result
         await program.close()
 
     with_sandbox(body)
@@ -502,13 +508,13 @@ def test_a_closed_sandbox_stays_closed_and_one_of_another_loop_says_so() -> None
         await asyncio.sleep(0.2)
         await sandbox.close()
         for run in runs:
-            assert (await run).verdict is Verdict.SANDBOX_ERROR
+            assert (await run).verdict is CodeVerdict.SANDBOX_ERROR
         assert isinstance(sandbox, WarmSandbox) and sandbox._plain._process is None
 
     asyncio.run(closed())
     sandbox = asyncio.run(open_sandbox("zygote"))
     result = asyncio.run(sandbox.run("print(1)"))
-    assert result.verdict is Verdict.SANDBOX_ERROR and "another event loop" in result.note
+    assert result.verdict is CodeVerdict.SANDBOX_ERROR and "another event loop" in result.note
     asyncio.run(sandbox.close())
 
 
@@ -539,7 +545,7 @@ def test_a_dead_interpreter_is_replaced_and_its_runs_are_no_ones_fault() -> None
         assert process is not None
         process.kill()
         lost = await slow
-        assert lost.verdict is Verdict.SANDBOX_ERROR and "died" in lost.note
+        assert lost.verdict is CodeVerdict.SANDBOX_ERROR and "died" in lost.note
         assert (await sandbox.run("print(1)")).text == "1\n"
 
     with_sandbox(body)
@@ -566,9 +572,9 @@ def test_nothing_outlives_a_killed_supervisor(tmp_path: Path) -> None:
         textwrap.dedent(
             f"""
             import asyncio
-            from coa.sandbox import Limits, open_sandbox
+            from coa.sandbox import ProgramLimits, open_sandbox
             async def main():
-                sandbox = await open_sandbox("zygote", workers=4, limits=Limits(wall_s=600, cpu_s=600))
+                sandbox = await open_sandbox("zygote", workers=4, limits=ProgramLimits(wall_s=600, cpu_s=600))
                 code = "import os, time, subprocess\\nos.fork()\\nsubprocess.run(['sleep', '600', '{mark}'])"
                 code = code.replace(", '{mark}'", "") + "  # {mark}"
                 runs = [asyncio.ensure_future(sandbox.run("import time\\n" + code)) for _ in range(4)]
@@ -616,9 +622,9 @@ def test_the_supervisors_own_memory_does_not_grow_with_output() -> None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(5):
             result = await sandbox.run(
-                "import sys\nwhile 1: sys.stdout.write('x' * (1 << 20))", limits=Limits(output_bytes=1 << 20)
+                "import sys\nwhile 1: sys.stdout.write('x' * (1 << 20))", limits=ProgramLimits(output_bytes=1 << 20)
             )
-            assert result.verdict is Verdict.OLE
+            assert result.verdict is CodeVerdict.OLE
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # kilobytes
 
     with_sandbox(body)
@@ -632,7 +638,7 @@ def test_without_isolation_it_refuses_unless_told() -> None:
             await open_sandbox("jail")
         sandbox = await open_sandbox("unsafe", unsafe=True)
         result = await sandbox.run("print(input())", stdin="plain\n")
-        assert (result.verdict, result.text) == (Verdict.OK, "plain\n")
+        assert (result.verdict, result.text) == (CodeVerdict.OK, "plain\n")
         assert "NO ISOLATION" in sandbox.about
         program = await sandbox.program("def f(x): return [x]")
         assert (await program.call("f", [1])).value == [1]
@@ -648,7 +654,7 @@ def test_runs_of_different_limits_take_turns_and_each_has_its_own() -> None:
     )
 
     async def body(sandbox: Sandbox) -> None:
-        small, large = Limits(open_files=9, disk_mb=8), Limits(open_files=200, disk_mb=16)
+        small, large = ProgramLimits(open_files=9, disk_mb=8), ProgramLimits(open_files=200, disk_mb=16)
         for limits in (small, large, large, small, small):
             result = await sandbox.run(code, limits=limits)
             assert result.text == f"{limits.open_files} {limits.disk_mb << 20}\n", result

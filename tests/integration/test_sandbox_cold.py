@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from coa.sandbox import Limits, Sandbox, SandboxError, Verdict, open_sandbox
+from coa.sandbox import CodeVerdict, ProgramLimits, Sandbox, SandboxError, open_sandbox
 from coa.sandbox.inside.usage import usage
 
-LIMITS = Limits(wall_s=20, cpu_s=5, memory_mb=512)
+LIMITS = ProgramLimits(wall_s=20, cpu_s=5, memory_mb=512)
 KINDS = [
     pytest.param(kind, marks=pytest.mark.skipif(not shutil.which(kind), reason=f"{kind} is not on PATH"))
     for kind in ("nsjail", "bwrap", "runsc")
@@ -40,13 +40,13 @@ def with_sandbox(kind: str, body: Callable[[Sandbox], Awaitable[None]]) -> None:
 
 ENDS = [
     # program, verdict, exit code (None: a signal ended it, or either may be)
-    ("print(2**100, input())", Verdict.OK, 0),
-    ("import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'], check=True)", Verdict.OK, 0),
-    ("import multiprocessing\nwith multiprocessing.Pool(2) as pool: pool.map(abs, [-1, -2])", Verdict.OK, 0),
-    ("raise SystemExit(7)", Verdict.RE, 7),
-    ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", Verdict.RE, None),
-    ("kept = [bytearray(100 << 20) for _ in range(9)]", Verdict.MLE, None),
-    ("print(", Verdict.CE, 1),
+    ("print(2**100, input())", CodeVerdict.OK, 0),
+    ("import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'], check=True)", CodeVerdict.OK, 0),
+    ("import multiprocessing\nwith multiprocessing.Pool(2) as pool: pool.map(abs, [-1, -2])", CodeVerdict.OK, 0),
+    ("raise SystemExit(7)", CodeVerdict.RE, 7),
+    ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", CodeVerdict.RE, None),
+    ("kept = [bytearray(100 << 20) for _ in range(9)]", CodeVerdict.MLE, None),
+    ("print(", CodeVerdict.CE, 1),
 ]
 
 
@@ -57,8 +57,8 @@ def test_every_end_has_its_verdict(kind: str) -> None:
             result = await sandbox.run(code, stdin="x\n")
             assert result.verdict is verdict, (code, result)
             assert exit_code is None or result.exit_code == exit_code, (code, result)
-        result = await sandbox.run("print('so far')\nwhile True: pass", limits=Limits(wall_s=20, cpu_s=1))
-        assert (result.verdict, result.text) == (Verdict.TLE, "so far\n")
+        result = await sandbox.run("print('so far')\nwhile True: pass", limits=ProgramLimits(wall_s=20, cpu_s=1))
+        assert (result.verdict, result.text) == (CodeVerdict.TLE, "so far\n")
 
     with_sandbox(kind, body)
 
@@ -78,7 +78,7 @@ def test_files_go_in_and_come_out_and_links_do_not_lead_out(kind: str) -> None:
         )
         assert result.text == "héllo\n", result
         assert result.files == {"out/copy": b"\xff\n\x00", "large": bytes(2 << 20)}
-        assert (await sandbox.run("", collect=["../x"])).verdict is Verdict.SANDBOX_ERROR
+        assert (await sandbox.run("", collect=["../x"])).verdict is CodeVerdict.SANDBOX_ERROR
 
     with_sandbox(kind, body)
 
@@ -102,9 +102,9 @@ def test_nothing_outlives_a_killed_supervisor(kind: str, tmp_path: Path) -> None
         textwrap.dedent(
             f"""
             import asyncio
-            from coa.sandbox import Limits, open_sandbox
+            from coa.sandbox import ProgramLimits, open_sandbox
             async def main():
-                sandbox = await open_sandbox({kind!r}, limits=Limits(wall_s=600, cpu_s=600))
+                sandbox = await open_sandbox({kind!r}, limits=ProgramLimits(wall_s=600, cpu_s=600))
                 print("opened", flush=True)
                 await sandbox.run("import os, time\\nos.fork()\\ntime.sleep(600)")
             asyncio.run(main())

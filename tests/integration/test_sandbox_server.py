@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from coa.sandbox import Limits, Verdict, open_sandbox
+from coa.sandbox import CodeVerdict, ProgramLimits, open_sandbox
 from coa.sandbox.caps import Caps
 from coa.sandbox.remote import RemoteSandbox
 from coa.sandbox.server import DEFAULT, make_app
@@ -42,15 +42,20 @@ def test_a_remote_run_is_like_a_local_one() -> None:
         sandbox = RemoteSandbox([url], token=TOKEN)
         code = "import sys\nopen('out', 'wb').write(b'\\xff')\nprint(input(), sys.argv[1:], open('given').read())"
         result = await sandbox.run(
-            code, stdin="é\n", arguments=["--x"], files={"given": "file"}, collect=["out"], limits=Limits(wall_s=5)
+            code,
+            stdin="é\n",
+            arguments=["--x"],
+            files={"given": "file"},
+            collect=["out"],
+            limits=ProgramLimits(wall_s=5),
         )
-        assert (result.verdict, result.text, result.files) == (Verdict.OK, "é ['--x'] file\n", {"out": b"\xff"})
+        assert (result.verdict, result.text, result.files) == (CodeVerdict.OK, "é ['--x'] file\n", {"out": b"\xff"})
         binary = await sandbox.run("import sys\nsys.stdout.buffer.write(bytes(range(256)))\nsys.exit(4)")
-        assert (binary.stdout, binary.verdict, binary.exit_code) == (bytes(range(256)), Verdict.RE, 4)
+        assert (binary.stdout, binary.verdict, binary.exit_code) == (bytes(range(256)), CodeVerdict.RE, 4)
         program = await sandbox.program("def f(x): return {'a': [x, None]}\nif __name__ == '__main__': print(input())")
         assert (await program.call("f", [1])).value == {"dict": [["a", [1, None]]]}
         broken = await sandbox.program("def (")
-        assert (await broken.run("")).verdict is Verdict.CE and broken.compile_error is not None
+        assert (await broken.run("")).verdict is CodeVerdict.CE and broken.compile_error is not None
         await sandbox.close()
 
     with_server(body)
@@ -61,7 +66,7 @@ def test_without_the_token_nothing_runs() -> None:
         for token in (None, "", "wrong", TOKEN + "x"):
             sandbox = RemoteSandbox([url], token=token)
             result = await sandbox.run("print(1)")
-            assert result.verdict is Verdict.SANDBOX_ERROR and "401" in result.note
+            assert result.verdict is CodeVerdict.SANDBOX_ERROR and "401" in result.note
             await sandbox.close()
         async with aiohttp.ClientSession() as session, session.get(f"{url}/health") as response:
             assert response.status == 401
@@ -77,7 +82,7 @@ def test_runs_go_to_the_server_that_lives() -> None:
         assert [result.text for result in results] == [f"{n}\n" for n in range(20)]
         nobody = RemoteSandbox([dead], token=TOKEN)
         lost = await nobody.run("print(1)")
-        assert lost.verdict is Verdict.SANDBOX_ERROR and dead in lost.note
+        assert lost.verdict is CodeVerdict.SANDBOX_ERROR and dead in lost.note
         await sandbox.close()
         await nobody.close()
 
@@ -119,7 +124,7 @@ def test_a_full_server_says_so_at_once() -> None:
         sandbox = RemoteSandbox([url], token=TOKEN)
         results = await asyncio.gather(*(sandbox.run("import time; time.sleep(0.3)") for _ in range(8)))
         verdicts = [result.verdict for result in results]
-        assert verdicts.count(Verdict.OK) == 3
+        assert verdicts.count(CodeVerdict.OK) == 3
         assert all("503" in result.note for result in results if not result.ok)
         await sandbox.close()
 
@@ -194,14 +199,14 @@ def test_a_run_above_one_servers_caps_goes_to_one_that_allows_it() -> None:
     async def body(small: str) -> None:
         async def with_both(large: str) -> None:
             sandbox = RemoteSandbox([small, large], token=TOKEN)
-            asked = Limits(wall_s=9)
-            assert [(await sandbox.run("print(1)", limits=asked)).verdict for _ in range(3)] == [Verdict.OK] * 3
+            asked = ProgramLimits(wall_s=9)
+            assert [(await sandbox.run("print(1)", limits=asked)).verdict for _ in range(3)] == [CodeVerdict.OK] * 3
             assert (await sandbox.run("print(1)")).ok
             assert all(server.rests_until == 0 for server in sandbox._servers), "to refuse is not to fail"
             await sandbox.close()
             only = RemoteSandbox([small], token=TOKEN)
             refused = await only.run("print(1)", limits=asked)
-            assert refused.verdict is Verdict.SANDBOX_ERROR and "wall_s 9 is above" in refused.note
+            assert refused.verdict is CodeVerdict.SANDBOX_ERROR and "wall_s 9 is above" in refused.note
             assert (await only.run("print(1)")).ok, "the default limits are nobody's wish"
             await only.close()
 

@@ -17,10 +17,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from coa.sandbox import Limits, open_sandbox
+from coa.sandbox import ProgramLimits, open_sandbox
 from support.attacks import ATTACKS
 
-LIMITS = Limits(wall_s=5, cpu_s=3, memory_mb=1024, disk_mb=64, processes=64, output_bytes=1 << 20)
+LIMITS = ProgramLimits(wall_s=5, cpu_s=3, memory_mb=1024, disk_mb=64, processes=64, output_bytes=1 << 20)
 HARMLESS = (
     "read a world-readable file of the host",
     "read a file only its owner may read",

@@ -43,7 +43,9 @@ def build(
         def report(passages: int) -> None:
             progress.update(bar, completed=sources.read_bytes, passages=f"{passages:,}")
 
-        manifest = build_index(sources, out, language=language, passage_words=passage_words, replace=force, tell=report)
+        manifest = build_index(
+            sources, out, language=language, passage_words=passage_words, replace=force, progress=report
+        )
     if as_json:
         typer.echo(manifest.model_dump_json(indent=2))
         return

@@ -32,7 +32,7 @@ def judge(
 
     from coa.cli.terminal import printable
     from coa.errors import ScoringError
-    from coa.sandbox import Verdict, open_sandbox
+    from coa.sandbox import CodeVerdict, open_sandbox
     from coa.scoring.code import judge as judge_program
     from coa.scoring.code import read_problem
 
@@ -69,5 +69,5 @@ def judge(
             took = f"{test.result.cpu_s:6.2f} s {test.result.memory_mb:6.0f} MB"
             typer.echo(f"{number:4}  {test.verdict:<13} {took}  {printable(test.note)}".rstrip())
         typer.echo(f"{judged.verdict}: {judged.passed} of {judged.total} tests passed")
-    if judged.verdict is not Verdict.AC:
+    if judged.verdict is not CodeVerdict.AC:
         raise typer.Exit(1)

@@ -1,43 +1,62 @@
-"""What a sandbox is: code in, outcome out, the same for every way of isolating it."""
+"""What a sandbox is: code goes in, a result comes out, whichever way the code is isolated.
+
+`Sandbox.run` runs one script. `Sandbox.program` gives a `Program`, which is compiled once and tested many times. The
+subclasses (warm.py, cold.py, remote.py) differ in where the code runs; what it means to run it is the same.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Annotated, Final
 
-from pydantic import JsonValue
+from pydantic import ConfigDict, JsonValue, PlainSerializer, PlainValidator
 
 from coa.errors import ToolError
 
 
 class SandboxError(ToolError):
-    """No sandbox can be had, or it broke. Never the fault of the code that was to run in it."""
+    """No sandbox is available, or it broke. Never the fault of the code that was to run in it."""
 
 
-class Verdict(StrEnum):
+class CodeVerdict(StrEnum):
     OK = "OK"
-    """Ran to its end with exit code 0. For a test: not yet compared."""
+    """The program ended with exit code 0. For a test: its output is not compared yet."""
     AC = "AC"
     """Accepted: the output is what was expected."""
     WA = "WA"
     """Wrong answer."""
     TLE = "TLE"
-    """Time limit, wall or CPU."""
+    """Time limit exceeded, in wall time or CPU time."""
     MLE = "MLE"
-    """Memory limit."""
+    """Memory limit exceeded."""
     OLE = "OLE"
-    """Output limit."""
+    """Output limit exceeded."""
     RE = "RE"
-    """Runtime error: an exception nobody caught, an exit code other than 0, a signal."""
+    """Runtime error: an uncaught exception, an exit code other than 0, or a signal."""
     CE = "CE"
-    """It is not Python."""
+    """Compile error: the code is not valid Python."""
     SANDBOX_ERROR = "SANDBOX_ERROR"
-    """The sandbox's fault. Says nothing about the code and must never count against it."""
+    """The sandbox failed. This says nothing about the code and must never count against it."""
 
 
 MB: Final = 1 << 20
+
+
+def _decode(value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("bytes travel as base64 text")
+    return base64.b64decode(value, validate=True)
+
+
+WireBytes = Annotated[bytes, PlainValidator(_decode), PlainSerializer(lambda value: base64.b64encode(value).decode())]
+"""Bytes that are base64 text wherever they are JSON."""
 
 
 def writable(text: str) -> str:
@@ -45,20 +64,24 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def to_bytes(text: bytes | str) -> bytes:
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+
+
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """For all processes of a run together, except `open_files`."""
+class ProgramLimits:
+    """Limits of one run. They hold for all of its processes together, except `open_files`."""
 
     wall_s: float = 10.0
     cpu_s: float = 10.0
     memory_mb: int = 1024
     disk_mb: int = 64
-    """Everything it writes to /work, /tmp and /dev/shm."""
+    """Of everything that the run writes to /work, /tmp and /dev/shm."""
     processes: int = 64
-    """Threads count too."""
+    """Threads count as processes."""
     open_files: int = 256
     output_bytes: int = 4 * MB
-    """Of each stream. A run that writes more is ended."""
+    """Of standard output and of standard error, each. A run that writes more is ended."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -67,31 +90,33 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    verdict: Verdict
-    stdout: bytes = b""
-    stderr: bytes = b""
+class ProgramResult:
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    verdict: CodeVerdict
+    stdout: WireBytes = b""
+    stderr: WireBytes = b""
     exit_code: int | None = None
-    """None if it did not exit by itself; `signal` then tells."""
+    """None if a signal ended it; see `signal`."""
     signal: int | None = None
     wall_s: float = 0.0
     cpu_s: float = 0.0
     memory_mb: float = 0.0
-    """Peak of all processes, as far as it was seen."""
+    """The peak of all processes together, as far as it was observed."""
     stdout_truncated: bool = False
     stderr_truncated: bool = False
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """What was asked for with `collect`."""
+    files: Mapping[str, WireBytes] = field(default_factory=dict)
+    """The files that were named in `collect` and that the run left."""
     value: JsonValue = None
-    """What the function returned, for a function call."""
+    """The value that the function returned, for a function call."""
     returned: bool = False
     """Whether the function returned at all."""
     note: str = ""
-    """What a person should know: which limit was passed, why the sandbox broke."""
+    """Explains the verdict: which limit was exceeded, or why the sandbox broke."""
 
     @property
     def ok(self) -> bool:
-        return self.verdict is Verdict.OK
+        return self.verdict is CodeVerdict.OK
 
     @property
     def text(self) -> str:
@@ -102,35 +127,81 @@ class Result:
         return self.stderr.decode("utf-8", "replace")
 
 
-class Program(Protocol):
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One run: the code, its input, and what is wanted back."""
+
+    code: str
+    stdin: bytes = b""
+    arguments: Sequence[str] = ()
+    files: Mapping[str, bytes | str] = field(default_factory=dict)
+    collect: Sequence[str] = ()
+    prelude: str = ""
+    """Code that runs before, in the same namespace."""
+    function: str | None = None
+    """Call this function with the arguments in `stdin`, instead of running the code as a script."""
+    assertions: str | None = None
+    """Run these behind the code."""
+
+
+class Program(ABC):
     """A program that is compiled once and run for many tests, each from a fresh start."""
 
-    @property
-    def compile_error(self) -> Result | None:
-        """Set if it is not Python; the tests then all have this result."""
+    compile_error: ProgramResult | None = None
+    """Set if the code does not compile; every test then has this result."""
 
-    async def run(self, stdin: bytes | str = b"") -> Result: ...
+    async def run(self, stdin: bytes | str = b"") -> ProgramResult:
+        return await self.test(to_bytes(stdin))
 
-    async def call(self, function: str, arguments: Sequence[object]) -> Result:
-        """Call a function of it, or a method of its class `Solution`, and get what it returned as plain data.
+    async def call(self, function: str, arguments: Sequence[object]) -> ProgramResult:
+        """Call a function of it, or a method of its class `Solution`, and get the returned value as plain data.
 
-        The arguments are what JSON or a Python literal can say.
+        The arguments are what JSON or a Python literal can express.
         """
+        return await self.test(_written_arguments(arguments), function=function)
 
-    async def holds(self, assertions: str) -> Result:
-        """Run assertions behind the program; `returned` if all of them were reached.
+    async def holds(self, assertions: str) -> ProgramResult:
+        """Run assertions behind the program; `returned` is set if all of them were reached.
 
-        They share a process with the program, so a program made to deceive them can. What a program is to be judged by
-        should be values that are compared outside, wherever it can be put that way.
+        The assertions share a process with the program, so a program made to deceive them can. Wherever a test can be
+        put that way, judge a program by values that are compared outside.
         """
+        return await self.test(b"", assertions=assertions)
 
-    async def close(self) -> None: ...
+    @abstractmethod
+    async def test(self, stdin: bytes, function: str | None = None, assertions: str | None = None) -> ProgramResult:
+        """One test, as `run`, `call` or `holds` asks for it."""
+
+    async def close(self) -> None:  # noqa: B027 (most programs hold nothing)
+        """End what the program keeps running between tests."""
 
 
-class Sandbox(Protocol):
+def _written_arguments(arguments: Sequence[object]) -> bytes:
+    """As `inside.cell.read_arguments` reads them."""
+    try:
+        if _is_json(list(arguments)):
+            return b"j" + json.dumps(list(arguments)).encode()
+        return b"p" + repr(list(arguments)).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SandboxError(f"the arguments cannot be written: {error}") from error
+
+
+def _is_json(value: object) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+class Sandbox(ABC):
+    limits: ProgramLimits
+    """Of runs that name no limits."""
+
     @property
+    @abstractmethod
     def about(self) -> str:
-        """Which isolation is in force, in a line for people."""
+        """Which isolation is in force, in one line for people."""
 
     async def run(
         self,
@@ -140,15 +211,22 @@ class Sandbox(Protocol):
         arguments: Sequence[str] = (),
         files: Mapping[str, bytes | str] | None = None,
         collect: Sequence[str] = (),
-        limits: Limits | None = None,
-    ) -> Result:
-        """Run `code` as a script in a place of its own. Never raises for what the code does.
+        limits: ProgramLimits | None = None,
+    ) -> ProgramResult:
+        """Run `code` as a script that shares nothing with other runs. Never raises for what the code does.
 
-        `files` are put into its working folder first; of the files named in `collect`, those that it leaves there come
+        `files` are put into its working folder first. Those files named in `collect` that the script leaves there come
         back in the result.
         """
+        script = Script(code, to_bytes(stdin), arguments, files or {}, collect)
+        return await self.run_script(script, limits or self.limits)
 
-    async def program(self, code: str, *, prelude: str = "", limits: Limits | None = None) -> Program:
+    @abstractmethod
+    async def run_script(self, script: Script, limits: ProgramLimits) -> ProgramResult: ...
+
+    @abstractmethod
+    async def program(self, code: str, *, prelude: str = "", limits: ProgramLimits | None = None) -> Program:
         """For many tests of one program; `limits` hold for each test."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:  # noqa: B027 (most sandboxes hold nothing)
+        """End everything that runs in the sandbox."""

@@ -1,19 +1,19 @@
-"""The most that clients of a sandbox server may ask for, as its operator sets it.
+"""Caps: the most that clients of a sandbox server may ask for, as its operator sets it.
 
-What is asked for above a cap is refused, not cut down: a run that is ended at a limit which its caller did not set
-would count as too slow, though nobody knows. What a caller did not ask for is never above a cap.
+A request above a cap is refused, not reduced: a run that is ended at a limit which its caller did not set would count
+as too slow, and nobody would know. Limits that a caller does not name are never above a cap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
-from coa.sandbox.base import MB, Limits, SandboxError
+from coa.sandbox.base import MB, ProgramLimits, SandboxError
 
 
 class AboveCap(SandboxError):
-    """`status`: 400 for a limit, 413 for something that is too large itself."""
+    """`status` is 400 for a limit, and 413 for a body that is too large."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class AboveCap(SandboxError):
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Those named as in `Limits` hold for each run. A server needs memory for as many runs as it has workers."""
+    """Those named as in `ProgramLimits` hold for each run. A server needs memory for one run per worker."""
 
     wall_s: float = 120.0
     cpu_s: float = 120.0
@@ -47,26 +47,21 @@ class Caps:
 
     @property
     def body_bytes(self) -> int:
-        """What a request within all of them can take as JSON: text escaped, bytes as base64."""
+        """The largest JSON of a request within all caps: text escaped, bytes as base64."""
         return 6 * self.code_bytes + 4 * (self.stdin_bytes + self.files_bytes) // 3 + MB
 
-    def limits(self, asked: Mapping[str, float]) -> Limits:
-        """`asked`: only what the caller named."""
+    def limits(self, asked: Mapping[str, float]) -> ProgramLimits:
+        """`asked` has only the limits that the caller named."""
         for name, value in asked.items():
             most = getattr(self, name)
             if not value <= most:
                 raise AboveCap(f"{name} {_plain(value)} is above this server's cap of {_plain(most)}", 400)
-        default = Limits()
-        unasked = {field.name: min(getattr(default, field.name), getattr(self, field.name)) for field in fields(Limits)}
-        return Limits(**{**unasked, **asked})
+        unasked = {name: min(value, getattr(self, name)) for name, value in asdict(ProgramLimits()).items()}
+        return ProgramLimits(**{**unasked, **asked})
 
     def check_sizes(self, *, code: int, stdin: int, files: int) -> None:
-        for name, size, most in (
-            ("code", code, self.code_bytes),
-            ("stdin", stdin, self.stdin_bytes),
-            ("files", files, self.files_bytes),
-        ):
-            if size > most:
+        for name, size in (("code", code), ("stdin", stdin), ("files", files)):
+            if size > (most := getattr(self, f"{name}_bytes")):
                 raise AboveCap(f"{name} of {size} bytes is above this server's cap of {most}", 413)
 
 

@@ -1,4 +1,8 @@
-"""One run as the supervisor holds it: its descriptors on our side, its end, and what the end means."""
+"""One run as the supervisor sees it: its descriptors on our side, how it ended, and what that end means.
+
+Input goes in through files in memory. Output comes back through pipes that are read up to a limit (`Capture`). A `Cell`
+is one run in a warm interpreter. `result_of` turns an exit status and the reason of a kill into a `ProgramResult`.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +12,103 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
 import orjson
 
-from coa.sandbox.base import MB, Limits, Result, SandboxError, Verdict, writable
-from coa.sandbox.streams import Capture, memory_file
+from coa.sandbox.base import MB, CodeVerdict, ProgramLimits, ProgramResult, SandboxError, Script, writable
 from coa.sandbox.zygote import Zygote
 
 GRACE_S: Final = 5.0
-"""How much later than the limit an end may be told before the warm interpreter is taken for stuck."""
+"""How long after a limit the warm interpreter may take to report an end before it counts as stuck."""
 MSG_CMSG_CLOEXEC: Final = 0x40000000
 
 
-class Cell:
-    """A run in a warm interpreter. Whatever happens, leaving it ends the run and closes what is ours."""
+def memory_file(data: bytes) -> int:
+    """An unnamed file in memory that holds `data`, positioned at its beginning."""
+    handle = os.memfd_create("coa", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.lseek(handle, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
-    def __init__(self, zygote: Zygote, job: bytes, stdin: bytes, limits: Limits, *, timed: bool = True) -> None:
-        """`timed=False`: it lives until it is told to end; the tests in it have limits of their own."""
+
+class Capture:
+    """The reading end of a pipe. It keeps up to `limit` bytes and calls `when_full` once if there are more."""
+
+    def __init__(self, limit: int, when_full: Callable[[], None]) -> None:
+        self.data = bytearray()
+        self.full = False
+        self._limit = limit
+        self._when_full = when_full
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._handle, self.writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._handle, False)
+        asyncio.get_running_loop().add_reader(self._handle, self._read)
+
+    def _read(self) -> bool:
+        """Returns whether there may be more to read at once."""
+        try:
+            chunk = os.read(self._handle, 1 << 16)
+        except BlockingIOError:
+            return False
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self.close()
+        elif not self.full:
+            room = self._limit - len(self.data)
+            self.data += chunk[:room]
+            if len(chunk) > room:
+                self.full = True
+                self._when_full()
+        return bool(chunk)
+
+    def close_writer(self) -> None:
+        """Close our copy; the run has another one."""
+        if self.writer >= 0:
+            os.close(self.writer)
+            self.writer = -1
+
+    async def finish(self, timeout_s: float) -> None:
+        """Read until the last writer is gone. All writers are dead by then, so it does not take long."""
+        self.close_writer()
+        while self._handle >= 0 and not self.full and self._read():
+            pass  # usually all of it has arrived already; a turn of the event loop for each piece would take longer
+        if self._end.done():
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self._end)
+        except TimeoutError:
+            self.full = True
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self.close_writer()
+        if self._handle >= 0:
+            asyncio.get_running_loop().remove_reader(self._handle)
+            os.close(self._handle)
+            self._handle = -1
+        if not self._end.done():
+            self._end.set_result(None)
+
+
+class Cell:
+    """A run in a warm interpreter. Whatever happens, leaving the context ends the run and closes our descriptors."""
+
+    def __init__(self, zygote: Zygote, job: bytes, stdin: bytes, limits: ProgramLimits, *, timed: bool = True) -> None:
+        """`timed=False`: the cell lives until it is asked to end, and each test in it has the time limits."""
         self.zygote = zygote
         self.limits = limits
         self.number = 0
@@ -46,7 +126,7 @@ class Cell:
             handles = (own[0], theirs.fileno(), own[1], self.out.writer, self.err.writer)
             untimed = {"wall_s": 1e9, "cpu_s": 0, "test_cpu_s": self.limits.cpu_s}
             wire = limits_on_the_wire(self.limits) | ({} if self._timed else untimed)
-            self.number = await self.zygote.run(wire, handles)
+            self.number, self._end = await self.zygote.run(wire, handles)
         except BaseException:
             self._close()
             raise
@@ -59,7 +139,7 @@ class Cell:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self.zygote.has_ended(self.number):
+        if not self._end.done():
             self.kill("cancelled")
         self.zygote.forget(self.number)
         self._close()
@@ -68,21 +148,21 @@ class Cell:
         self.zygote.kill(self.number, reason)
 
     async def ended(self, timeout_s: float) -> dict[str, Any]:
+        """Wait for the end of the run, and return the warm interpreter's report of it."""
         try:
             async with asyncio.timeout(timeout_s):
-                return await self.zygote.ended(self.number)
+                return await asyncio.shield(self._end)
         except TimeoutError:
             self.zygote.replace("it does not answer")
             return {"error": "the warm interpreter did not end a run in time and was replaced"}
 
     def _close(self) -> None:
-        self.control.close()
-        self.out.close()
-        self.err.close()
+        for part in (self.control, self.out, self.err):
+            part.close()
 
 
 def first_words(control: socket.socket) -> tuple[dict[str, Any], int | None]:
-    """What the run's process said before it gave way to the code, and its folder if that was asked for."""
+    """The message of the run's process before it started the code, and a descriptor of its folder if one was sent."""
     try:
         data, handles, _, _ = socket.recv_fds(control, 1 << 16, 1, MSG_CMSG_CLOEXEC)
     except OSError:
@@ -94,109 +174,65 @@ def last_line(stream: Capture) -> str:
     return bytes(stream.data).decode("utf-8", "replace").strip().rpartition("\n")[2] or "its process died"
 
 
-def limits_on_the_wire(limits: Limits) -> dict[str, Any]:
-    return {
-        "wall_s": limits.wall_s,
-        "cpu_s": limits.cpu_s,
-        "test_cpu_s": 0,
-        "memory_bytes": limits.memory_mb * MB,
-        "disk_bytes": limits.disk_mb * MB,
-        "processes": limits.processes,
-        "open_files": limits.open_files,
-    }
+def limits_on_the_wire(limits: ProgramLimits) -> dict[str, Any]:
+    """As the code in `inside` reads them."""
+    same = {name: getattr(limits, name) for name in ("wall_s", "cpu_s", "processes", "open_files")}
+    return {**same, "test_cpu_s": 0, "memory_bytes": limits.memory_mb * MB, "disk_bytes": limits.disk_mb * MB}
 
 
-def job_of(
-    kind: str,
-    code: str,
-    *,
-    arguments: Sequence[str] = (),
-    files: Mapping[str, bytes | str] | None = None,
-    collect: bool = False,
-    lines: bool = False,
-    prelude: str = "",
-    function: str | None = None,
-    assertions: str | None = None,
-    nonce: str = "",
-) -> bytes:
+def job_of(kind: str, script: Script, *, collect: bool = False, lines: bool = False, nonce: str = "") -> bytes:
     """What the run's process reads. `lines`: write each line at once, so that a run cut short shows how far it got."""
     placed = {}
-    for name, content in (files or {}).items():
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or not path.parts:
+    for name, content in script.files.items():
+        path = _inner_path(name)
+        if not path.parts:
             raise SandboxError(f"the file name {name!r} does not stay in the working folder")
         placed[str(path)] = {"text": writable(content)} if isinstance(content, str) else {"hex": content.hex()}
-    return orjson.dumps(
-        {
-            "kind": kind,
-            "code": writable(code),
-            "arguments": [writable(argument) for argument in arguments],
-            "files": placed,
-            "collect": collect,
-            "lines": lines,
-            "prelude": prelude,
-            "function": function,
-            "assertions": assertions,
-            "nonce": nonce,
-        }
-    )
+    same = {name: getattr(script, name) for name in ("prelude", "function", "assertions")}
+    arguments = [writable(argument) for argument in script.arguments]
+    job = {"kind": kind, "code": writable(script.code), "arguments": arguments, "files": placed, **same}
+    return orjson.dumps({**job, "collect": collect, "lines": lines, "nonce": nonce})
 
 
 def result_of(
-    end: Mapping[str, Any],
-    limits: Limits,
-    out: Capture,
-    err: Capture,
-    *,
-    compiled: bool = True,
-    files: Mapping[str, bytes] | None = None,
-) -> Result:
-    """`end`: the wait status and the reason of a kill, as the warm interpreter told them."""
+    end: Mapping[str, Any], limits: ProgramLimits, out: Capture, err: Capture, *, compiled: bool = True
+) -> ProgramResult:
+    """`end` has the wait status and the reason of a kill, as the warm interpreter reported them."""
     code = os.waitstatus_to_exitcode(end["status"])
     verdict, note = _judge(code, end, limits, bytes(err.data[-400:]), compiled, out.full or err.full)
-    return Result(
-        verdict,
-        bytes(out.data),
-        bytes(err.data),
-        exit_code=code if code >= 0 else None,
-        signal=-code if code < 0 else None,
-        wall_s=end["wall_s"],
-        cpu_s=end["cpu_s"],
-        memory_mb=max(end["peak_bytes"], 0) / MB,
-        stdout_truncated=out.full,
-        stderr_truncated=err.full,
-        files=files or {},
-        note=note,
-    )
+    exit_code, signalled = (code, None) if code >= 0 else (None, -code)
+    spent = end["wall_s"], end["cpu_s"], max(end["peak_bytes"], 0) / MB
+    texts = bytes(out.data), bytes(err.data)
+    return ProgramResult(verdict, *texts, exit_code, signalled, *spent, out.full, err.full, note=note)
 
 
 def _judge(
-    code: int, end: Mapping[str, Any], limits: Limits, last: bytes, compiled: bool, full: bool
-) -> tuple[Verdict, str]:
+    code: int, end: Mapping[str, Any], limits: ProgramLimits, last: bytes, compiled: bool, full: bool
+) -> tuple[CodeVerdict, str]:
     reason = end["reason"]
     if reason == "wall":
-        return Verdict.TLE, f"ended after {limits.wall_s:g} seconds"
+        return CodeVerdict.TLE, f"ended after {limits.wall_s:g} seconds"
     if reason == "cpu" or code == -signal.SIGXCPU or (code == -signal.SIGKILL and end["cpu_s"] > limits.cpu_s):
-        return Verdict.TLE, f"ended after {limits.cpu_s:g} seconds of CPU time"
+        return CodeVerdict.TLE, f"ended after {limits.cpu_s:g} seconds of CPU time"
     if reason == "memory":
-        return Verdict.MLE, f"ended above {limits.memory_mb} MB of memory"
+        return CodeVerdict.MLE, f"ended above {limits.memory_mb} MB of memory"
     if reason == "output" or full:
-        return Verdict.OLE, f"ended after {limits.output_bytes} bytes of output"
+        return CodeVerdict.OLE, f"ended after {limits.output_bytes} bytes of output"
     if reason == "processes":
-        return Verdict.RE, f"ended above {limits.processes} processes"
+        return CodeVerdict.RE, f"ended above {limits.processes} processes"
     if not compiled:
-        return Verdict.CE, "it does not compile"
+        return CodeVerdict.CE, "it does not compile"
     if code == 0:
-        return Verdict.OK, ""
+        return CodeVerdict.OK, ""
     if last.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError"):
-        return Verdict.MLE, f"no memory beyond {limits.memory_mb} MB"
+        return CodeVerdict.MLE, f"no memory beyond {limits.memory_mb} MB"
     if code < 0:
-        return Verdict.RE, f"ended by signal {-code}"
-    return Verdict.RE, f"exit code {code}"
+        return CodeVerdict.RE, f"ended by signal {-code}"
+    return CodeVerdict.RE, f"exit code {code}"
 
 
-def with_value(result: Result, reported: bytes, nonce: str) -> Result:
-    """Add what a function returned. Without the nonce in front it is not what our side of the sandbox wrote."""
+def with_value(result: ProgramResult, reported: bytes, nonce: str) -> ProgramResult:
+    """Add the value that a function returned. Without the nonce in front, our side of the sandbox did not write it."""
     if not reported.startswith(nonce.encode()):
         return result
     try:
@@ -206,39 +242,18 @@ def with_value(result: Result, reported: bytes, nonce: str) -> Result:
         return result
 
 
-def written_arguments(arguments: Sequence[object]) -> bytes:
-    """As `inside.cell.read_arguments` reads them."""
-    try:
-        if _is_json(list(arguments)):
-            return b"j" + json.dumps(list(arguments)).encode()
-        return b"p" + repr(list(arguments)).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise SandboxError(f"the arguments cannot be written: {error}") from error
-
-
-def _is_json(value: object) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_json, value))
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def collect_files(folder: int, names: Sequence[str], most_bytes: int) -> dict[str, bytes]:
-    """Plain files of the run's folder, by name. Links are not followed: they would be followed on our side."""
+def collect_files(folder: int, names: Sequence[str], limits: ProgramLimits) -> dict[str, bytes]:
+    """Plain files of the run's folder, by name. Links are not followed: they would lead to files on our side."""
     found: dict[str, bytes] = {}
     for name in names:
         path = _inner_path(name)
-        try:
-            data = _read_below(folder, path.parts, most_bytes - sum(map(len, found.values())))
-        except (OSError, ValueError):
-            continue  # not there, not a plain file, or no name at all
-        found[name] = data
+        with suppress(OSError, ValueError):  # not there, not a plain file, or no name at all
+            found[name] = _read_below(folder, path.parts, limits.disk_mb * MB - sum(map(len, found.values())))
     return found
 
 
 def files_in(sent: bytes, names: Sequence[str]) -> dict[str, bytes]:
-    """As `collect_files`, of what came out through a pipe: for each file a line with its name and size, then itself."""
+    """As `collect_files`, from what came through a pipe: for each file a line with its name and size, then bytes."""
     for name in names:
         _inner_path(name)
     found: dict[str, bytes] = {}

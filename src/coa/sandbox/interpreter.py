@@ -1,4 +1,4 @@
-"""Which Python runs inside, and what of this machine it needs to see."""
+"""Which Python runs inside the sandbox, and which parts of this machine it needs to see."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 from coa.sandbox.base import SandboxError
 
 HOME: Final = "/.coa"
-"""Where this package's `inside` folder stands in the sandbox."""
+"""Where this package's `inside` folder is mounted in the sandbox."""
 INIT: Final = f"{HOME}/init"
 WORK: Final = "/work"
 
@@ -33,7 +33,7 @@ _ENVIRONMENT: Final = {
     "LANG": "C.UTF-8",
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONHASHSEED": "0",  # the same program prints the same
+    "PYTHONHASHSEED": "0",  # so that the same program prints the same
     "PYTHONUTF8": "1",
     # Threads of numerical libraries would be started before the fork, and lost in it.
     "MKL_NUM_THREADS": "1",
@@ -49,12 +49,12 @@ class Interpreter:
     python: str
     version: tuple[int, int]
     site: tuple[str, ...]
-    """Library folders, as they are called inside."""
+    """Library folders, by their paths inside."""
     binds: tuple[tuple[str, str], ...]
     symlinks: tuple[tuple[str, str], ...]
     hidden: tuple[str, ...]
     writable: tuple[str, ...]
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str]
 
     @property
     def files(self) -> dict[str, str]:
@@ -68,27 +68,16 @@ class Interpreter:
 
     def plan(self) -> dict[str, Any]:
         """For the launcher."""
-        return {
-            "python": self.python,
-            "binds": self.binds,
-            "symlinks": self.symlinks,
-            "files": self.files,
-            "hidden": self.hidden,
-            "writable": self.writable,
-            "environment": self.environment,
-            "home": HOME,
-            "init": INIT,
-        }
+        return {**asdict(self), "files": self.files, "home": HOME, "init": INIT}
 
 
 @lru_cache(maxsize=8)
 def find_interpreter(python: str | None = None) -> Interpreter:
-    """`python`: the interpreter whose version and packages model-written code gets. Default: the one coa runs in."""
+    """`python` is the interpreter whose version and packages model-written code gets. Default: coa's."""
     facts = _ask(python or os.environ.get("COA_SANDBOX_PYTHON") or sys.executable)
     base = {os.path.realpath(facts["base"]), os.path.realpath(facts["exec"])}
     binds: list[tuple[str, str]] = [(str(Path(__file__).parent / "inside"), f"{HOME}/inside")]
-    symlinks: list[tuple[str, str]] = []
-    symlinks += [("/proc/self/fd", "/dev/fd")]
+    symlinks = [("/proc/self/fd", "/dev/fd")]
     symlinks += [(f"/proc/self/fd/{n}", f"/dev/{name}") for n, name in enumerate(("stdin", "stdout", "stderr"))]
     for path in _SYSTEM:
         if os.path.islink(path):
@@ -96,8 +85,8 @@ def find_interpreter(python: str | None = None) -> Interpreter:
         elif os.path.isdir(path):
             binds.append((path, path))
     binds += [(path, path) for path in _ETC if os.path.exists(path)]
-    # The runtime keeps its path, which is compiled into it; libraries get a new one, because theirs may lie under a
-    # folder that each run gets empty.
+    # The runtime keeps its path, which is compiled into it. Libraries get a new path, because theirs may lie in a
+    # folder that is empty in each run.
     binds += [(path, path) for path in sorted(base) if not _below(path, _SYSTEM)]
     site: list[str] = []
     hidden: list[str] = []
@@ -107,20 +96,13 @@ def find_interpreter(python: str | None = None) -> Interpreter:
         else:
             site.append(f"{HOME}/site/{number}")
             binds.append((path, site[-1]))
-        if os.path.isdir(f"{path}/coa"):  # a run must not find the answers of worlds and benchmarks in our own package
+        if os.path.isdir(f"{path}/coa"):  # a run must not find the answers of worlds and benchmarks in the package
             hidden.append(f"{site[-1]}/coa")
     writable = [place for place in (WORK, "/tmp", "/dev/shm") if not any(_below(path, (place,)) for path in base)]
     environment = {**_ENVIRONMENT, "TMPDIR": "/tmp" if "/tmp" in writable else WORK}
-    return Interpreter(
-        python=facts["python"],
-        version=(facts["version"][0], facts["version"][1]),
-        site=tuple(site),
-        binds=tuple(binds),
-        symlinks=tuple(symlinks),
-        hidden=tuple(hidden),
-        writable=tuple(writable),
-        environment=environment,
-    )
+    version = (facts["version"][0], facts["version"][1])
+    mounts = tuple(binds), tuple(symlinks), tuple(hidden), tuple(writable)
+    return Interpreter(facts["python"], version, tuple(site), *mounts, environment)
 
 
 def _ask(python: str) -> dict[str, Any]:
@@ -144,5 +126,5 @@ def _below(path: str, places: tuple[str, ...]) -> bool:
 
 
 def _is_library(path: str) -> bool:
-    """A folder of installed packages, as opposed to the source tree that an editable install points to."""
+    """Whether it is a folder of installed packages, and not the source tree that an editable install points to."""
     return os.path.basename(path) in ("site-packages", "dist-packages")

@@ -9,12 +9,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from coa.sandbox.base import Program, Result, Sandbox, SandboxError
+from coa.sandbox.base import Program, ProgramResult, Sandbox, SandboxError, Script
 from coa.sandbox.caps import AboveCap, Caps
 from coa.sandbox.inside.cell import read_arguments
-from coa.sandbox.wire import FusionAnswer, FusionRequest, RunAnswer, RunRequest
+from coa.sandbox.wire import RUN_ANSWER, FusionAnswer, FusionRequest, RunRequest
 
 DEFAULT = Caps()
 
@@ -22,11 +22,11 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def make_app(sandbox: Sandbox, *, token: str | None, caps: Caps = DEFAULT) -> web.Application:
-    """`token`: what every request must bring as a bearer token. Only a server that nobody else can reach goes without.
+    """Every request must carry `token` as its bearer token. Only a server that nobody else can reach needs none.
 
-    More than `caps.waiting` requests at once get 503 at once, so that a client goes to another server.
+    Requests beyond `caps.waiting` get 503 immediately, so that a client tries another server.
     """
-    server = _Server(sandbox, token, caps)
+    server = _SandboxServer(sandbox, token, caps)
     app = web.Application(client_max_size=caps.body_bytes, middlewares=[server.guard])
     app.add_routes(
         [web.post("/run", server.run), web.post("/run_code", server.run_code), web.get("/health", server.health)]
@@ -35,13 +35,10 @@ def make_app(sandbox: Sandbox, *, token: str | None, caps: Caps = DEFAULT) -> we
     return app
 
 
-class _Server:
+class _SandboxServer:
     def __init__(self, sandbox: Sandbox, token: str | None, caps: Caps) -> None:
-        self.sandbox = sandbox
-        self.token = token
-        self.caps = caps
-        self.waiting = 0
-        self.done = 0
+        self.sandbox, self.token, self.caps = sandbox, token, caps
+        self.waiting = self.done = 0
         self.programs: OrderedDict[str, Program] = OrderedDict()
         self.in_use: Counter[str] = Counter()
 
@@ -73,20 +70,14 @@ class _Server:
 
     async def run(self, request: web.Request) -> web.Response:
         asked = RunRequest.model_validate_json(await request.read())
-        return _json(RunAnswer.of(await self._result(asked)))
+        return web.Response(body=RUN_ANSWER.dump_json(await self._result(asked)), content_type="application/json")
 
-    async def _result(self, asked: RunRequest) -> Result:
+    async def _result(self, asked: RunRequest) -> ProgramResult:
         self.caps.check_sizes(**asked.sizes())
         limits = self.caps.limits(asked.limits.asked())
         if not asked.test and asked.function is None and asked.assertions is None:
-            return await self.sandbox.run(
-                asked.code,
-                stdin=asked.stdin,
-                arguments=asked.arguments,
-                files=asked.files,
-                collect=asked.collect,
-                limits=limits,
-            )
+            script = Script(asked.code, asked.stdin, asked.arguments, asked.files, asked.collect)
+            return await self.sandbox.run_script(script, limits)
         key = hashlib.sha256(repr((asked.code, asked.prelude, limits)).encode()).hexdigest()
         program = self.programs.pop(key, None)
         if program is None:
@@ -98,7 +89,11 @@ class _Server:
                 return await program.holds(asked.assertions)
             if asked.function is None:
                 return await program.run(asked.stdin)
-            return await program.call(asked.function, _arguments(asked))
+            try:
+                arguments = read_arguments(asked.stdin)
+            except (ValueError, SyntaxError, RecursionError) as error:
+                raise SandboxError(f"the arguments of {asked.function} cannot be read: {error}") from error
+            return await program.call(asked.function, arguments)
         finally:
             self.in_use[key] -= 1
             await self._forget_the_oldest()
@@ -113,23 +108,13 @@ class _Server:
         asked = FusionRequest.model_validate_json(await request.read())
         if asked.language != "python":
             return _problem(422, f"only Python runs here, not {asked.language}")
-        return _json(FusionAnswer.of(await self._result(asked.run_request())))
+        answer = FusionAnswer.of(await self._result(asked.run_request()))
+        return web.Response(text=answer.model_dump_json(), content_type="application/json")
 
     async def close(self, app: web.Application) -> None:
         for program in self.programs.values():
             await program.close()
         await self.sandbox.close()
-
-
-def _arguments(asked: RunRequest) -> list[object]:
-    try:
-        return read_arguments(asked.stdin)
-    except (ValueError, SyntaxError, RecursionError) as error:
-        raise SandboxError(f"the arguments of {asked.function} cannot be read: {error}") from error
-
-
-def _json(message: BaseModel) -> web.Response:
-    return web.Response(text=message.model_dump_json(), content_type="application/json")
 
 
 def _problem(status: int, message: str) -> web.Response:
@@ -139,8 +124,8 @@ def _problem(status: int, message: str) -> web.Response:
 async def serve(
     sandbox: Sandbox, host: str, port: int, token: str | None, ready: Callable[[int], None], caps: Caps = DEFAULT
 ) -> None:
-    """Until it is cancelled. `ready` is told the port, which matters if 0 was asked for."""
-    # Whoever leaves does not want the result: the run is ended.
+    """Serve until cancelled. `ready` is called with the port, which matters if port 0 was asked for."""
+    # A client that disconnects does not want the result: its run is ended.
     runner = web.AppRunner(make_app(sandbox, token=token, caps=caps), access_log=None, handler_cancellation=True)
     await runner.setup()
     try:

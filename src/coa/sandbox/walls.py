@@ -1,4 +1,4 @@
-"""The programs that put up walls around a fresh interpreter: how each is told to, and what it cannot do."""
+"""The programs that put up walls around a fresh interpreter: how each is started, and what it cannot do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from coa.sandbox.base import MB, Limits
+from coa.sandbox.base import MB, ProgramLimits
 from coa.sandbox.interpreter import HOME, WORK, Interpreter
 
 _DEVICES: Final = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
@@ -19,11 +19,11 @@ _MOST_FILES: Final = 16 << 10
 
 @dataclass(frozen=True)
 class Start:
-    """What is to be walled in: the interpreter, a folder for what the walls need, and the descriptors that go in."""
+    """What to wall in: the interpreter, a folder for files that the walls need, and the descriptors that go in."""
 
     interpreter: Interpreter
     folder: Path
-    limits: Limits
+    limits: ProgramLimits
     handles: tuple[int, int, int, int]
 
     def arguments(self, home: str = HOME) -> list[str]:
@@ -32,13 +32,13 @@ class Start:
 
     @property
     def share_bytes(self) -> int:
-        """Of the disk limit: each writable place is a file system of its own."""
+        """A part of the disk limit for each writable place, because each is a separate file system."""
         return self.limits.disk_mb * MB // len(self.interpreter.writable)
 
 
 @dataclass(frozen=True)
 class Toll:
-    """What the walls' own processes take of the limits as they are seen from outside."""
+    """What the processes of the walls themselves add to the usage that is seen from outside."""
 
     processes: int = 4
     memory_mb: int = 0
@@ -48,17 +48,17 @@ class Toll:
 
 @dataclass(frozen=True)
 class Walls:
-    """How to start an interpreter behind them, and how things are called there."""
+    """How to start an interpreter behind the walls, and the paths that it has there."""
 
     command: Sequence[str]
     site: Sequence[str]
     writable: Sequence[str]
     work: str = WORK
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Of the walls' program. It could be read inside through /proc, whatever that program clears, so it is empty."""
+    """Of the walls' program. Code inside could read it through /proc, whatever that program clears, so it is empty."""
     toll: Toll = Toll()
     log: Path | None = None
-    """Where the walls' program says what went wrong, if not on standard error."""
+    """The file to which the walls' program reports errors, if not standard error."""
 
 
 def bwrap(start: Start) -> Walls:
@@ -85,7 +85,7 @@ def bwrap(start: Start) -> Walls:
 
 
 def nsjail(start: Start) -> Walls:
-    """nsjail, by a configuration file: on its command line a colon in a path would end the path."""
+    """nsjail, with a configuration file: on its command line a colon would end a path."""
     interpreter, log = start.interpreter, start.folder / "log"
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     lines = ["mode: ONCE", 'hostname: "sandbox"', 'cwd: "/"', "time_limit: 0", f"nice_level: {nice}"]
@@ -95,8 +95,8 @@ def nsjail(start: Start) -> Walls:
     lines += [f"envar: {_quoted(f'{name}={value}')}" for name, value in interpreter.environment.items()]
 
     def mount(target: str, **options: str | bool) -> None:
-        told = {"dst": target, "nosuid": True, **options}
-        lines.append("mount { " + " ".join(f"{key}: {_quoted(value)}" for key, value in told.items()) + " }")
+        settings = {"dst": target, "nosuid": True, **options}
+        lines.append("mount { " + " ".join(f"{key}: {_quoted(value)}" for key, value in settings.items()) + " }")
 
     def empty(path: str, size: int) -> None:
         mount(path, fstype="tmpfs", rw=size > 0, nodev=True, options=f"size={size or 4096},nr_inodes={_MOST_FILES}")
@@ -126,17 +126,15 @@ def _quoted(value: str | bool) -> str:
 
 
 def runsc(start: Start) -> Walls:
-    """gVisor: a kernel of its own in user space. Given an OCI bundle, because `runsc do` passes no descriptors on."""
+    """gVisor: a kernel in user space. It gets an OCI bundle, because `runsc do` passes no descriptors on."""
     interpreter, root = start.interpreter, start.folder / "root"
     root.mkdir(mode=0o755)
+    for path in (*(path for _, path in interpreter.symlinks), *interpreter.files):
+        (root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
     for target, path in interpreter.symlinks:
-        place = root / path.lstrip("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(target)
+        (root / path.lstrip("/")).symlink_to(target)
     for path, text in interpreter.files.items():
-        place = root / path.lstrip("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
+        (root / path.lstrip("/")).write_text(text)
     closed = ["nosuid", "nodev"]
     mounts = [_mount("/proc", "proc", [*closed, "noexec", "ro"])]
     mounts += [_mount(target, "bind", [*closed, "rbind", "ro"], source) for source, target in interpreter.binds]
@@ -163,12 +161,8 @@ def runsc(start: Start) -> Walls:
     command += [] if os.geteuid() == 0 else ["--rootless"]
     command += ["run", "--bundle", str(start.folder)]
     command += [f"--pass-fd={handle}:{handle}" for handle in start.handles]
-    return Walls(
-        [*command, start.folder.name],
-        interpreter.site,
-        interpreter.writable,
-        toll=Toll(processes=16, memory_mb=256, seconds=2),
-    )
+    toll = Toll(processes=16, memory_mb=256, seconds=2)
+    return Walls([*command, start.folder.name], interpreter.site, interpreter.writable, toll=toll)
 
 
 def _mount(target: str, kind: str, options: Sequence[str], source: str = "none") -> dict[str, str | Sequence[str]]:
@@ -176,7 +170,7 @@ def _mount(target: str, kind: str, options: Sequence[str], source: str = "none")
 
 
 def unsafe(start: Start) -> Walls:
-    """None: this machine's files can be read. For machines that are thrown away afterwards, and only when asked for."""
+    """No walls: the code can read the files of this machine. Only on request, on machines that are discarded."""
     interpreter, folder = start.interpreter, str(start.folder)
     environment = {**interpreter.environment, "HOME": folder, "TMPDIR": folder}
     targets = {target: source for source, target in interpreter.binds}
@@ -186,14 +180,14 @@ def unsafe(start: Start) -> Walls:
 
 
 COMMANDS: Final[Mapping[str, Callable[[Start], Walls]]] = {
-    # In the order in which they are tried: gVisor has the thickest walls and takes four times as long.
+    # In the order in which they are tried: gVisor has the strongest walls and takes four times as long.
     "nsjail": nsjail,
     "bwrap": bwrap,
     "runsc": runsc,
     "unsafe": unsafe,
 }
 KEEP_FOLDERS: Final = ("runsc",)
-"""Those out of which no descriptor of the run's folder can be sent. Files come out through a pipe."""
+"""Walls through which the descriptor of a folder cannot be sent. There, files come out through a pipe."""
 HINTS: Final = {
     "nsjail": "build it from github.com/google/nsjail and put it on PATH",
     "bwrap": "sudo apt-get install bubblewrap",

@@ -1,37 +1,32 @@
-"""The sandbox over HTTP: what a request and an answer look like, for the server and its client.
+"""The sandbox over HTTP: the requests and answers that server and client exchange.
 
-Bytes travel as base64, so that binary output arrives as it was. Also the shape of SandboxFusion's `/run_code`, so that
-projects written for it can use ours, and we theirs.
+Bytes travel as base64, so that binary output arrives unchanged. The shape of SandboxFusion's `/run_code` is here too,
+so that projects written for it can use our server.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from dataclasses import asdict
+from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, PlainSerializer, PlainValidator
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from coa.sandbox.base import Result, Verdict
-
-
-def _decode(value: object) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if not isinstance(value, str):
-        raise ValueError("bytes travel as base64 text")
-    return base64.b64decode(value, validate=True)
-
-
-Bytes = Annotated[bytes, PlainValidator(_decode), PlainSerializer(lambda value: base64.b64encode(value).decode())]
-
-
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+from coa.sandbox.base import (
+    CodeVerdict,
+    ProgramLimits,
+    ProgramResult,
+    SandboxError,
+    Script,
+    WireBytes,
+    to_bytes,
+    writable,
+)
 
 
-class WireLimits(_Message):
-    """As `Limits`. What is left out is the server's to choose."""
+class WireLimits(BaseModel, extra="forbid"):
+    """As `ProgramLimits`. The server chooses what a request leaves out."""
 
     wall_s: float = Field(10.0, gt=0)
     cpu_s: float = Field(10.0, gt=0)
@@ -45,11 +40,11 @@ class WireLimits(_Message):
         return self.model_dump(exclude_unset=True)
 
 
-class RunRequest(_Message):
+class RunRequest(BaseModel, extra="forbid"):
     code: str
-    stdin: Bytes = b""
+    stdin: WireBytes = b""
     arguments: tuple[str, ...] = ()
-    files: Mapping[str, Bytes] = {}
+    files: Mapping[str, WireBytes] = {}
     collect: tuple[str, ...] = ()
     limits: WireLimits = WireLimits()
     prelude: str = ""
@@ -58,47 +53,35 @@ class RunRequest(_Message):
     assertions: str | None = None
     """Run these behind the program."""
     test: bool = False
-    """A test of a program, which is kept compiled for the next one. A call or an assertion always is."""
-
-    def sizes(self) -> dict[str, int]:
-        """In bytes, as `Caps` has them."""
-        text = (self.code, self.prelude, self.assertions or "", self.function or "", *self.arguments)
-        files = sum(len(name) + len(content) for name, content in self.files.items())
-        return {
-            "code": sum(len(part.encode("utf-8", "surrogatepass")) for part in text),
-            "stdin": len(self.stdin),
-            "files": files + sum(map(len, self.collect)),
-        }
-
-
-class RunAnswer(_Message):
-    verdict: Verdict
-    stdout: Bytes = b""
-    stderr: Bytes = b""
-    exit_code: int | None = None
-    signal: int | None = None
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-    memory_mb: float = 0.0
-    stdout_truncated: bool = False
-    stderr_truncated: bool = False
-    files: Mapping[str, Bytes] = {}
-    value: JsonValue = None
-    returned: bool = False
-    note: str = ""
+    """Keep the program compiled for further tests. A call or an assertion always does."""
 
     @classmethod
-    def of(cls, result: Result) -> RunAnswer:
-        return cls(**{name: getattr(result, name) for name in cls.model_fields})
+    def of(cls, script: Script, limits: ProgramLimits, *, test: bool = False) -> RunRequest:
+        try:
+            wire = WireLimits(**asdict(limits))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise SandboxError(f"sandbox servers do not take the limit {first['loc'][0]}: {first['msg']}") from error
+        arguments, collect = tuple(map(writable, script.arguments)), tuple(script.collect)
+        files = {name: to_bytes(content) for name, content in script.files.items()}
+        same = {"stdin": script.stdin, "prelude": script.prelude, "limits": wire, "test": test}
+        return cls(code=writable(script.code), arguments=arguments, files=files, collect=collect, **same)
 
-    def result(self) -> Result:
-        return Result(**{name: getattr(self, name) for name in type(self).model_fields})
+    def sizes(self) -> dict[str, int]:
+        """In bytes, as `Caps` counts them."""
+        text = (self.code, self.prelude, self.assertions or "", self.function or "", *self.arguments)
+        code = sum(len(part.encode("utf-8", "surrogatepass")) for part in text)
+        files = sum(len(name) + len(content) for name, content in self.files.items()) + sum(map(len, self.collect))
+        return {"code": code, "stdin": len(self.stdin), "files": files}
 
 
-class FusionRequest(BaseModel):
-    """SandboxFusion's request; what we have no use for is let through unread."""
+RUN_ANSWER: Final = TypeAdapter(ProgramResult)
+"""The answer to a `RunRequest` is the `ProgramResult` as it is, its bytes as base64."""
 
-    model_config = ConfigDict(extra="ignore")
+
+class FusionRequest(BaseModel, extra="ignore"):
+    """SandboxFusion's request. Fields that we have no use for are ignored."""
+
     code: str
     language: str = "python"
     stdin: str | None = None
@@ -110,21 +93,16 @@ class FusionRequest(BaseModel):
     fetch_files: tuple[str, ...] = ()
 
     def run_request(self) -> RunRequest:
-        """The same in our shape."""
+        """The request in our shape."""
         limits: dict[str, float] = {}
         if "run_timeout" in self.model_fields_set:
             limits = {"wall_s": self.run_timeout, "cpu_s": self.run_timeout}
         if self.memory_limit_MB > 0:
             limits["memory_mb"] = self.memory_limit_MB
-        return RunRequest.model_validate(
-            {
-                "code": self.code,
-                "stdin": (self.stdin or "").encode("utf-8", "surrogatepass"),
-                "files": {name: content for name, content in self.files.items() if content is not None},
-                "collect": self.fetch_files,
-                "limits": limits,
-            }
-        )
+        stdin = (self.stdin or "").encode("utf-8", "surrogatepass")
+        files = {name: content for name, content in self.files.items() if content is not None}
+        asked = {"code": self.code, "stdin": stdin, "files": files, "collect": self.fetch_files, "limits": limits}
+        return RunRequest.model_validate(asked)
 
 
 class FusionRun(BaseModel):
@@ -144,11 +122,11 @@ class FusionAnswer(BaseModel):
     files: Mapping[str, str] = {}
 
     @classmethod
-    def of(cls, result: Result) -> FusionAnswer:
-        if result.verdict is Verdict.SANDBOX_ERROR:
+    def of(cls, result: ProgramResult) -> FusionAnswer:
+        if result.verdict is CodeVerdict.SANDBOX_ERROR:
             return cls(status="SandboxError", message=result.note)
         run = FusionRun(
-            status="TimeLimitExceeded" if result.verdict is Verdict.TLE else "Finished",
+            status="TimeLimitExceeded" if result.verdict is CodeVerdict.TLE else "Finished",
             execution_time=result.wall_s,
             return_code=result.exit_code if result.exit_code is not None else -(result.signal or 9),
             stdout=result.text,

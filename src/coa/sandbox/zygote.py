@@ -1,4 +1,8 @@
-"""The supervisor of one warm interpreter: starts it, sends it runs, hears how they ended, replaces it when it dies."""
+"""The supervisor of one warm interpreter (a zygote): it starts it, sends it runs, learns how they ended, replaces it.
+
+The other end of the socket is `inside/launcher.py`, which becomes `inside/zygote.py` when the walls are up. Messages
+are JSON; descriptors travel with them. Each run has a number and a future that is resolved with the report of its end.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +27,12 @@ _HERE: Final = str(Path(__file__).parent)
 
 @dataclass
 class Zygote:
-    """One warm interpreter behind a socket. `preload`: what it has imported before the first run."""
+    """One warm interpreter behind a socket. `preload` names the modules that it imports before the first run."""
 
     interpreter: Interpreter
     preload: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
-    """What it said of itself when it was ready."""
+    """What it reported about itself when it was ready."""
     _process: subprocess.Popen[bytes] | None = None
     _channel: socket.socket | None = None
     _ended: dict[int, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
@@ -38,7 +42,7 @@ class Zygote:
     _closed: bool = False
 
     async def start(self) -> None:
-        """Once; a second call returns at once while it lives."""
+        """Start the interpreter; while it lives, a second call returns at once."""
         if self._closed:
             raise SandboxError("the sandbox was closed")
         if self._channel is not None and self._loop is not asyncio.get_running_loop():
@@ -68,15 +72,11 @@ class Zygote:
         finally:
             theirs.close()
         ours.setblocking(False)
-        setup = {
-            "site": self.interpreter.site,
-            "preload": self.preload,
-            "writable": self.interpreter.writable,
-            "init": INIT,
-        }
+        inside = self.interpreter
+        setup = {"site": inside.site, "preload": self.preload, "writable": inside.writable, "init": INIT}
         loop = asyncio.get_running_loop()
         try:
-            for message in (self.interpreter.plan(), setup):
+            for message in (inside.plan(), setup):
                 ours.send(json.dumps(message).encode())
             async with asyncio.timeout(START_TIMEOUT_S):
                 answer = await loop.sock_recv(ours, 1 << 16)
@@ -92,34 +92,31 @@ class Zygote:
             self._reap()
             raise SandboxError(f"the sandbox did not start: {facts['reason']}")
         self.facts, self._channel, self._loop = facts, ours, loop
-        loop.add_reader(ours.fileno(), self._hear)
+        loop.add_reader(ours.fileno(), self._receive)
 
-    async def run(self, limits: dict[str, Any], handles: Sequence[int]) -> int:
-        """Order a run; its number. Raises `SandboxError` if the interpreter is gone and cannot be replaced."""
+    async def run(self, limits: dict[str, Any], handles: Sequence[int]) -> tuple[int, asyncio.Future[dict[str, Any]]]:
+        """Start a run. Returns its number and the future report of its end; whoever awaits it must set a time limit.
+
+        Raises `SandboxError` if the interpreter is gone and cannot be replaced.
+        """
         await self.start()
         channel = self._channel
         if channel is None:
             raise SandboxError("the sandbox was closed")
         self._next += 1
         number = self._next
-        self._ended[number] = asyncio.get_running_loop().create_future()
+        end = self._ended[number] = asyncio.get_running_loop().create_future()
         message = json.dumps({"do": "run", "number": number, "limits": limits}).encode()
-        try:
-            await _send(channel, message, handles)
-        except OSError as error:
-            del self._ended[number]
-            self._lost(f"its socket broke: {error}")
-            raise SandboxError(f"the sandbox is gone: {error}") from error
-        return number
-
-    async def ended(self, number: int) -> dict[str, Any]:
-        """How the run ended. Waits for it; who waits must set a limit."""
-        future = self._ended.get(number)
-        return await asyncio.shield(future) if future is not None else {"error": "the run was given up"}
-
-    def has_ended(self, number: int) -> bool:
-        future = self._ended.get(number)
-        return future is None or future.done()
+        while True:
+            try:
+                socket.send_fds(channel, [message], handles)
+                return number, end
+            except BlockingIOError:  # a socket whose buffer is full takes the next message later, never half of one
+                await asyncio.sleep(0.001)
+            except OSError as error:
+                del self._ended[number]
+                self.replace(f"its socket broke: {error}")
+                raise SandboxError(f"the sandbox is gone: {error}") from error
 
     def forget(self, number: int) -> None:
         future = self._ended.pop(number, None)
@@ -127,13 +124,12 @@ class Zygote:
             future.cancel()
 
     def kill(self, number: int, reason: str) -> None:
-        """End one run. `reason` comes back with its end."""
+        """End one run. `reason` comes back in the report of its end."""
         if self._channel is not None:
             with contextlib.suppress(OSError):
                 self._channel.send(json.dumps({"do": "kill", "number": number, "reason": reason}).encode())
 
-    def _hear(self) -> None:
-        assert self._channel is not None
+    def _receive(self) -> None:
         while self._channel is not None:
             try:
                 data = self._channel.recv(1 << 16)
@@ -142,15 +138,15 @@ class Zygote:
             except OSError:
                 data = b""
             if not data:
-                self._lost(self._last_words())
+                self.replace(self._last_words())
                 return
             message = json.loads(data)
             future = self._ended.get(message["number"])
             if future is not None and not future.done():
                 future.set_result(message)
 
-    def _lost(self, why: str) -> None:
-        """It died, or has to: every run in it ends as the sandbox's fault; the next one starts a new interpreter."""
+    def replace(self, why: str) -> None:
+        """Give up an interpreter that died or hangs. Its runs end as the sandbox's fault; the next starts a new one."""
         if self._channel is not None:
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.remove_reader(self._channel.fileno())
@@ -160,10 +156,6 @@ class Zygote:
         for number, future in self._ended.items():
             if not future.done():
                 future.set_result({"event": "done", "number": number, "error": f"the warm interpreter died: {why}"})
-
-    def replace(self, why: str) -> None:
-        """It does not answer any more."""
-        self._lost(why)
 
     def _last_words(self) -> str:
         if self._process is None or self._process.stderr is None:
@@ -185,14 +177,4 @@ class Zygote:
 
     def close(self) -> None:
         self._closed = True
-        self._lost("it was closed")
-
-
-async def _send(channel: socket.socket, message: bytes, handles: Sequence[int]) -> None:
-    """A socket whose buffer is full takes the next message later; it never takes half of one."""
-    while True:
-        try:
-            socket.send_fds(channel, [message], handles)
-            return
-        except BlockingIOError:
-            await asyncio.sleep(0.001)
+        self.replace("it was closed")

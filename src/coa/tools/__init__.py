@@ -1,4 +1,4 @@
-"""Tool agents: what answers when the model calls. One file per tool; registry.py finds them by name."""
+"""Tool agents: they answer when the model calls. One file per tool; registry.py finds them by name."""
 
 from coa.tools.base import Observation, Part, Tool, ToolContext, being_cancelled, call_tool, close_tool
 

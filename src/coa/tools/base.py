@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a tool answers. `ok=False` is an answer too: the model reads what went wrong and may try again."""
+    """The answer of a tool. `ok=False` is an answer too: the model reads what went wrong and may try again."""
 
     text: str
     ok: bool = True
@@ -28,7 +28,7 @@ class Observation:
 
     @property
     def whole(self) -> bool:
-        """Nothing of it failed: neither `meta` nor one of the parts listed there tells of an `error` or a `lack`."""
+        """Whether nothing failed: neither `meta` nor a part listed there has an `error` or a `lack`."""
         lists = [value for value in self.meta.values() if isinstance(value, list)]
         parts = [self.meta, *(part for value in lists for part in value if isinstance(part, dict))]
         return self.ok and not any(part.get("error") or part.get("lack") for part in parts)
@@ -36,7 +36,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may know of the run that calls it."""
+    """What a tool may know about the run that calls it."""
 
     task: Task
     thought: str = ""
@@ -53,12 +53,12 @@ class Part(StrEnum):
 
 @runtime_checkable
 class Tool(Protocol):
-    """A tool agent. `about` and `shape` describe it to the model where the profile does not know it.
+    """A tool agent. `about` and `shape` describe it to the model if the profile does not know it.
 
-    Optional besides: `async close()`, for what the tool holds open; and for the cache of answers `settings`, what of
-    its set-up decides them (no keys: it is written to disk), and `uses`, the parts of the context it reads. Of a tool
-    that says nothing, all of the context is taken to matter. `async fingerprint(arguments, context)` stands for what a
-    call reads besides, such as the content of a file.
+    A tool may also have `async close()`, for what it holds open. For the cache of answers it may have `settings`, the
+    part of its configuration that decides its answers (no keys: it is written to disk), and `uses`, the parts of the
+    context that it reads; a tool without `uses` is assumed to read all of it. `async fingerprint(arguments, context)`
+    identifies anything else that a call reads, such as the content of a file.
     """
 
     @property
@@ -80,17 +80,17 @@ async def close_tool(tool: Tool) -> None:
 
 
 def settings_of(tool: Tool) -> JsonValue:
-    told: JsonValue = getattr(tool, "settings", None)
-    return told if told is not None else f"{type(tool).__module__}.{type(tool).__qualname__}"
+    settings: JsonValue = getattr(tool, "settings", None)
+    return settings if settings is not None else f"{type(tool).__module__}.{type(tool).__qualname__}"
 
 
 def veiled(text: str) -> str:
-    """Words that may hold a password or a key, in a form that may be written to disk: a digest."""
+    """A digest of text that may hold a password or a key, so that it may be written to disk."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=24).hexdigest() if text else ""
 
 
 async def fingerprint_of(tool: Tool, arguments: Mapping[str, JsonValue], context: ToolContext) -> str:
-    """Of what the call reads besides its arguments and its context; empty where the tool names nothing."""
+    """Identifies what the call reads besides its arguments and context; empty if the tool does not say."""
     fingerprint = getattr(tool, "fingerprint", None)
     return str(await fingerprint(arguments, context)) if fingerprint is not None else ""
 
@@ -115,7 +115,7 @@ async def call_tool(
         return Observation("error: the tool was cancelled", ok=False, meta={"error": "cancelled"})
     except TimeoutError:
         return Observation(f"error: no answer within {limit:g} seconds", ok=False, meta={"error": "timeout"})
-    except Exception as error:  # the border to code of any origin: a broken tool must not end the run
+    except Exception as error:  # code of any origin runs here: a broken tool must not end the run
         if being_cancelled():  # its clean-up failed while the run was being ended
             raise asyncio.CancelledError from error
         log.debug("tool failed", exc_info=error)
@@ -126,6 +126,6 @@ async def call_tool(
 
 
 def being_cancelled() -> bool:
-    """Whether somebody cancels the running task, as opposed to a tool that cancelled something of its own."""
+    """Whether the running task itself is being cancelled, as opposed to something that a tool started."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,7 +1,7 @@
-"""Answers of tools kept in a file: recorded once, replayed offline to the byte, shared by many processes.
+"""Answers of tools, kept in an SQLite file: recorded once, replayed offline byte for byte, shared by many processes.
 
-The file also keeps what each tool looks like (its description, shape and settings), so a replay opens no tool at all:
-it needs no key, no index and no server, and cannot make a live call by mistake.
+The file also keeps a description of each tool (its text, shape and settings), so a replay opens no tool at all: it
+needs no key, no index and no server, and cannot make a live call by mistake.
 """
 
 from __future__ import annotations
@@ -41,24 +41,27 @@ _TABLES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What the file knows of a tool."""
+    """What the file knows about a tool."""
 
     given: str
-    """A digest of what the user wrote after `name=`; empty where it was nothing."""
+    """A digest of what the user wrote after `name=`; empty if nothing."""
     settings: JsonValue
     uses: tuple[Part, ...]
     about: str
     shape: Shape
     timeout_s: float
 
+    @classmethod
+    def of(cls, tool: Tool, given: str = "") -> Described:
+        return cls(given, settings_of(tool), uses_of(tool), tool.about, tool.shape, tool.timeout_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """A good answer is found by the call alone; a failure only by the run it happened in.
+    """A good answer is found by the call alone; a failure only by the run in which it happened.
 
-    So an outage is replayed where it happened, and does not stand in for the answer that another run got.
-    What was read from a file is found by the file's content while recording, and in a replay, which has no files, by
-    the task.
+    So an outage is replayed where it happened, and does not replace the answer that another run got. What was read from
+    a file is found by the file's content while recording, and by the task in a replay, which has no files.
     """
 
     answer: bytes
@@ -67,26 +70,20 @@ class Keys:
 
 
 def keys_of(
-    name: str,
-    settings: JsonValue,
-    uses: tuple[Part, ...],
-    arguments: Mapping[str, JsonValue],
-    context: ToolContext,
-    fingerprint: str = "",
-    given: str = "",
+    name: str, tool: Described, arguments: Mapping[str, JsonValue], context: ToolContext, fingerprint: str = ""
 ) -> Keys:
     task = context.task
     parts: dict[Part, JsonValue] = {
         Part.QUESTION: task.question, Part.FILES: list(task.files), Part.THOUGHT: context.thought
     }  # fmt: skip
-    call: list[JsonValue] = [name, settings, dict(arguments), {part.value: parts[part] for part in uses}]
-    whole: list[JsonValue] = ["failure", given, *call, task.id, *parts.values()]
+    call: list[JsonValue] = [name, tool.settings, dict(arguments), {part.value: parts[part] for part in tool.uses}]
+    whole: list[JsonValue] = ["failure", tool.given, *call, task.id, *parts.values()]
     found: list[JsonValue] = ["answer", *call, *([fingerprint] if fingerprint else [])]
-    return Keys(_digest(found), _digest(whole), _digest(["task", given, *call, task.id]))
+    return Keys(_digest(found), _digest(whole), _digest(["task", tool.given, *call, task.id]))
 
 
 class Cache:
-    """The file. Any number of processes and threads may use it at a time."""
+    """The file. Any number of processes and threads may use it at once."""
 
     def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
@@ -102,53 +99,35 @@ class Cache:
             raise StoreError(f"cannot read {self.path}: {error}") from error
 
     def keep(
-        self,
-        key: bytes,
-        tool: str,
-        arguments: Mapping[str, JsonValue],
-        observation: Observation,
-        *,
-        replace: bool = False,
+        self, key: bytes, tool: str, arguments: Mapping[str, JsonValue], answer: Observation, *, replace: bool = False
     ) -> Observation:
-        """What the file holds for the key afterwards: the first answer stays, whoever else had the same call."""
-        row = (key, tool, _json(dict(arguments)), observation.text.encode("utf-8", "surrogatepass"),
-               observation.ok, _json(dict(observation.meta)), time.time())  # fmt: skip
+        """Returns what the file holds for the key afterwards: the first answer stays, unless `replace` is set."""
+        text, meta = answer.text.encode("utf-8", "surrogatepass"), _json(dict(answer.meta))
+        row = (key, tool, _json(dict(arguments)), text, answer.ok, meta, time.time())
         with self._writing() as connection:
             either = "REPLACE" if replace else "IGNORE"
             connection.execute(f"INSERT OR {either} INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-            return _found(connection, key) or observation
+            return _found(connection, key) or answer
 
     def forget(self, key: bytes) -> None:
         with self._writing() as connection:
             connection.execute("DELETE FROM answers WHERE key = ?", (key,))
 
-    def describe(self, name: str, tool: Tool, given: str = "") -> None:
-        shape, uses = tool.shape.model_dump_json(), _json([part.value for part in uses_of(tool)])
-        row = (name, given, _json(settings_of(tool)), uses, tool.about, shape, tool.timeout_s, time.time())
+    def describe(self, name: str, tool: Described) -> None:
+        shape, uses = tool.shape.model_dump_json(), _json([part.value for part in tool.uses])
+        row = (name, tool.given, _json(tool.settings), uses, tool.about, shape, tool.timeout_s, time.time())
         with self._writing() as connection:
             connection.execute("INSERT OR REPLACE INTO tools VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def described(self, name: str) -> list[Described]:
-        """With each of the settings it was recorded with, the latest first."""
-        rows = (
-            self._reading()
-            .execute(
-                "SELECT given, settings, uses, about, shape, timeout_s FROM tools WHERE name = ? ORDER BY seen DESC",
-                (name,),
-            )
-            .fetchall()
-        )
-        return [
-            Described(
-                given,
-                orjson.loads(settings),
-                tuple(Part(part) for part in orjson.loads(uses)),
-                about,
-                Shape.model_validate_json(shape),
-                timeout_s,
-            )
-            for given, settings, uses, about, shape, timeout_s in rows
-        ]
+        """The tool with each of the settings that it was recorded with, the latest first."""
+        query = "SELECT given, settings, uses, about, shape, timeout_s FROM tools WHERE name = ? ORDER BY seen DESC"
+        found = []
+        for given, settings, uses, about, shape, timeout_s in self._reading().execute(query, (name,)).fetchall():
+            parts = tuple(Part(part) for part in orjson.loads(uses))
+            shaped = Shape.model_validate_json(shape)
+            found.append(Described(given, orjson.loads(settings), parts, about, shaped, timeout_s))
+        return found
 
     def names(self) -> list[str]:
         return [name for (name,) in self._reading().execute("SELECT DISTINCT name FROM tools ORDER BY name").fetchall()]
@@ -170,7 +149,7 @@ class Cache:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, which sees what the others have written before it."""
+        """One transaction, which sees what others have written before it."""
         self._reading()
         try:
             with self._lock:
@@ -182,13 +161,12 @@ class Cache:
                     self._writer.execute("ROLLBACK")
                     raise
         except sqlite3.Error as error:
-            raise StoreError(f"cannot write {self.path}: {error}", hint="check the room on the disk") from error
+            raise StoreError(f"cannot write {self.path}: {error}", hint="check the free space on the disk") from error
 
     def _open(self) -> None:
         if self._read_only and not self.path.exists():
-            raise StoreError(
-                f"there is no recording {self.path}", hint=f"record one: --cache record --cache-file {self.path}"
-            )
+            hint = f"record one: --set cache=record --set cache_file={self.path}"
+            raise StoreError(f"there is no recording {self.path}", hint=hint)
         try:
             if not self._read_only:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +182,7 @@ class Cache:
 
 
 def _create(path: Path) -> None:
-    """The tables, if they are not there. One process at a time: SQLite has no busy wait for the change to WAL."""
+    """Create the tables if they are missing. One process at a time: SQLite does not wait for the change to WAL."""
     with open(f"{path}.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         connection = _connect(path)
@@ -221,8 +199,9 @@ def _create(path: Path) -> None:
 
 
 def _connect(path: Path, mode: str = "mode=rwc") -> sqlite3.Connection:
+    place = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     connection = sqlite3.connect(
-        f"file:{_quoted(path)}?{mode}", uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        f"file:{place}?{mode}", uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
     )
     if mode == "mode=rwc":
         connection.execute("PRAGMA synchronous = NORMAL")  # with WAL a crash loses the last answers, never the file
@@ -235,22 +214,18 @@ def _reader(path: Path) -> sqlite3.Connection:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
         return connection
     except sqlite3.OperationalError:
-        # On a medium where nothing can be written WAL cannot be read, unless SQLite is told that nobody else writes.
+        # On a read-only medium a WAL file cannot be read, unless SQLite knows that nobody else writes.
         connection.close()
         return _connect(path, "mode=ro&immutable=1")
 
 
 def _found(connection: sqlite3.Connection, key: bytes) -> Observation | None:
-    # All rows are fetched: a statement left half-way would hold the connection to an old state of the file.
+    # All rows are fetched: an unfinished statement would hold the connection to an old state of the file.
     rows = connection.execute("SELECT text, ok, meta FROM answers WHERE key = ?", (key,)).fetchall()
     if not rows:
         return None
     text, ok, meta = rows[0]
     return Observation(text.decode("utf-8", "surrogatepass"), bool(ok), orjson.loads(meta))
-
-
-def _quoted(path: Path) -> str:
-    return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
 def _json(value: JsonValue) -> str:

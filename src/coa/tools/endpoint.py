@@ -1,6 +1,6 @@
-"""A model that a tool asks for help: to summarise a page, to look at an image. One request, no conversation.
+"""A model that helps a tool: to summarise a page, to look at an image. One request, no conversation.
 
-Tools do not know `coa.models`, which is for the model that plays the agents; this is the little they need.
+Tools do not know `coa.models`, which is for the model that plays the agents; this has the little that tools need.
 """
 
 from __future__ import annotations
@@ -12,39 +12,33 @@ from pydantic import JsonValue
 from coa.http import Client, Patience, Spent, Unserved
 
 
-class ChatEndpoint:
-    """An OpenAI-compatible server and its model. The key is sent there and shown nowhere."""
+class ChatEndpoint(Client):
+    """An OpenAI-compatible server and its model. The key is sent to the server and shown nowhere."""
 
-    def __init__(self, url: str, model: str = "", key: str = "", *, answer_s: float = 60.0) -> None:
-        self.url = url.rstrip("/").removesuffix("/chat/completions").removesuffix("/v1")
+    def __init__(self, url: str, model: str = "", key: str = "") -> None:
+        url = url.rstrip("/").removesuffix("/chat/completions").removesuffix("/v1")
+        headers, patience = {"Authorization": f"Bearer {key}"} if key else {}, Patience(attempts=2, timeout_s=60.0)
+        super().__init__("the model endpoint", url, headers=headers, secrets=[key], patience=patience)
         self.model = model
-        self._client = Client(
-            "the model endpoint",
-            self.url,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            secrets=[key],
-            patience=Patience(attempts=2, timeout_s=answer_s),
-        )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], prefix: str) -> ChatEndpoint | None:
-        """`PREFIX_URL`, `PREFIX_MODEL` and `PREFIX_KEY`; None where there is no URL."""
+        """From `PREFIX_URL`, `PREFIX_MODEL` and `PREFIX_KEY`; None if there is no URL."""
         url = environment.get(f"{prefix}_URL", "")
         model, key = environment.get(f"{prefix}_MODEL", ""), environment.get(f"{prefix}_KEY", "")
         return cls(url, model, key) if url else None
 
     @property
     def longest_s(self) -> float:
-        """All attempts and the pauses between them."""
-        patience = self._client.patience
-        return patience.attempts * (patience.timeout_s + 2 * patience.backoff_s)
+        """The time for all attempts and the pauses between them."""
+        return self.patience.attempts * (self.patience.timeout_s + 2 * self.patience.backoff_s)
 
     async def ask(self, messages: list[JsonValue], spent: Spent, *, max_tokens: int = 1024) -> str:
-        """The text of the answer; `Unserved` where there is none."""
+        """The text of the answer. Raises `Unserved` if there is none."""
         body: dict[str, JsonValue] = {"messages": messages, "max_tokens": max_tokens, "temperature": 0}
         if self.model:
             body["model"] = self.model
-        answer = await self._client.post("/v1/chat/completions", body, spent)
+        answer = await self.post("/v1/chat/completions", body, spent)
         try:
             text = answer["choices"][0]["message"]["content"]
         except (KeyError, IndexError, TypeError) as error:
@@ -52,6 +46,3 @@ class ChatEndpoint:
         if not isinstance(text, str) or not text.strip():
             raise Unserved("the model endpoint answers without text")
         return text.strip()
-
-    async def close(self) -> None:
-        await self._client.close()

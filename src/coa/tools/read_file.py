@@ -1,4 +1,4 @@
-"""`read_file`: the text of a file that the task brings along: tables, documents, slides, PDF, source, archives."""
+"""`read_file`: the text of a file that belongs to the task: tables, documents, slides, PDF, source, archives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from coa.errors import ToolError
 from coa.tools.base import Observation, Part, ToolContext
-from coa.tools.documents import Parsers, Unreadable, shared_parsers
+from coa.tools.documents import Unreadable, shared_parsers
 from coa.tools.documents.sniff import kind_of
 from coa.tools.task_files import NoSuchFile, TaskFiles
 from coa.trajectory import Form, Shape
@@ -32,11 +32,8 @@ class ReadFile:
     timeout_s = 60.0
     uses = (Part.FILES,)
 
-    def __init__(
-        self, files: TaskFiles | None = None, *, parsers: Parsers | None = None, max_characters: int = _PIECE
-    ) -> None:
+    def __init__(self, files: TaskFiles | None = None, *, max_characters: int = _PIECE) -> None:
         self._files = files or TaskFiles()
-        self._parsers = parsers or shared_parsers()
         self._max_characters = max_characters
 
     async def fingerprint(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> str:
@@ -49,7 +46,7 @@ class ReadFile:
             name, body = await asyncio.to_thread(self._files.read, context.task, str(arguments.get("file_path", "")))
             declared = "text/html" if PurePath(name).suffix.lower() in (".html", ".htm") else ""
             kind = kind_of(body, declared)
-            document = await self._parsers.read(kind, body, name=PurePath(name).name, declared=declared)
+            document = await shared_parsers().read(kind, body, name=PurePath(name).name, declared=declared)
         except (NoSuchFile, Unreadable) as error:
             return Observation(f"error: {error}", ok=False, meta={"error": type(error).__name__})
         first = max(start, 0) if isinstance(start, int) else 0
@@ -68,7 +65,7 @@ class ReadFile:
 
 
 def open_read_file(setting: str | None, environment: Mapping[str, str]) -> ReadFile:
-    """The setting is the folder that the files of the tasks lie in."""
+    """The setting is the folder with the files of the tasks."""
     files = TaskFiles(setting) if setting else TaskFiles.from_environment(environment)
     if not files.root.is_dir():
         raise ToolError(f"read_file: there is no folder {files.root}", hint="--tool read_file=FOLDER")

@@ -1,4 +1,4 @@
-"""Tools that answer from a cache: recorded ones ask once and keep the answer, replayed ones never ask."""
+"""Tools that answer from a cache. A recorded tool asks once and keeps the answer; a replayed tool never asks."""
 
 from __future__ import annotations
 
@@ -6,36 +6,21 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from coa.choices import CacheMode
 from coa.errors import StoreError, ToolError
-from coa.tools.base import (
-    Observation,
-    Tool,
-    ToolContext,
-    call_tool,
-    close_tool,
-    fingerprint_of,
-    settings_of,
-    uses_of,
-    veiled,
-)
+from coa.tools import base
+from coa.tools.base import Observation, Tool, ToolContext, veiled
 from coa.tools.cache import Cache, Described, Keys, keys_of
 from coa.tools.registry import Environment, Toolbox, open_tools
-from coa.trajectory import Shape
 
 log = logging.getLogger(__name__)
-
-
-def default_file(environment: Environment = os.environ) -> Path:
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coa" / "tools.sqlite"
 
 
 @asynccontextmanager
@@ -54,16 +39,17 @@ async def open_cached_tools(
         async with open_tools(given, wanted=wanted, environment=environment, mcp=mcp, tags=tags) as box:
             yield box
         return
-    cache = Cache(file or default_file(), read_only=mode is CacheMode.REPLAY)
-    told = {name: setting for name, _, setting in (item.partition("=") for item in given)}
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coa" / "tools.sqlite"
+    cache = Cache(file or default, read_only=mode is CacheMode.REPLAY)
+    settings = {name: setting for name, _, setting in (item.partition("=") for item in given)}
     try:
         if mode is CacheMode.REPLAY:
-            names = [*told, *wanted, *(name for name in cache.names() if _is_of(cache.described(name), mcp))]
-            yield replayed(cache, names, told)
+            names = [*settings, *wanted, *(name for name in cache.names() if _is_of(cache.described(name), mcp))]
+            yield replayed(cache, names, settings)
             return
 
         def wrap(name: str, tool: Tool) -> Tool:
-            return RecordedTool(name, tool, cache, told.get(name, ""))
+            return RecordedTool(name, tool, cache, settings.get(name, ""))
 
         async with open_tools(given, wanted=wanted, environment=environment, wrap=wrap, mcp=mcp, tags=tags) as box:
             yield box
@@ -77,19 +63,19 @@ def _is_of(known: Sequence[Described], mcp: Sequence[str]) -> bool:
     return any(isinstance(one.settings, dict) and one.settings.get("mcp") in places for one in known)
 
 
-def replayed(cache: Cache, names: Iterable[str], told: Mapping[str, str] | None = None) -> Toolbox:
-    """The recorded tools, each as it was recorded with the setting that the user tells now."""
+def replayed(cache: Cache, names: Iterable[str], settings: Mapping[str, str] | None = None) -> Toolbox:
+    """The recorded tools, each as it was recorded with the setting that the user gives now."""
     box = Toolbox()
     for name in dict.fromkeys(names):
         if known := cache.described(name):
-            box.tools[name] = ReplayedTool(name, _meant(name, known, (told or {}).get(name, "")), cache)
+            box.tools[name] = ReplayedTool(name, _meant(name, known, (settings or {}).get(name, "")), cache)
         else:
             box.absent[name] = ToolError(f"{cache.path} holds no recording of it")
     return box
 
 
 def _meant(name: str, known: Sequence[Described], setting: str) -> Sequence[Described]:
-    """Those recorded with this setting. Where there are none, all of them, and the user is told unless it is plain."""
+    """The recordings with this setting. If there are none, all of them, with a warning unless there is only one."""
     if meant := [one for one in known if one.given == veiled(setting)]:
         return meant
     if setting:
@@ -104,64 +90,40 @@ class ReplayedTool:
 
     def __init__(self, name: str, known: Sequence[Described], cache: Cache) -> None:
         self._name, self._known, self._cache = name, known, cache
-
-    @property
-    def about(self) -> str:
-        return self._known[0].about
-
-    @property
-    def shape(self) -> Shape:
-        return self._known[0].shape
-
-    @property
-    def timeout_s(self) -> float:
-        return self._known[0].timeout_s
+        self.about, self.shape, self.timeout_s = known[0].about, known[0].shape, known[0].timeout_s
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         for one in self._known:
-            keys = keys_of(self._name, one.settings, one.uses, arguments, context, given=one.given)
+            keys = keys_of(self._name, one, arguments, context)
             for key in (keys.failure, keys.task, keys.answer):
                 if (found := self._cache.find(key)) is not None:
                     return _hit(found)
-        return Observation(
-            f"error: this call of {self._name} is not in the recording, and nothing is looked up in a replay.",
-            ok=False,
-            meta={"error": "not_recorded"},
-        )
+        text = f"error: this call of {self._name} is not in the recording, and nothing is looked up in a replay."
+        return Observation(text, ok=False, meta={"error": "not_recorded"})
 
 
 @dataclass
 class _Flight:
-    """A call under way, and how many wait for it."""
+    """A call under way, and the number of callers that wait for it."""
 
     task: asyncio.Task[Observation]
     waiting: int = 0
 
 
 class RecordedTool:
-    """A tool whose answers are kept. The same call made twice at the same time is made once."""
+    """A tool whose answers are kept. Two equal calls at the same time become one."""
 
     def __init__(self, name: str, tool: Tool, cache: Cache, setting: str = "") -> None:
-        self._name, self._tool, self._cache, self._given = name, tool, cache, veiled(setting)
-        self._settings, self._uses = settings_of(tool), uses_of(tool)
+        self._name, self._tool, self._cache = name, tool, cache
+        self._described = Described.of(tool, veiled(setting))
         self._flights: dict[bytes, _Flight] = {}
-        cache.describe(name, tool, self._given)
-
-    @property
-    def about(self) -> str:
-        return self._tool.about
-
-    @property
-    def shape(self) -> Shape:
-        return self._tool.shape
-
-    @property
-    def timeout_s(self) -> float:
-        return self._tool.timeout_s + 5.0  # the tool's own limit comes first, so that its passing is recorded too
+        self.about, self.shape = tool.about, tool.shape
+        self.timeout_s = tool.timeout_s + 5.0  # the tool's limit comes first, so that a time-out is recorded too
+        cache.describe(name, self._described)
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
-        fingerprint = await fingerprint_of(self._tool, arguments, context)
-        keys = keys_of(self._name, self._settings, self._uses, arguments, context, fingerprint, self._given)
+        fingerprint = await base.fingerprint_of(self._tool, arguments, context)
+        keys = keys_of(self._name, self._described, arguments, context, fingerprint)
         found = self._cache.find(keys.answer)
         live = found is None
         if found is None:
@@ -172,7 +134,7 @@ class RecordedTool:
         return found if live else _hit(found)
 
     async def close(self) -> None:
-        await close_tool(self._tool)
+        await base.close_tool(self._tool)
 
     async def _joined(self, keys: Keys, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         flight = self._flights.get(keys.answer)
@@ -184,40 +146,41 @@ class RecordedTool:
             return await asyncio.shield(flight.task)
         finally:
             flight.waiting -= 1
-            if not flight.waiting:  # over, or nobody waits any more; who comes now begins anew
+            if not flight.waiting:  # finished, or nobody waits any more; the next caller starts a new one
                 if self._flights.get(keys.answer) is flight:
                     del self._flights[keys.answer]
                 flight.task.cancel()
 
     async def _fetched(self, keys: Keys, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         limit = self._tool.timeout_s
-        answer = await call_tool(self._tool, arguments, context, max_characters=sys.maxsize, timeout_s=limit)
+        answer = await base.call_tool(self._tool, arguments, context, max_characters=sys.maxsize, timeout_s=limit)
         if not answer.whole:
             return answer
-        try:
+        with self._warning("an answer"):
             return await asyncio.to_thread(self._cache.keep, keys.answer, self._name, arguments, answer)
-        except StoreError as error:
-            log.warning("an answer of %s is not recorded: %s", self._name, error.message)
-            return answer
+        return answer
 
     async def _note_failure(self, keys: Keys, arguments: Mapping[str, JsonValue], answer: Observation) -> None:
-        try:
+        with self._warning("a failure"):
             before = self._cache.find(keys.failure)
             if before is not None and before != answer:
                 await asyncio.to_thread(self._cache.forget, keys.failure)
             if not answer.whole:
                 await asyncio.to_thread(self._cache.keep, keys.failure, self._name, arguments, answer)
-        except StoreError as error:
-            log.warning("a failure of %s is not recorded: %s", self._name, error.message)
 
     async def _note_task(self, keys: Keys, arguments: Mapping[str, JsonValue], answer: Observation) -> None:
-        """What the task's file said, for the replay; the last time counts, since files change."""
-        try:
+        """Keep the content of the task's file for the replay; the latest counts, since files change."""
+        with self._warning("an answer"):
             if self._cache.find(keys.task) != answer:
-                keep = partial(self._cache.keep, keys.task, self._name, arguments, answer, replace=True)
-                await asyncio.to_thread(keep)
+                await asyncio.to_thread(self._cache.keep, keys.task, self._name, arguments, answer, replace=True)
+
+    @contextmanager
+    def _warning(self, what: str) -> Iterator[None]:
+        """A cache that cannot be written must not end the run."""
+        try:
+            yield
         except StoreError as error:
-            log.warning("an answer of %s is not recorded: %s", self._name, error.message)
+            log.warning("%s of %s is not recorded: %s", what, self._name, error.message)
 
 
 def _hit(found: Observation) -> Observation:

@@ -1,7 +1,7 @@
-"""Tools by name: the ones that come with coa, the ones other packages add, and the ones a user names.
+"""Tools by name: those that come with coa, those that other packages add, and those that a user names.
 
-A shipped tool is a `Declaration`, a few words long: its module is imported when the tool is opened, not before, so that
-listing tools costs nothing. Other packages declare theirs under the entry point group `coa.tools`.
+A shipped tool is a short `Declaration`: its module is imported only when the tool is opened, so that listing tools
+costs nothing. Other packages declare their tools under the entry point group `coa.tools`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -31,9 +31,9 @@ GROUP: Final = "coa.tools"
 
 Environment = Mapping[str, str]
 Open = Callable[[str | None, Environment], Tool]
-"""Gets what the user wrote after `name=`, and the environment, for keys by name. Raises ToolError with a hint."""
+"""Takes the text that the user wrote after `name=`, and the environment, which has the keys. Raises ToolError."""
 Need = Callable[[Environment], ToolError | None]
-"""What is missing here, found without importing anything heavy or touching the network."""
+"""Returns what is missing here, without importing anything heavy or using the network."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Declaration:
     about: str
     """One line for `coa tools list`."""
     open: Open | str
-    """Or where it is: `module:function`, imported when needed."""
+    """The function, or its place as `module:function`, which is imported when needed."""
     needs: tuple[Need, ...] = ()
-    """Of the tool without a setting."""
+    """What the tool needs if it has no setting."""
 
     def missing(self, environment: Environment | None = None) -> ToolError | None:
-        """Why the tool cannot be opened here without a setting; None if it can, as far as a cheap look tells."""
+        """Why the tool cannot be opened here without a setting; None if it can, as far as a quick check shows."""
         environment = os.environ if environment is None else environment
         return next((error for need in self.needs if (error := need(environment)) is not None), None)
 
@@ -70,7 +70,7 @@ def pip_install(extra: str) -> str:
 
 
 def package(module: str, *, extra: str = "tools") -> Need:
-    """The Python package that the tool imports."""
+    """The tool needs this Python package."""
 
     def need(environment: Environment) -> ToolError | None:
         if find_spec(module) is not None:
@@ -81,63 +81,35 @@ def package(module: str, *, extra: str = "tools") -> Need:
 
 
 def any_variable(*names: str, or_else: str) -> Need:
-    """At least one of these environment variables is set; `or_else` is the other way out."""
+    """The tool needs at least one of these environment variables; `or_else` describes the alternative."""
 
     def need(environment: Environment) -> ToolError | None:
         if any(environment.get(name) for name in names):
             return None
         listed = ", ".join(names[:-1]) + (" or " if len(names) > 1 else "") + names[-1]
-        return ToolError(
-            f"no {listed} in the environment", hint=f"set {'one' if len(names) > 1 else 'it'}, or {or_else}"
-        )
+        hint = f"set {'one' if len(names) > 1 else 'it'}, or {or_else}"
+        return ToolError(f"no {listed} in the environment", hint=hint)
 
     return need
 
 
+SEARCH_FOLDER: Final = "search an index of your own: --tool web_search=FOLDER (coa index build makes one)"
+BUILD_INDEX: Final = "coa index build CORPUS --out FOLDER, then --tool wiki_search=FOLDER"
 SHIPPED: Final[tuple[Declaration, ...]] = (
     Declaration("code", "runs a Python program in a sandbox and gets what it prints", "coa.tools.code:open_code"),
-    Declaration(
-        "web_search",
-        "looks queries up on the web or in a local index",
-        "coa.tools.web_search:open_web_search",
-        (
-            any_variable(
-                "SERPAPI_API_KEY",
-                "SERPER_API_KEY",
-                "SEARXNG_URL",
-                or_else="search an index of your own: --tool web_search=FOLDER (coa index build makes one)",
-            ),
-        ),
-    ),
-    Declaration(
-        "wiki_search",
-        "looks queries up in a local index or at a /retrieve server and gets passages",
-        "coa.tools.wiki_search:open_wiki_search",
-        (
-            any_variable(
-                "COA_WIKI_INDEX", or_else="coa index build CORPUS --out FOLDER, then --tool wiki_search=FOLDER"
-            ),
-        ),
-    ),
-    Declaration(
-        "crawl_page",
-        "opens web pages and documents by address and gets their text",
-        "coa.tools.crawl_page:open_crawl_page",
-        (package("trafilatura"), package("protego")),
-    ),
-    Declaration(
-        "read_file",
-        "reads a file of the task: tables, documents, slides, PDF, archives, text",
-        "coa.tools.read_file:open_read_file",
-        (package("pypdf"), package("openpyxl"), package("docx"), package("pptx")),
-    ),
-    Declaration(
-        "visual_inspector",
-        "looks at an image, by address or of the task, and answers a question about it",
-        "coa.tools.visual_inspector:open_visual_inspector",
-        (any_variable("COA_VISION_URL", or_else="--tool visual_inspector=url=URL,model=NAME"),),
-    ),
-)
+    Declaration("web_search", "looks queries up on the web or in a local index", "coa.tools.web_search:open_web_search",
+                (any_variable("SERPAPI_API_KEY", "SERPER_API_KEY", "SEARXNG_URL", or_else=SEARCH_FOLDER),)),
+    Declaration("wiki_search", "looks queries up in a local index or at a /retrieve server and gets passages",
+                "coa.tools.wiki_search:open_wiki_search", (any_variable("COA_WIKI_INDEX", or_else=BUILD_INDEX),)),
+    Declaration("crawl_page", "opens web pages and documents by address and gets their text",
+                "coa.tools.crawl_page:open_crawl_page", (package("trafilatura"), package("protego"))),
+    Declaration("read_file", "reads a file of the task: tables, documents, slides, PDF, archives, text",
+                "coa.tools.read_file:open_read_file",
+                (package("pypdf"), package("openpyxl"), package("docx"), package("pptx"))),
+    Declaration("visual_inspector", "looks at an image, by address or of the task, and answers a question about it",
+                "coa.tools.visual_inspector:open_visual_inspector",
+                (any_variable("COA_VISION_URL", or_else="--tool visual_inspector=url=URL,model=NAME"),)),
+)  # fmt: skip
 
 
 def declarations() -> dict[str, Declaration]:
@@ -152,16 +124,14 @@ def declarations() -> dict[str, Declaration]:
 
 
 def open_tool(name: str, setting: str | None = None, environment: Environment | None = None) -> Tool:
-    """A declared tool with its setting, or one of the user's own where the setting is `module:factory`."""
+    """A declared tool with its setting, or a tool of the user if the setting is `module:factory`."""
     if setting is not None and _FACTORY.fullmatch(setting) and not Path(setting).exists():
         factory = import_function(setting, what=f"--tool {name}: the factory", error=ToolError)
         return _checked(factory(), name)
     known = declarations()
     if name not in known:
-        raise ToolError(
-            f"there is no tool named {name!r}",
-            hint=f"use one of {', '.join(known) or 'your own'}, or {name}=module:factory for one of your own",
-        )
+        hint = f"use one of {', '.join(known)}, or {name}=module:factory for one of your own"
+        raise ToolError(f"there is no tool named {name!r}", hint=hint)
     return known[name].opened(setting, environment)
 
 
@@ -183,12 +153,12 @@ async def open_tools(
     mcp: Sequence[str] = (),
     tags: Collection[str] = (),
 ) -> AsyncIterator[Toolbox]:
-    """Opens tools, and closes them at the end.
+    """Open tools, and close them at the end.
 
-    `given` are a user's words, `name`, `name=setting` or `name=module:factory`; what is wrong with one of them raises.
-    `wanted` are the tools that a profile calls: those that are not to be had here are told in `absent`.
-    `wrap` is put around each, by name (a cache, say). `mcp` are commands or URLs of MCP servers, whose tools get names
-    that are neither another tool's nor among `tags`, the profile's own.
+    `given` is what a user wrote: `name`, `name=setting` or `name=module:factory`; an error in one of them raises.
+    `wanted` are the tools that a profile calls; `absent` lists those that are not available here, with the reason.
+    `wrap` is applied to each tool (to add a cache, for example). `mcp` are commands or URLs of MCP servers. Their tools
+    get names that differ from those of other tools and from `tags`, the tags of the profile.
     """
     box = Toolbox()
     stack = AsyncExitStack()
@@ -206,15 +176,17 @@ async def open_tools(
                 try:
                     box.tools[name] = open_tool(name, None, environment)
                 except CoaError as error:
-                    if name in known:
-                        box.absent[name] = ToolError(error.message, hint=error.hint)
-                    else:
-                        box.absent[name] = ToolError(
-                            "coa has no tool of that name", hint=f"--tool {name}=module:factory"
-                        )
+                    unknown = "coa has no tool of that name", f"--tool {name}=module:factory"
+                    message, hint = (error.message, error.hint) if name in known else unknown
+                    box.absent[name] = ToolError(message, hint=hint)
         if mcp:
+            try:
+                from coa.tools.mcp import open_mcp
+            except ImportError as error:
+                raise ToolError(f"--mcp: {error}", hint=pip_install("tools")) from error
             taken = {*tags, *known, *box.tools, OBSERVATION}
-            box.tools.update(await stack.enter_async_context(_mcp_tools(mcp, taken, environment)))
+            opening = open_mcp(mcp, taken=taken, environment=os.environ if environment is None else environment)
+            box.tools.update(await stack.enter_async_context(opening))
         if wrap is not None:
             for name, tool in box.tools.items():
                 box.tools[name] = wrap(name, tool)
@@ -223,19 +195,9 @@ async def open_tools(
         for name, tool in box.tools.items():
             try:
                 await close_tool(tool)
-            except Exception as error:  # the border to code of any origin; the others are still to be closed
+            except Exception as error:  # code of any origin runs here; the other tools must still be closed
                 log.warning("closing the tool %s failed: %s: %s", name, type(error).__name__, error)
         await stack.aclose()
-
-
-def _mcp_tools(
-    places: Sequence[str], taken: Collection[str], environment: Environment | None
-) -> AbstractAsyncContextManager[Mapping[str, Tool]]:
-    try:
-        from coa.tools.mcp import open_mcp
-    except ImportError as error:
-        raise ToolError(f"--mcp: {error}", hint=pip_install("tools")) from error
-    return open_mcp(places, taken=taken, environment=os.environ if environment is None else environment)
 
 
 _FACTORY: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from coa.errors import ToolError
 
 MAX_QUERIES: Final = 8
-"""Of one call."""
+"""The most queries in one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def queries_of(arguments: Mapping[str, JsonValue]) -> list[str]:
 
 
 def show(source: str, query: str, found: Sequence[Found]) -> str:
-    """Where it comes from, then the results, numbered."""
+    """The source, then the numbered results."""
     if not found:
         return f'{source} found nothing for "{query}".'
     lines = [f'{source}, results for "{query}":']
@@ -48,7 +48,7 @@ def show(source: str, query: str, found: Sequence[Found]) -> str:
 
 
 def show_briefly(found: Sequence[Found]) -> str:
-    """A line a result, for small models: the address, and what it does not say already of title and text."""
+    """One line per result, for small models: the address, and what title and text add to it."""
     lines = []
     for one in found:
         address = one.url or _line(one.title)
@@ -63,7 +63,7 @@ def _line(text: str) -> str:
 
 
 def parse_setting(tool: str, setting: str, known: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """`target,name=value,...`: the target and the options, of which only those in `known` may be given."""
+    """Split `target,name=value,...` into the target and the options, which must be among those in `known`."""
     target, *rest = re.split(r",(?=\w+=)", setting)
     options = dict(part.split("=", 1) for part in rest)
     if match := re.match(r"(\w+)=", target):  # no target, options only

@@ -1,10 +1,10 @@
-"""What can stand behind web_search: services that search the web, or a local index in its place."""
+"""The search engines of web_search: services that search the web, or a local index instead of the web."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,45 +14,35 @@ from coa.http import Client, Patience, Spent, Unserved, public
 from coa.tools.results import Found
 
 
-class Engine(Protocol):
+class SearchEngine(Protocol):
     """Something that answers queries."""
 
     name: str
     settings: JsonValue
-    """What decides its answers, without keys."""
+    """The settings that decide its answers, without keys."""
 
     async def search(self, query: str, k: int, spent: Spent) -> list[Found]: ...
 
     async def close(self) -> None: ...
 
 
-class SerpApi:
+class SerpApi(Client):
     """Google through serpapi.com."""
 
-    name = "SerpAPI"
-
     def __init__(self, key: str, url: str, *, price: float | None = None, patience: Patience | None = None) -> None:
+        super().__init__("SerpAPI", url, secrets=[key], patience=patience)
         self.settings: JsonValue = "serpapi"
-        self._key = key
-        self._price = price
-        self._client = _SerpApiClient(self.name, url, secrets=[key], patience=patience)
+        self._key, self._price = key, price
 
     async def search(self, query: str, k: int, spent: Spent) -> list[Found]:
         params = {"engine": "google", "q": query, "num": str(k), "api_key": self._key}
-        data = await self._client.get("/search.json", params, spent)
+        data = await self.get("/search.json", params, spent)
         spent.dollars = self._price
-        told = str(data.get("error", ""))
-        if told and "hasn't returned any results" not in told:
-            raise Unserved(f"{self.name} says: {told}")
-        rows = [Found(_text(row, "title"), _text(row, "link"), _text(row, "snippet"), _text(row, "date"))
-                for row in data.get("organic_results", [])]  # fmt: skip
-        return [*_answer_box(data.get("answer_box")), *rows[:k]]
+        error = str(data.get("error", ""))
+        if error and "hasn't returned any results" not in error:
+            raise Unserved(f"{self.name} says: {error}")
+        return [*_answer_box(data.get("answer_box")), *_rows(data.get("organic_results", []))[:k]]
 
-    async def close(self) -> None:
-        await self._client.close()
-
-
-class _SerpApiClient(Client):
     def refusal(self, status: int, message: str, path: str) -> Exception:
         if status == 401:
             return Unserved(f"{self.name} refuses the key in SERPAPI_API_KEY: {message}", error="key")
@@ -61,30 +51,21 @@ class _SerpApiClient(Client):
         return super().refusal(status, message, path)
 
 
-class Serper:
+class Serper(Client):
     """Google through serper.dev."""
 
-    name = "Serper"
-
     def __init__(self, key: str, url: str, *, price: float | None = None, patience: Patience | None = None) -> None:
+        super().__init__("Serper", url, headers={"X-API-KEY": key}, secrets=[key], patience=patience)
         self.settings: JsonValue = "serper"
         self._price = price
-        self._client = _SerperClient(self.name, url, headers={"X-API-KEY": key}, secrets=[key], patience=patience)
 
     async def search(self, query: str, k: int, spent: Spent) -> list[Found]:
-        data = await self._client.post("/search", {"q": query, "num": k}, spent)
+        data = await self.post("/search", {"q": query, "num": k}, spent)
         credits = data.get("credits")
         spent.credits = float(credits) if isinstance(credits, int | float) else None
         spent.dollars = self._price
-        rows = [Found(_text(row, "title"), _text(row, "link"), _text(row, "snippet"), _text(row, "date"))
-                for row in data["organic"]]  # fmt: skip
-        return [*_answer_box(data.get("answerBox")), *rows[:k]]
+        return [*_answer_box(data.get("answerBox")), *_rows(data["organic"])[:k]]
 
-    async def close(self) -> None:
-        await self._client.close()
-
-
-class _SerperClient(Client):
     def refusal(self, status: int, message: str, path: str) -> Exception:
         if status in (401, 403):
             return Unserved(f"{self.name} refuses the key in SERPER_API_KEY: {message}", error="key")
@@ -93,17 +74,15 @@ class _SerperClient(Client):
         return super().refusal(status, message, path)
 
 
-class SearXng:
-    """An instance of SearXNG, one's own or a public one."""
-
-    name = "SearXNG"
+class SearXng(Client):
+    """An instance of SearXNG, private or public."""
 
     def __init__(self, url: str, *, patience: Patience | None = None) -> None:
+        super().__init__("SearXNG", url, patience=patience)
         self.settings: JsonValue = {"searxng": public(url)}
-        self._client = _SearXngClient(self.name, url, patience=patience)
 
     async def search(self, query: str, k: int, spent: Spent) -> list[Found]:
-        data = await self._client.get("/search", {"q": query, "format": "json"}, spent)
+        data = await self.get("/search", {"q": query, "format": "json"}, spent)
         rows = [Found(_text(row, "title"), _text(row, "url"), _text(row, "content"), _text(row, "publishedDate")[:10])
                 for row in data["results"]]  # fmt: skip
         silent = data.get("unresponsive_engines") or []
@@ -112,20 +91,15 @@ class SearXng:
             raise Unserved(f"none of the search engines behind {self.name} answered ({reasons})")
         return rows[:k]
 
-    async def close(self) -> None:
-        await self._client.close()
-
-
-class _SearXngClient(Client):
     def refusal(self, status: int, message: str, path: str) -> Exception:
         if status == 403:
-            told = f"{self.name} refuses JSON; its settings.yml must list json under search: formats:"
-            return Unserved(told, error="key")
+            reason = f"{self.name} refuses JSON; its settings.yml must list json under search: formats:"
+            return Unserved(reason, error="key")
         return super().refusal(status, message, path)
 
 
 class LocalEngine:
-    """A local index in the place of the web; each document once, shown by the part that fits the query."""
+    """A local index instead of the web. Each document appears once, with the part that fits the query."""
 
     def __init__(self, folder: str | Path) -> None:
         from coa.tools.index import Index
@@ -150,9 +124,8 @@ class LocalEngine:
             passage = hit.passage
             document = passage.url or passage.id.rpartition("#")[0] or passage.id
             if document not in found:
-                found[document] = Found(
-                    passage.title, passage.url or passage.id, snippet(passage.text, terms), passage.date
-                )
+                url, text = passage.url or passage.id, snippet(passage.text, terms)
+                found[document] = Found(passage.title, url, text, passage.date)
         return list(found.values())[:k]
 
     async def close(self) -> None:
@@ -162,6 +135,11 @@ class LocalEngine:
 def _text(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
     return value if isinstance(value, str) else ""
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> list[Found]:
+    """Results as both services for Google write them."""
+    return [Found(*(_text(row, name) for name in ("title", "link", "snippet", "date"))) for row in rows]
 
 
 def _answer_box(box: object) -> list[Found]:

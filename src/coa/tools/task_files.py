@@ -1,6 +1,6 @@
-"""The files of a task, and no others. A model gets the file it names only if the task lists it and it lies in the root.
+"""The files of a task, and no others. A model gets a file only if the task lists it and it is in the root.
 
-The root matters because task rows come from data sets: one that lists `/home/me/.ssh/id_rsa` must not get it.
+The root matters because tasks come from data sets: a task that lists `/home/me/.ssh/id_rsa` must not get that file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coa.errors import ToolError
 from coa.trajectory import Task
 
 ROOT: Final = "COA_FILES_ROOT"
-"""Environment variable: the folder that the files of tasks lie in; the current folder where it is not set."""
+"""Environment variable: the folder with the files of tasks; if it is not set, the current folder."""
 
 
 class NoSuchFile(Exception):
@@ -36,22 +36,21 @@ class TaskFiles:
         return self._root or Path.cwd().resolve()
 
     def check(self, task: Task) -> None:
-        """Raises ToolError where a file of the task could never be read: for a person who has just named it."""
+        """Raise ToolError if a file of the task can never be read: for a user who has just named it."""
         for listed in task.files:
             try:
                 self._path(listed)
             except NoSuchFile as error:
-                raise ToolError(
-                    str(error), hint=f"copy it to {self.root}, or set {ROOT} or --tool read_file= to its folder"
-                ) from error
+                hint = f"copy it to {self.root}, or set {ROOT} or --tool read_file= to its folder"
+                raise ToolError(str(error), hint=hint) from error
 
     def read(self, task: Task, name: str) -> tuple[str, bytes]:
-        """The file as the task names it, and its bytes."""
+        """The name of the file in the task, and its bytes."""
         listed = _listed(task, name.strip())
         return listed, self._content(self._path(listed), listed)
 
     def all(self, task: Task, most_bytes: int) -> tuple[dict[str, bytes], list[str]]:
-        """The task's files as a program finds them in its folder, and why others are not there."""
+        """The task's files as a program finds them in its folder, and the reasons why others are missing."""
         found: dict[str, bytes] = {}
         left_out: list[str] = []
         room = most_bytes
@@ -71,7 +70,7 @@ class TaskFiles:
         return found, left_out
 
     def fingerprint(self, task: Task, name: str) -> str:
-        """Of the file's content; one of its own for a file that is not to be had."""
+        """Identifies the file's content; `none` for a file that cannot be read."""
         try:
             return blake2b(self.read(task, name)[1], digest_size=24).hexdigest()
         except NoSuchFile:
@@ -79,7 +78,7 @@ class TaskFiles:
 
     def _path(self, listed: str) -> Path:
         try:
-            path = (self.root / listed).resolve(strict=True)  # an absolute path stays what it is, and is then judged
+            path = (self.root / listed).resolve(strict=True)  # an absolute path stays as it is, and is then checked
         except (OSError, RuntimeError, ValueError) as error:
             raise NoSuchFile(f"the task's file {listed} is not there") from error
         if not path.is_relative_to(self.root):
@@ -90,7 +89,7 @@ class TaskFiles:
 
     def _content(self, path: Path, listed: str) -> bytes:
         try:
-            # No link can take its place between the check and this, and a pipe cannot make us wait.
+            # A link cannot take its place between the check and this, and a pipe cannot make us wait.
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise NoSuchFile(f"the task's file {listed} cannot be opened ({error.strerror})") from error
@@ -102,7 +101,7 @@ class TaskFiles:
 
 
 def _listed(task: Task, name: str) -> str:
-    """The task's own spelling of the file that the model means: the same words, or the last part of its path."""
+    """The task's name of the file that the model means: the same text, or the last part of the path."""
     if not task.files:
         raise NoSuchFile("this task has no files")
     if name in task.files:
@@ -114,10 +113,10 @@ def _listed(task: Task, name: str) -> str:
 
 
 def missing_files(tasks: Sequence[Task], settings: Sequence[str] = ()) -> list[ToolError]:
-    """Why files of these tasks can never be read, one error per task; `settings` are those of tools, `name=setting`."""
+    """Why files of these tasks can never be read, one error per task; `settings` are the `name=setting` of tools."""
     folder = dict(item.partition("=")[::2] for item in settings).get("read_file", "")
     if folder and not Path(folder).is_dir():
-        return []  # a tool of the user's, or one that will say itself what is wrong with its folder
+        return []  # a tool of the user's, or one that reports the problem with its folder itself
     files = TaskFiles(folder) if folder else TaskFiles.from_environment(os.environ)
     found = []
     for task in tasks:

@@ -1,6 +1,6 @@
 """`visual_inspector`: a multimodal model looks at an image and answers a question about it.
 
-Images come by address, under the same guard as pages, or from the task's own files; never from elsewhere on disk.
+Images come by address, under the same guard as pages, or from the task's files; never from elsewhere on disk.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class VisualInspector:
     def __init__(
         self, endpoint: ChatEndpoint, *, fetcher: Fetcher | None = None, files: TaskFiles | None = None
     ) -> None:
-        self._endpoint = endpoint
-        self._fetcher = fetcher or Fetcher()
+        self._endpoint, self._fetcher = endpoint, fetcher or Fetcher()
         self._files = files or TaskFiles(max_bytes=_MAX_BYTES)
         self.settings: JsonValue = [public(endpoint.url), endpoint.model]
 
@@ -59,13 +58,19 @@ class VisualInspector:
         place, question = str(arguments.get("file_path", "")).strip(), str(arguments.get("question", "")).strip()
         spent = Spent()
         try:
-            body = await self._image(place, context)
+            if "://" in place:
+                body = (await self._fetcher.get(place, max_bytes=_MAX_BYTES)).body
+            else:
+                _, body = await asyncio.to_thread(self._files.read, context.task, place)
             media = image_type(body)
             if media is None:
                 raise NoSuchFile(f"{place[:200]} is not a PNG, JPEG, GIF or WebP image")
             if len(body) > _MAX_BYTES:
                 raise NoSuchFile(f"the image has {len(body):,} bytes; images up to {_MAX_BYTES:,} are looked at")
-            answer = await self._look(body, media, question or "What does the image show?", spent)
+            data = f"data:{media};base64,{base64.b64encode(body).decode()}"
+            image: JsonValue = {"type": "image_url", "image_url": {"url": data}}
+            text: JsonValue = {"type": "text", "text": question or "What does the image show?"}
+            answer = await self._endpoint.ask([{"role": "user", "content": [text, image]}], spent)
         except (NoSuchFile, Refused, FetchFailed, Unserved) as error:
             return Observation(f"error: {error}", ok=False, meta={"error": type(error).__name__})
         return Observation(f"image: {place}\n{answer}", meta={"image_bytes": len(body), "type": media, **spent.meta()})
@@ -73,18 +78,6 @@ class VisualInspector:
     async def close(self) -> None:
         await self._fetcher.close()
         await self._endpoint.close()
-
-    async def _image(self, place: str, context: ToolContext) -> bytes:
-        if "://" in place:
-            return (await self._fetcher.get(place, max_bytes=_MAX_BYTES)).body
-        return (await asyncio.to_thread(self._files.read, context.task, place))[1]
-
-    async def _look(self, body: bytes, media: str, question: str, spent: Spent) -> str:
-        data = f"data:{media};base64,{base64.b64encode(body).decode()}"
-        image: JsonValue = {"type": "image_url", "image_url": {"url": data}}
-        return await self._endpoint.ask(
-            [{"role": "user", "content": [{"type": "text", "text": question}, image]}], spent
-        )
 
 
 def open_visual_inspector(setting: str | None, environment: Mapping[str, str]) -> VisualInspector:

@@ -1,4 +1,4 @@
-"""web_search: a query to titles, addresses, dates and snippets, from a search service or a local index."""
+"""`web_search`: titles, addresses, dates and snippets for a query, from a search service or a local index."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pydantic import JsonValue
 from coa.errors import ToolError
 from coa.http import Spent, Unserved
 from coa.tools.base import Observation, ToolContext
+from coa.tools.registry import SEARCH_FOLDER
 from coa.tools.results import MAX_QUERIES, parse_setting, queries_of, show, show_briefly, whole_number
-from coa.tools.search_engines import Engine, LocalEngine, SearXng, SerpApi, Serper
+from coa.tools.search_engines import LocalEngine, SearchEngine, SearXng, SerpApi, Serper
 from coa.trajectory import Form, Shape
 
 RESULTS: Final = 10
@@ -24,11 +25,8 @@ class WebSearch:
     shape = Shape(form=Form.LIST)
     uses = ()
 
-    def __init__(self, engine: Engine, *, k: int = RESULTS, brief: bool = False, timeout_s: float = 75.0) -> None:
-        self.engine = engine
-        self.k = k
-        self.brief = brief
-        self.timeout_s = timeout_s
+    def __init__(self, engine: SearchEngine, *, k: int = RESULTS, brief: bool = False, timeout_s: float = 75.0) -> None:
+        self.engine, self.k, self.brief, self.timeout_s = engine, k, brief, timeout_s
         self.settings: JsonValue = {"engine": engine.settings, "k": k, **({"show": "brief"} if brief else {})}
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
@@ -57,17 +55,13 @@ class WebSearch:
         except Unserved as error:
             return f'error: no results for "{query}": {error}', error.error, spent
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            # Answers of any shape: the service has changed, or is not what it was taken for.
-            return (
-                f'error: no results for "{query}": {self.engine.name} answers in an unknown shape '
-                f"({type(error).__name__}: {error})",
-                "shape",
-                spent,
-            )
+            # The answer has an unknown shape: the service has changed, or is another one than assumed.
+            why = f"{self.engine.name} answers in an unknown shape ({type(error).__name__}: {error})"
+            return f'error: no results for "{query}": {why}', "shape", spent
 
 
 def open_web_search(setting: str | None, environment: Mapping[str, str]) -> WebSearch:
-    """The engine named, or the first one there is a key or an address for; a folder or an address instead of a name."""
+    """The setting is an engine, a folder or an address; without one, the first engine with a key or address is used."""
     target, options = parse_setting("web_search", setting or "", _OPTIONS)
     k = whole_number("web_search", options, "k", RESULTS)
     how = options.get("show", "full")
@@ -77,11 +71,10 @@ def open_web_search(setting: str | None, environment: Mapping[str, str]) -> WebS
 
 
 ENGINES: Final = {"serpapi": "SERPAPI_API_KEY", "serper": "SERPER_API_KEY", "searxng": "SEARXNG_URL"}
-"""And the variable that each needs. Without a name the first one whose variable is set is taken."""
-OFFLINE: Final = "search an index of your own: --tool web_search=FOLDER (coa index build makes one)"
+"""The engines and the variable that each needs. Without a name, the first one whose variable is set is used."""
 
 
-def _engine(target: str, environment: Mapping[str, str]) -> Engine:
+def _engine(target: str, environment: Mapping[str, str]) -> SearchEngine:
     if target.startswith(("http://", "https://")):
         return SearXng(target)
     price = _price(environment.get("COA_SEARCH_PRICE"))
@@ -90,8 +83,8 @@ def _engine(target: str, environment: Mapping[str, str]) -> Engine:
     name = target or next((name for name, variable in ENGINES.items() if environment.get(variable)), "")
     value = environment.get(ENGINES[name]) if name else None
     if not value:
-        missing = ENGINES[name] if name else f"{', '.join(ENGINES.values())}"
-        raise ToolError(f"no {missing} in the environment", hint=f"set it, or {OFFLINE}")
+        missing = ENGINES[name] if name else ", ".join(ENGINES.values())
+        raise ToolError(f"no {missing} in the environment", hint=f"set it, or {SEARCH_FOLDER}")
     if name == "serpapi":
         return SerpApi(value, environment.get("SERPAPI_URL") or "https://serpapi.com", price=price)
     if name == "serper":
@@ -103,6 +96,5 @@ def _price(text: str | None) -> float | None:
     try:
         return float(text) if text else None
     except ValueError:
-        raise ToolError(
-            f"COA_SEARCH_PRICE={text} is not a number", hint="give the dollars of one search, e.g. 0.001"
-        ) from None
+        hint = "give the price of one search in dollars, e.g. 0.001"
+        raise ToolError(f"COA_SEARCH_PRICE={text} is not a number", hint=hint) from None

@@ -1,4 +1,4 @@
-"""wiki_search: a query to passages, from a local index or a `/retrieve` server as Search-R1 and its kin use them."""
+"""`wiki_search`: passages for a query, from a local index or a `/retrieve` server in the style of Search-R1."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from pydantic import JsonValue
 from coa.errors import ToolError
 from coa.http import Client, Patience, Spent, Unserved, public
 from coa.tools.base import Observation, ToolContext
-from coa.tools.index.documents import Document
+from coa.tools.index.documents import IndexedDocument
+from coa.tools.registry import BUILD_INDEX
 from coa.tools.results import MAX_QUERIES, Found, parse_setting, queries_of, show, whole_number
 from coa.trajectory import Form, Shape
 
 log = logging.getLogger(__name__)
 
 PASSAGES: Final = 5
-VARIABLE: Final = "COA_WIKI_INDEX"
-OFFLINE: Final = "coa index build CORPUS --out FOLDER, then --tool wiki_search=FOLDER"
 _OPTIONS: Final = {
     "k": "passages of a query",
     "rerank": "address of an OpenAI-compatible server with /embeddings",
@@ -35,12 +34,12 @@ _OPTIONS: Final = {
 
 
 class Retriever(Protocol):
-    name: str
+    source: str
+    """Its name in an observation."""
     settings: JsonValue
 
-    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
+    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[IndexedDocument]]:
         """The best passages of each query, best first."""
-        ...
 
     async def close(self) -> None: ...
 
@@ -51,9 +50,7 @@ class WikiSearch:
     uses = ()
 
     def __init__(self, retriever: Retriever, *, k: int = PASSAGES, timeout_s: float = 75.0) -> None:
-        self.retriever = retriever
-        self.k = k
-        self.timeout_s = timeout_s
+        self.retriever, self.k, self.timeout_s = retriever, k, timeout_s
         self.settings: JsonValue = {"retriever": retriever.settings, "k": k}
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
@@ -65,15 +62,15 @@ class WikiSearch:
         try:
             found = await self.retriever.retrieve(asked, self.k, spent)
         except Unserved as error:
-            meta = {"source": self.retriever.name, "error": error.error, **spent.meta()}
+            meta = {"source": self.retriever.source, "error": error.error, **spent.meta()}
             return Observation(f"error: no passages: {error}", ok=False, meta=meta)
         blocks = [
-            show(self.retriever.name, query, [Found(one.title, one.url, one.text, one.date) for one in passages])
+            show(self.retriever.source, query, [Found(one.title, one.url, one.text, one.date) for one in passages])
             for query, passages in zip(asked, found, strict=True)
         ]
         if len(queries) > MAX_QUERIES:
             blocks.append(f"note: only the first {MAX_QUERIES} of {len(queries)} queries were looked up.")
-        meta = {"source": self.retriever.name, "queries": len(asked), **spent.meta()}
+        meta = {"source": self.retriever.source, "queries": len(asked), **spent.meta()}
         return Observation("\n\n".join(blocks), meta=meta)
 
     async def close(self) -> None:
@@ -85,12 +82,12 @@ class LocalRetriever:
         from coa.tools.index import Index
 
         self._index = Index(folder)
-        self.name = f"index {self._index.folder.name}"
+        self.source = f"index {self._index.folder.name}"
         self.settings: JsonValue = {"index": self._index.manifest.hash}
 
-    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
+    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[IndexedDocument]]:
         start = time.monotonic()
-        # A thread each: the engine works without the interpreter's lock.
+        # One thread per query: the engine works without the interpreter's lock.
         found = await asyncio.gather(*(asyncio.to_thread(self._index.search, query, k) for query in queries))
         spent.calls += len(queries)
         spent.seconds += time.monotonic() - start
@@ -100,28 +97,25 @@ class LocalRetriever:
         pass
 
 
-class RetrieveServer:
+class RetrieveServer(Client):
     """`POST /retrieve {queries, topk, return_scores}` -> `{result: [[{document, score}, ...], ...]}`."""
 
     def __init__(self, url: str, *, patience: Patience | None = None) -> None:
         url = url.rstrip("/").removesuffix("/retrieve")
-        self.name = "retrieval server"
+        super().__init__(f"the retrieval server {public(url)}", url, patience=patience)
+        self.source = "retrieval server"
         self.settings: JsonValue = {"retrieve": public(url)}
-        self._client = Client(f"the retrieval server {public(url)}", url, patience=patience)
 
-    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
+    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[IndexedDocument]]:
         body: dict[str, JsonValue] = {"queries": list(queries), "topk": k, "return_scores": True}
-        data = await self._client.post("/retrieve", body, spent)
+        data = await self.post("/retrieve", body, spent)
         result = data.get("result") if isinstance(data, dict) else None
         if not isinstance(result, list) or [list] * len(queries) != [type(entries) for entries in result]:
             raise Unserved("the retrieval server answers in an unknown shape", error="shape")
         return [[_document(entry) for entry in entries][:k] for entries in result]
 
-    async def close(self) -> None:
-        await self._client.close()
 
-
-def _document(entry: Any) -> Document:
+def _document(entry: Any) -> IndexedDocument:
     """`{document: ..., score: ...}`, or the document alone from servers that ignore `return_scores`."""
     from coa.tools.index.sources import Unusable, document_of
 
@@ -133,13 +127,13 @@ def _document(entry: Any) -> Document:
 
 
 class Reranked:
-    """Candidates of another retriever in the order of their embeddings' closeness to the query's.
+    """Candidates of another retriever, ordered by the similarity of their embeddings to the query's embedding.
 
-    Where the embeddings are not to be had, the candidates stay in the order they came in.
+    If the embedding server does not answer, the candidates keep their order.
     """
 
     KEPT: Final = 10_000
-    """Embeddings of passages kept in memory, the latest."""
+    """The number of embeddings of passages that are kept in memory, the latest ones."""
 
     def __init__(
         self,
@@ -149,28 +143,25 @@ class Reranked:
         *,
         key: str = "",
         candidates: int = 50,
-        query_prefix: str = "",
-        passage_prefix: str = "",
+        prefixes: tuple[str, str] = ("", ""),
         patience: Patience | None = None,
     ) -> None:
-        self.name = retriever.name
+        """`prefixes` are put before a query and before a passage, as some embedding models need it."""
+        self.source = retriever.source
         self.settings: JsonValue = {
-            "candidates": [retriever.settings, candidates], "model": model, "prefixes": [query_prefix, passage_prefix]
+            "candidates": [retriever.settings, candidates], "model": model, "prefixes": list(prefixes)
         }  # fmt: skip
-        self._retriever = retriever
-        self._model = model
-        self._candidates = candidates
-        self._query_prefix, self._passage_prefix = query_prefix, passage_prefix
+        self._retriever, self._model, self._candidates = retriever, model, candidates
+        self._query_prefix, self._passage_prefix = prefixes
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = Client("the embedding server", url, headers=headers, secrets=[key], patience=patience)
         self._known: OrderedDict[str, list[float]] = OrderedDict()
 
-    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[Document]]:
+    async def retrieve(self, queries: Sequence[str], k: int, spent: Spent) -> list[list[IndexedDocument]]:
         found = await self._retriever.retrieve(queries, max(k, self._candidates), spent)
         try:
-            return [
-                (await self._ranked(query, passages, spent))[:k] for query, passages in zip(queries, found, strict=True)
-            ]
+            pairs = zip(queries, found, strict=True)
+            return [(await self._ranked(query, passages, spent))[:k] for query, passages in pairs]
         except Unserved as error:
             log.warning("not ranked again: %s", error)
             return [passages[:k] for passages in found]
@@ -179,7 +170,7 @@ class Reranked:
         await self._client.close()
         await self._retriever.close()
 
-    async def _ranked(self, query: str, passages: Sequence[Document], spent: Spent) -> list[Document]:
+    async def _ranked(self, query: str, passages: Sequence[IndexedDocument], spent: Spent) -> list[IndexedDocument]:
         if len(passages) < 2:
             return list(passages)
         texts = [f"{self._passage_prefix}{one.title}\n{one.text}" for one in passages]
@@ -187,17 +178,18 @@ class Reranked:
         new = list(dict.fromkeys(text for text in texts if text not in self._known))
         vectors = await self._embed([asked, *new], spent)
         fresh = dict(zip(new, vectors[1:], strict=True))
-        scores = [_product(vectors[0], fresh[text] if text in fresh else self._known[text]) for text in texts]
-        for text in texts:
-            self._known[text] = fresh[text] if text in fresh else self._known[text]
+        known = {text: fresh[text] if text in fresh else self._known[text] for text in texts}
+        for text, vector in known.items():
+            self._known[text] = vector
             self._known.move_to_end(text)
         while len(self._known) > self.KEPT:
             self._known.popitem(last=False)
+        scores = [sum(a * b for a, b in zip(vectors[0], known[text], strict=True)) for text in texts]
         order = sorted(range(len(passages)), key=lambda place: -scores[place])
         return [passages[place] for place in order]
 
     async def _embed(self, texts: Sequence[str], spent: Spent) -> list[list[float]]:
-        """Vectors of length one, in the order of the texts."""
+        """Vectors of length 1, in the order of the texts."""
         data = await self._client.post("/embeddings", {"model": self._model, "input": list(texts)}, spent)
         try:
             rows = sorted(data["data"], key=lambda row: row["index"])
@@ -206,27 +198,18 @@ class Reranked:
                 raise ValueError(f"{len(vectors)} embeddings for {len(texts)} texts")
         except (KeyError, TypeError, ValueError) as error:
             raise Unserved(f"the embedding server answers in an unknown shape: {error}", error="shape") from error
-        return [_unit(vector) for vector in vectors]
-
-
-def _product(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(a * b for a, b in zip(one, other, strict=True))
-
-
-def _unit(vector: list[float]) -> list[float]:
-    length = math.hypot(*vector) or 1.0
-    return [number / length for number in vector]
+        lengths = [math.hypot(*vector) or 1.0 for vector in vectors]
+        return [[number / length for number in vector] for vector, length in zip(vectors, lengths, strict=True)]
 
 
 def open_wiki_search(setting: str | None, environment: Mapping[str, str]) -> WikiSearch:
     target, options = parse_setting("wiki_search", setting or "", _OPTIONS)
-    target = target or environment.get(VARIABLE, "")
+    target = target or environment.get("COA_WIKI_INDEX", "")
     if not target:
-        raise ToolError("wiki_search has nothing to search", hint=OFFLINE)
+        raise ToolError("wiki_search has nothing to search", hint=BUILD_INDEX)
     k = whole_number("wiki_search", options, "k", PASSAGES)
-    retriever: Retriever = (
-        RetrieveServer(target) if target.startswith(("http://", "https://")) else LocalRetriever(target)
-    )
+    remote = target.startswith(("http://", "https://"))
+    retriever: Retriever = RetrieveServer(target) if remote else LocalRetriever(target)
     if "rerank" in options:
         if "model" not in options:
             raise ToolError("--tool wiki_search: rerank needs a model", hint="add ,model=NAME")
@@ -236,7 +219,6 @@ def open_wiki_search(setting: str | None, environment: Mapping[str, str]) -> Wik
             options["model"],
             key=environment.get("COA_EMBEDDINGS_API_KEY", ""),
             candidates=whole_number("wiki_search", options, "candidates", 50),
-            query_prefix=options.get("query_prefix", ""),
-            passage_prefix=options.get("passage_prefix", ""),
+            prefixes=(options.get("query_prefix", ""), options.get("passage_prefix", "")),
         )
     return WikiSearch(retriever, k=k)

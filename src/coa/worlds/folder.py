@@ -15,7 +15,7 @@ from coa.errors import WorldError
 from coa.folder import lock_file, replacing
 from coa.models.tokenizer import cache_folder
 from coa.tools.index import build as build_index
-from coa.tools.index.documents import Document
+from coa.tools.index.documents import IndexedDocument
 from coa.trajectory.formats.tasks import from_task
 from coa.worlds.atlas.entities import CITY, PAPER, Sizes, Split
 from coa.worlds.atlas.world import Atlas
@@ -89,13 +89,13 @@ def _write(atlas: Atlas, folder: Path) -> None:
     (folder / NAME).write_bytes(orjson.dumps(about, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def _documents(atlas: Atlas) -> Iterator[Document]:
+def _documents(atlas: Atlas) -> Iterator[IndexedDocument]:
     """A page is found by its name and its kind. No fact is in the index, so no snippet can give one away."""
     for page in atlas.pages.values():
         if page.indexed:
             # A newspaper is about a city, so a search for the city finds it second.
             kind = f"{CITY} {page.kind}" if page.kind == PAPER else page.kind
-            yield Document(page.address, page.name, kind, page.address)
+            yield IndexedDocument(page.address, page.name, kind, page.address)
 
 
 def read(folder: str | Path) -> Built:

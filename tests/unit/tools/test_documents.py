@@ -14,7 +14,7 @@ import pytest
 
 from coa.tools.documents import Document, Parsers, Unreadable
 from coa.tools.documents.charset import decode
-from coa.tools.documents.sniff import Kind, image_type, kind_of
+from coa.tools.documents.sniff import FileKind, image_type, kind_of
 from support import papers
 from support.site import ARTICLE
 
@@ -32,17 +32,17 @@ def read(parsers: Parsers, body: bytes, declared: str = "", *, name: str = "", u
 
 
 def test_the_kind_is_what_the_bytes_say_not_what_the_server_says() -> None:
-    assert kind_of(papers.pdf("x"), "text/html") is Kind.PDF
-    assert kind_of(papers.docx(), "application/octet-stream") is Kind.DOCX
-    assert kind_of(papers.xlsx()) is Kind.XLSX
-    assert kind_of(papers.pptx()) is Kind.PPTX
-    assert kind_of(papers.archive(a_txt=b"x")) is Kind.ZIP
-    assert kind_of(papers.PNG, "text/html") is Kind.IMAGE and image_type(papers.PNG) == "image/png"
-    assert kind_of(ARTICLE.encode(), "") is Kind.HTML
-    assert kind_of(ARTICLE.encode(), "text/plain") is Kind.HTML
-    assert kind_of(b'{"a": 1}', "application/json") is Kind.TEXT
-    assert kind_of(b"\x7fELF\x00\x00\x00", "text/html") is Kind.UNKNOWN
-    assert kind_of(b"<svg></svg>", "video/mp4") is Kind.UNKNOWN
+    assert kind_of(papers.pdf("x"), "text/html") is FileKind.PDF
+    assert kind_of(papers.docx(), "application/octet-stream") is FileKind.DOCX
+    assert kind_of(papers.xlsx()) is FileKind.XLSX
+    assert kind_of(papers.pptx()) is FileKind.PPTX
+    assert kind_of(papers.archive(a_txt=b"x")) is FileKind.ZIP
+    assert kind_of(papers.PNG, "text/html") is FileKind.IMAGE and image_type(papers.PNG) == "image/png"
+    assert kind_of(ARTICLE.encode(), "") is FileKind.HTML
+    assert kind_of(ARTICLE.encode(), "text/plain") is FileKind.HTML
+    assert kind_of(b'{"a": 1}', "application/json") is FileKind.TEXT
+    assert kind_of(b"\x7fELF\x00\x00\x00", "text/html") is FileKind.UNKNOWN
+    assert kind_of(b"<svg></svg>", "video/mp4") is FileKind.UNKNOWN
 
 
 def test_a_page_gives_main_text_title_date_and_links(parsers: Parsers) -> None:
@@ -137,17 +137,17 @@ def test_a_parser_that_takes_too_long_is_ended_and_the_next_job_runs() -> None:
     heavy = ("<html><body>" + "<p>word word word</p><table><tr><td>cell</td></tr></table>" * 120_000).encode()
     started = time.monotonic()
     with pytest.raises(Unreadable, match="2 seconds"):
-        asyncio.run(pool.read(Kind.HTML, heavy))
+        asyncio.run(pool.read(FileKind.HTML, heavy))
     assert time.monotonic() - started < 10
-    assert asyncio.run(pool.read(Kind.TEXT, b"fine")).text == "fine"
+    assert asyncio.run(pool.read(FileKind.TEXT, b"fine")).text == "fine"
     pool.close()
 
 
 def test_a_parser_that_needs_too_much_memory_fails_alone() -> None:
     pool = Parsers(processes=1, memory_bytes=512 << 20)
     with pytest.raises(Unreadable, match=r"memory|crashed"):
-        asyncio.run(pool.read(Kind.TEXT, b"word " * (16 << 20)))
-    assert asyncio.run(pool.read(Kind.TEXT, b"fine")).text == "fine"
+        asyncio.run(pool.read(FileKind.TEXT, b"word " * (16 << 20)))
+    assert asyncio.run(pool.read(FileKind.TEXT, b"fine")).text == "fine"
     pool.close()
 
 
@@ -163,14 +163,14 @@ def test_a_cancelled_job_ends_its_worker() -> None:
     heavy = ("<html><body>" + "<p>word word word</p><table><tr><td>cell</td></tr></table>" * 120_000).encode()
 
     async def go() -> None:
-        await pool.read(Kind.TEXT, b"warm")
+        await pool.read(FileKind.TEXT, b"warm")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
-                await pool.read(Kind.HTML, heavy)
+                await pool.read(FileKind.HTML, heavy)
 
     asyncio.run(go())
     started = time.monotonic()
-    assert asyncio.run(pool.read(Kind.TEXT, b"fine")).text == "fine"
+    assert asyncio.run(pool.read(FileKind.TEXT, b"fine")).text == "fine"
     assert time.monotonic() - started < 20, "the thread does not wait for the abandoned job"
     pool.close()
 
@@ -195,6 +195,6 @@ def test_workers_have_no_network_where_the_kernel_allows_that(parsers: Parsers) 
 
 def test_many_documents_at_once_each_get_their_own_text(parsers: Parsers) -> None:
     async def go() -> list[Document]:
-        return await asyncio.gather(*(parsers.read(Kind.TEXT, f"text {n}".encode()) for n in range(50)))
+        return await asyncio.gather(*(parsers.read(FileKind.TEXT, f"text {n}".encode()) for n in range(50)))
 
     assert [document.text for document in asyncio.run(go())] == [f"text {n}" for n in range(50)]

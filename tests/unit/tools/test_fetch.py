@@ -139,7 +139,7 @@ def test_a_name_that_is_rebound_between_two_pages_is_refused() -> None:
 
 
 def test_the_socket_gate_holds_even_if_resolution_were_fooled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coa.tools.web.fetch.check_addresses", lambda *_: None)
+    monkeypatch.setattr("coa.tools.web.guard.check_addresses", lambda *_: None)
     result, _, recorder = fetch("http://evil.test/", {}, names=Names(evil_test=[["10.0.0.1"]]))
     assert "10.0.0.1" in str(result) and recorder.asked == []
     assert isinstance(result, Refused | FetchFailed)

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from coa.cli import app
 from coa.errors import StoreError
-from coa.tools.index import Document, Index, Sources, build, snippet, split
+from coa.tools.index import Index, IndexedDocument, Sources, build, snippet, split
 from coa.tools.index.manifest import LANGUAGES, read_manifest
 
 invoke = CliRunner().invoke
@@ -33,7 +33,9 @@ def found(index: Index, query: str, k: int = 5) -> list[str]:
 
 
 def test_words_are_found_by_their_stem_accents_and_case_aside(tmp_path: Path) -> None:
-    build([Document("a", "Röntgen", "He discovered rays."), Document("b", "", "Nothing.")], tmp_path / "i")
+    build(
+        [IndexedDocument("a", "Röntgen", "He discovered rays."), IndexedDocument("b", "", "Nothing.")], tmp_path / "i"
+    )
     index = Index(tmp_path / "i")
     assert found(index, "RONTGEN") == ["a"] and found(index, "discovery of a ray") == ["a"]
     assert found(index, "") == found(index, "?! | ()") == []
@@ -41,12 +43,16 @@ def test_words_are_found_by_their_stem_accents_and_case_aside(tmp_path: Path) ->
 
 @pytest.mark.parametrize("language", ["none", *LANGUAGES])
 def test_every_language_can_be_indexed(tmp_path: Path, language: str) -> None:
-    build([Document("a", "Titel", "Das Wort steht hier."), Document("b", "", "x")], tmp_path / "i", language=language)
+    build(
+        [IndexedDocument("a", "Titel", "Das Wort steht hier."), IndexedDocument("b", "", "x")],
+        tmp_path / "i",
+        language=language,
+    )
     assert found(Index(tmp_path / "i"), "das Wort") == ["a"]
 
 
 def test_a_name_made_of_stop_words_is_found(tmp_path: Path) -> None:
-    build([Document("a", "The Who", "A band of the sixties."), Document("b", "x", "y")], tmp_path / "i")
+    build([IndexedDocument("a", "The Who", "A band of the sixties."), IndexedDocument("b", "x", "y")], tmp_path / "i")
     assert found(Index(tmp_path / "i"), "the who") == ["a"]
 
 
@@ -54,12 +60,12 @@ def test_a_name_made_of_stop_words_is_found(tmp_path: Path) -> None:
     "query", ['"unclosed', "a AND", "title:x", "(((", "x^9", "-a", "*", "\x00", "\ud800", "a " * 10_000]
 )
 def test_no_query_is_a_syntax_error(tmp_path: Path, query: str) -> None:
-    build([Document("a", "t", "a x")], tmp_path / "i")
+    build([IndexedDocument("a", "t", "a x")], tmp_path / "i")
     Index(tmp_path / "i").search(query)
 
 
 def test_equal_passages_come_in_the_order_of_their_ids_in_every_build(tmp_path: Path) -> None:
-    documents = [Document(f"{n:02}", "same", "equal words") for n in range(12)]
+    documents = [IndexedDocument(f"{n:02}", "same", "equal words") for n in range(12)]
     for turn in range(3):
         random.Random(turn).shuffle(documents)
         build(documents, tmp_path / str(turn))
@@ -67,7 +73,7 @@ def test_equal_passages_come_in_the_order_of_their_ids_in_every_build(tmp_path: 
 
 
 def test_an_index_may_be_searched_from_many_threads(tmp_path: Path) -> None:
-    build([Document(str(n), f"word{n}", f"text of number {n}") for n in range(500)], tmp_path / "i")
+    build([IndexedDocument(str(n), f"word{n}", f"text of number {n}") for n in range(500)], tmp_path / "i")
     index = Index(tmp_path / "i")
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda n: found(index, f"word{n}", 1), range(500))) == [[str(n)] for n in range(500)]
@@ -81,7 +87,7 @@ WORDS = st.lists(st.sampled_from(["a", "bb", "c.", "d!", "\n\n", "\n", "e? "]), 
 @settings(max_examples=200, deadline=None)
 @given(WORDS, st.integers(1, 30))
 def test_cutting_loses_no_word_and_keeps_to_the_limit(text: str, words: int) -> None:
-    passages = list(split(Document("d", "t", text), words))
+    passages = list(split(IndexedDocument("d", "t", text), words))
     assert [word for passage in passages for word in passage.text.split()] == text.split()
     assert all(len(passage.text.split()) <= words for passage in passages)
     assert len({passage.id for passage in passages}) == len(passages)
@@ -89,16 +95,16 @@ def test_cutting_loses_no_word_and_keeps_to_the_limit(text: str, words: int) -> 
 
 def test_texts_are_cut_between_paragraphs_then_sentences() -> None:
     text = "One two three. Four five six.\n\nSeven eight nine ten."
-    assert [p.text for p in split(Document("d", "t", text), 6)] == [
+    assert [p.text for p in split(IndexedDocument("d", "t", text), 6)] == [
         "One two three. Four five six.",
         "Seven eight nine ten.",
     ]
-    assert [p.text for p in split(Document("d", "t", "One two three. Four five."), 3)] == [
+    assert [p.text for p in split(IndexedDocument("d", "t", "One two three. Four five."), 3)] == [
         "One two three.",
         "Four five.",
     ]
-    assert [p.id for p in split(Document("d", "t", "a b c d"), 2)] == ["d#0", "d#1"]
-    assert [p.id for p in split(Document("d", "t", "a b c d"), 0)] == ["d"]
+    assert [p.id for p in split(IndexedDocument("d", "t", "a b c d"), 2)] == ["d#0", "d#1"]
+    assert [p.id for p in split(IndexedDocument("d", "t", "a b c d"), 0)] == ["d"]
 
 
 def test_a_snippet_shows_where_the_words_are() -> None:
@@ -133,14 +139,14 @@ def test_jsonl_parquet_and_folders_make_the_same_kind_of_index(tmp_path: Path) -
     sources = Sources(paths, base_url="https://site.example")
     documents = list(sources)
     assert documents[:6] == [
-        Document("7", "Ada", "program", "https://a.example/", "1843"),
-        Document("x", "Babbage", "engine"),
-        Document("a.jsonl:3", "", "only words"),
-        Document("7", "Ada", "program", "https://a.example/", "1843"),
-        Document("x", "Babbage", "engine"),
-        Document("b.jsonl.gz:3", "", "only words"),
+        IndexedDocument("7", "Ada", "program", "https://a.example/", "1843"),
+        IndexedDocument("x", "Babbage", "engine"),
+        IndexedDocument("a.jsonl:3", "", "only words"),
+        IndexedDocument("7", "Ada", "program", "https://a.example/", "1843"),
+        IndexedDocument("x", "Babbage", "engine"),
+        IndexedDocument("b.jsonl.gz:3", "", "only words"),
     ]
-    assert documents[6] == Document("p", "Parquet", "columns")
+    assert documents[6] == IndexedDocument("p", "Parquet", "columns")
     by_id = {document.id: document for document in documents[7:]}
     assert set(by_id) == {"deep/page.html", "deep/note.md", "deep/plain.txt"}
     assert by_id["deep/page.html"].title == "Lamp" and "A tall tower." in by_id["deep/page.html"].text
@@ -192,26 +198,26 @@ def test_nothing_to_index_is_an_error_that_says_why(tmp_path: Path) -> None:
 
 
 def test_an_index_is_replaced_only_when_told_and_other_folders_never(tmp_path: Path) -> None:
-    build([Document("a", "", "old")], tmp_path / "i")
+    build([IndexedDocument("a", "", "old")], tmp_path / "i")
     with pytest.raises(StoreError, match="--force"):
-        build([Document("b", "", "new")], tmp_path / "i")
+        build([IndexedDocument("b", "", "new")], tmp_path / "i")
     assert found(Index(tmp_path / "i"), "old") == ["a"]
-    build([Document("b", "", "new")], tmp_path / "i", replace=True)
+    build([IndexedDocument("b", "", "new")], tmp_path / "i", replace=True)
     assert found(Index(tmp_path / "i"), "new") == ["b"] and [path.name for path in tmp_path.iterdir()] == ["i"]
     (tmp_path / "precious").mkdir()
     with pytest.raises(StoreError, match="is not a search index"):
-        build([Document("b", "", "new")], tmp_path / "precious", replace=True)
+        build([IndexedDocument("b", "", "new")], tmp_path / "precious", replace=True)
 
 
 def test_the_same_corpus_has_the_same_hash(tmp_path: Path) -> None:
-    one = build([Document("a", "t", "x")], tmp_path / "1").hash
-    assert build([Document("a", "t", "x")], tmp_path / "2").hash == one
-    assert build([Document("a", "t", "y")], tmp_path / "3").hash != one
+    one = build([IndexedDocument("a", "t", "x")], tmp_path / "1").hash
+    assert build([IndexedDocument("a", "t", "x")], tmp_path / "2").hash == one
+    assert build([IndexedDocument("a", "t", "y")], tmp_path / "3").hash != one
 
 
 def test_a_build_that_fails_or_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     def documents(error: BaseException) -> object:
-        yield Document("a", "t", "x")
+        yield IndexedDocument("a", "t", "x")
         raise error
 
     for error in (KeyboardInterrupt(), RuntimeError("boom")):
@@ -222,13 +228,13 @@ def test_a_build_that_fails_or_is_interrupted_leaves_nothing(tmp_path: Path) -> 
 
 KILLED = """
 import sys, time
-from coa.tools.index import Document, build
+from coa.tools.index import IndexedDocument, build
 def documents():
     for n in range(10**9):
         if n == 20_000:
             print("half", flush=True)
             time.sleep(60)
-        yield Document(str(n), "title", f"text {n} " * 20)
+        yield IndexedDocument(str(n), "title", f"text {n} " * 20)
 build(documents(), sys.argv[1])
 """
 
@@ -237,7 +243,7 @@ def test_a_killed_build_is_not_taken_for_an_index_and_is_cleaned_up_by_the_next(
     out = tmp_path / "i"
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(out)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "half\n"
-    build([Document("a", "", "other")], tmp_path / "other")
+    build([IndexedDocument("a", "", "other")], tmp_path / "other")
     assert len(list(tmp_path.iterdir())) == 3, "a build that still runs is not swept away"
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
@@ -246,13 +252,13 @@ def test_a_killed_build_is_not_taken_for_an_index_and_is_cleaned_up_by_the_next(
     for folder in (out, rest):
         with pytest.raises(StoreError, match="is not a search index"):
             Index(folder)
-    build([Document("a", "", "whole")], out)
+    build([IndexedDocument("a", "", "whole")], out)
     assert found(Index(out), "whole") == ["a"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["i", "other"]
 
 
 def test_a_damaged_index_is_said_to_be_one(tmp_path: Path) -> None:
-    build([Document(str(n), "t", f"x {n}") for n in range(100)], tmp_path / "i")
+    build([IndexedDocument(str(n), "t", f"x {n}") for n in range(100)], tmp_path / "i")
     manifest = tmp_path / "i" / "manifest.json"
     whole = manifest.read_text()
     for text, said in (("{", "cannot be read"), (whole.replace('"format": 1', '"format": 99'), "format 99"),
@@ -269,7 +275,7 @@ def test_a_damaged_index_is_said_to_be_one(tmp_path: Path) -> None:
 # ---- quality
 
 
-def corpus() -> tuple[list[Document], list[tuple[str, str]]]:
+def corpus() -> tuple[list[IndexedDocument], list[tuple[str, str]]]:
     """Passages and (query, id of the passage that answers it).
 
     Of the NQ rows where they are at hand: a passage holds a question's words and its answer among words of others.
@@ -290,7 +296,7 @@ def corpus() -> tuple[list[Document], list[tuple[str, str]]]:
         kept = [word for word in asked if rng.random() < 0.5] or asked[:1]
         text = rng.choices(words, k=40) + kept + row["answer"][0].split()
         rng.shuffle(text)
-        documents.append(Document(str(number), "", " ".join(text)))
+        documents.append(IndexedDocument(str(number), "", " ".join(text)))
         queries.append((row["question"], str(number)))
     return documents, queries
 
@@ -345,7 +351,7 @@ def test_of_many_equal_passages_the_first_ids_come_whatever_order_they_were_writ
     ids = [f"p{number:04}" for number in range(700)]
     for seed in range(3):
         random.Random(seed).shuffle(ids)
-        build((Document(at, at, "city") for at in ids), tmp_path / str(seed), language="none")
+        build((IndexedDocument(at, at, "city") for at in ids), tmp_path / str(seed), language="none")
         found = Index(tmp_path / str(seed)).search("city nobody", 3)
         assert [hit.passage.id for hit in found] == ["p0000", "p0001", "p0002"]
     assert Index(tmp_path / "0").search("nothing", 3) == []

@@ -13,8 +13,8 @@ from pydantic import JsonValue
 from coa.errors import StoreError, ToolError
 from coa.http import Breaker, Client, Patience, Transient, Unserved, retried
 from coa.tools import Observation, ToolContext
-from coa.tools.index import Document, build
-from coa.tools.search_engines import Engine, SearXng, SerpApi, Serper
+from coa.tools.index import IndexedDocument, build
+from coa.tools.search_engines import SearchEngine, SearXng, SerpApi, Serper
 from coa.tools.web_search import WebSearch, open_web_search
 from coa.trajectory import Task
 from support.search_servers import (
@@ -34,7 +34,7 @@ from support.search_servers import (
 
 CONTEXT = ToolContext(Task(id="1", question="who?"))
 QUICK = Patience(attempts=3, timeout_s=60, backoff_s=0.001)
-ENGINES: dict[str, Callable[[str, Patience], Engine]] = {
+ENGINES: dict[str, Callable[[str, Patience], SearchEngine]] = {
     "serpapi": lambda url, patience: SerpApi(KEY, url, price=0.015, patience=patience),
     "serper": lambda url, patience: Serper(KEY, url, patience=patience),
     "searxng": lambda url, patience: SearXng(url, patience=patience),
@@ -274,8 +274,8 @@ def test_the_engine_is_chosen_by_setting_or_by_what_the_environment_has(tmp_path
 def test_a_local_index_takes_the_place_of_the_web(tmp_path: Path) -> None:
     long = " ".join(["filler."] * 200 + ["The lighthouse of Brannock was lit in 1871."] + ["filler."] * 200)
     documents = [
-        Document("a", "Brannock", long, "https://atlas.example/brannock", "2020-05-01"),
-        Document("b", "Else", "x"),
+        IndexedDocument("a", "Brannock", long, "https://atlas.example/brannock", "2020-05-01"),
+        IndexedDocument("b", "Else", "x"),
     ]
     build(documents, tmp_path / "idx")
     tool = open_web_search(str(tmp_path / "idx"), {})

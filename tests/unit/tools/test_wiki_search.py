@@ -13,7 +13,7 @@ from aiohttp import web
 from coa.errors import ToolError
 from coa.http import Patience, Spent
 from coa.tools import Observation, ToolContext
-from coa.tools.index import Document, build
+from coa.tools.index import IndexedDocument, build
 from coa.tools.registry import open_tool
 from coa.tools.wiki_search import LocalRetriever, Reranked, RetrieveServer, WikiSearch, open_wiki_search
 from coa.trajectory import Task
@@ -22,9 +22,11 @@ from support.search_servers import KEY, Handler, SearchServer, answered, hanging
 CONTEXT = ToolContext(Task(id="1", question="who?"))
 QUICK = Patience(attempts=2, timeout_s=60, backoff_s=0.001)
 DOCUMENTS = [
-    Document("1", "Ada Lovelace", "She wrote the first program, for the Analytical Engine.", "https://w.example/Ada"),
-    Document("2", "Charles Babbage", "He designed the Analytical Engine."),
-    Document("3", "Lighthouse", "A tower with a lamp."),
+    IndexedDocument(
+        "1", "Ada Lovelace", "She wrote the first program, for the Analytical Engine.", "https://w.example/Ada"
+    ),
+    IndexedDocument("2", "Charles Babbage", "He designed the Analytical Engine."),
+    IndexedDocument("3", "Lighthouse", "A tower with a lamp."),
 ]
 
 
@@ -65,7 +67,7 @@ def test_several_queries_are_answered_in_their_order(folder: Path) -> None:
 
 def test_the_environment_may_name_the_index(folder: Path) -> None:
     tool = open_tool("wiki_search", None, {"COA_WIKI_INDEX": str(folder)})
-    assert isinstance(tool, WikiSearch) and tool.retriever.name == "index wiki"
+    assert isinstance(tool, WikiSearch) and tool.retriever.source == "index wiki"
     with pytest.raises(ToolError, match="rerank needs a model"):
         open_wiki_search(f"{folder},rerank=http://x/v1", {})
 
@@ -138,7 +140,10 @@ class Embeddings(SearchServer):
 
 
 def test_embeddings_decide_the_order_of_the_candidates(tmp_path: Path) -> None:
-    documents = [Document("a", "Engine", "engine engine engine"), Document("b", "Keep", "A tower. An engine.")]
+    documents = [
+        IndexedDocument("a", "Engine", "engine engine engine"),
+        IndexedDocument("b", "Keep", "A tower. An engine."),
+    ]
     build(documents, tmp_path / "i")
 
     async def go(server: SearchServer) -> list[list[str]]:
@@ -149,8 +154,7 @@ def test_embeddings_decide_the_order_of_the_candidates(tmp_path: Path) -> None:
                 "e5",
                 key=KEY,
                 candidates=2,
-                query_prefix="query: ",
-                passage_prefix="passage: ",
+                prefixes=("query: ", "passage: "),
                 patience=QUICK,
             )
             try:

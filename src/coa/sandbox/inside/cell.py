@@ -1,6 +1,9 @@
-"""One run's own process: the last walls go up, then the code runs as any script would.
+"""The process of one run: the last walls go up, then the code runs as any script would.
 
-Two ways: a script once, or a program that is compiled once and run for many tests, each in a fork of its own.
+There are two ways to run. A script runs once (`_run_script`). A program is compiled once and then run for many tests
+(`_run_program`): this process forks for every test, waits for the fork, ends every process that the test left behind,
+removes its files, and reports. If anything remains that a test changed and the next one could see, it reports that
+the cell is not clean, and the supervisor starts a new one.
 """
 
 from __future__ import annotations
@@ -29,20 +32,16 @@ from .launcher import map_user
 WORK = "/work"
 _PLACES = (WORK, "/tmp", "/dev/shm")
 SLACK_BYTES = 256 << 20
-"""Address space that is not memory: stacks of threads, mapped libraries. The watch outside counts what is in use."""
-
-
+"""Address space that is not memory: thread stacks, mapped libraries. The watch outside counts what is in use."""
 _OUR_MODULES = (
-    "inside",
-    *(f"inside.{name}" for name in ("cell", "cold", "landlock", "launcher", "seccomp", "syscalls")),
-)
-_OUR_MODULES += tuple(f"inside.{name}" for name in ("tiny_init", "usage", "zygote"))
-# By name: to look through all loaded modules would touch, and so copy, a page for each.
+    "cell", "cold", "landlock", "launcher", "seccomp", "syscalls", "tiny_init", "usage", "zygote"
+)  # fmt: skip
+"""Listed by name: looking through all loaded modules would touch, and so copy, a memory page for each."""
 
 
 @dataclass(frozen=True)
 class Locks:
-    """What is the same for every run, worked out once."""
+    """What is the same for every run, determined once."""
 
     seccomp: bytes
     landlock: int
@@ -50,11 +49,17 @@ class Locks:
     own_bytes: int
     own_resident_bytes: int
 
+    @classmethod
+    def here(cls, writable: tuple[str, ...], own_bytes: int, own_resident_bytes: int) -> Locks:
+        """As far as this kernel has them."""
+        filter_program = seccomp.program() if seccomp.known() else b""
+        return cls(filter_program, landlock.version(), writable, own_bytes, own_resident_bytes)
+
 
 def stand_by(limits: dict[str, Any], given: int, locks: Locks) -> NoReturn:
-    """In a forked warm interpreter: put up the walls, then wait at the socket `given` for a run to do.
+    """In a forked warm interpreter: put up the walls, then wait at the socket `given` for a run.
 
-    What comes is the run's own limits and five descriptors: the job, the conversation with the supervisor, the streams.
+    Its message has the run's limits and five descriptors: the job, the socket to the supervisor, and the three streams.
     """
     os.setsid()
     os.dup2(given, 3, inheritable=False)
@@ -87,7 +92,7 @@ def _refuse(control: socket.socket, reason: str) -> NoReturn:
 
 
 def obey(job_handle: int, control: socket.socket, wall_in: Callable[[], None], result: int = -1) -> NoReturn:
-    """Read the job, put up the walls, do it."""
+    """Read the job, put up the walls, run the job."""
     try:
         with open(job_handle, "rb") as file:
             job = json.loads(file.read())
@@ -95,7 +100,7 @@ def obey(job_handle: int, control: socket.socket, wall_in: Callable[[], None], r
         _write_files(job)
     except OSError as error:
         _refuse(control, str(error))
-    for name in _OUR_MODULES:
+    for name in ("inside", *(f"inside.{name}" for name in _OUR_MODULES)):
         sys.modules.pop(name, None)
     sys.path.insert(0, os.getcwd())
     sys.argv = [_main_file(), *job["arguments"]]
@@ -106,10 +111,10 @@ def obey(job_handle: int, control: socket.socket, wall_in: Callable[[], None], r
 
 
 def _wall_in(limits: dict[str, Any], locks: Locks) -> None:
-    """From the warm interpreter's powers over its own little world to none at all."""
-    old_self = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY)  # of the outer /proc, which is writable
+    """Give up all rights that the warm interpreter has over its namespaces."""
+    old_self = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY)  # in the outer /proc, which is writable
     apart = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS
-    if locks.landlock < 6:  # from then on it keeps abstract sockets of other runs out of reach
+    if locks.landlock < 6:  # from version 6 on, Landlock keeps abstract sockets of other runs out of reach
         apart |= syscalls.CLONE_NEWNET
     syscalls.unshare(apart)
     closed = syscalls.MS_NOSUID | syscalls.MS_NODEV
@@ -121,7 +126,7 @@ def _wall_in(limits: dict[str, Any], locks: Locks) -> None:
     syscalls.unmount("/cell")
     syscalls.mount("proc", "/proc", "proc", closed | syscalls.MS_NOEXEC | syscalls.MS_RDONLY)
     os.chdir(WORK)
-    # A user namespace of its own: processes are then counted for this run alone, and no mount here is its to change.
+    # A new user namespace: processes are then counted for this run alone, and it may change no mount here.
     syscalls.unshare(syscalls.CLONE_NEWUSER)
     map_user(1000, 0, 0, f"/proc/self/fd/{old_self}")
     os.close(old_self)
@@ -129,7 +134,7 @@ def _wall_in(limits: dict[str, Any], locks: Locks) -> None:
 
 
 def lock(limits: dict[str, Any], locks: Locks) -> None:
-    """What needs no namespace: limits, no capabilities, Landlock, seccomp."""
+    """The locks that need no namespace: limits, no capabilities, Landlock, seccomp."""
     _limit(limits, locks)
     syscalls.drop_capabilities()
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or /proc/self/fd could not be listed, which subprocess does
@@ -140,7 +145,7 @@ def lock(limits: dict[str, Any], locks: Locks) -> None:
 
 
 _OFTEN_ABSENT = (resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
-"""Limits on what a kernel in user space may not have, and then has no limit for."""
+"""Limits that a kernel in user space may lack, together with what they limit."""
 
 
 def _limit(limits: dict[str, Any], locks: Locks) -> None:
@@ -165,7 +170,7 @@ def _limit(limits: dict[str, Any], locks: Locks) -> None:
 
 
 def _limit_run(limits: dict[str, Any]) -> None:
-    """What is known only when the run comes."""
+    """The limits that are known only when the run starts."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = min(limits["open_files"], hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -179,7 +184,7 @@ def _limit_cpu(seconds: float) -> None:
 
 
 def add_site_builtins() -> None:
-    """`exit()` and its like, which come with the `site` module; its search for packages is not wanted."""
+    """Add `exit()` and its like, which come with the `site` module, without its search for packages."""
     import site
 
     site.setquit()
@@ -209,7 +214,7 @@ def _forget_randomness() -> None:
 
 
 def _open_streams(*, lines: bool) -> None:
-    """New stream objects: those of the warm interpreter were made for other files."""
+    """New stream objects: those of the warm interpreter belong to other files."""
     raw_in, raw_out, raw_err = (io.FileIO(handle, mode, closefd=False) for handle, mode in enumerate(("r", "w", "w")))
     stdin = io.TextIOWrapper(io.BufferedReader(raw_in), "utf-8", "surrogateescape")
     stdout = io.TextIOWrapper(io.BufferedWriter(raw_out), "utf-8", "surrogateescape", line_buffering=lines)
@@ -220,7 +225,7 @@ def _open_streams(*, lines: bool) -> None:
 
 
 def _compile(job: dict[str, Any]) -> types.CodeType | None:
-    """None if it cannot be compiled; the reason is on standard error, as Python would put it."""
+    """None if it does not compile; the reason is then on standard error, as Python would print it."""
     try:
         return compile(job["code"], _main_file(), "exec", dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
@@ -256,12 +261,12 @@ def _run_script(job: dict[str, Any], control: socket.socket, result: int) -> NoR
 def _execute(
     code: types.CodeType, names: dict[str, Any], job: dict[str, Any], result: int, drop: Callable[[], None]
 ) -> NoReturn:
-    """The whole script; or a call of one of its functions, or assertions about it, told on `result`."""
+    """Run the whole script; or call one of its functions, or check assertions about it, and report on `result`."""
     if job["function"] is None and job["assertions"] is None:
         if result >= 0:
             os.close(result)
         _leave(_call(lambda: exec(code, names)), drop)
-    # It is imported, so to speak: what stands under the usual guard is not wanted.
+    # As if it were imported: code under `if __name__ == "__main__"` is not wanted.
     names["__name__"] = "solution"
     sys.modules["solution"] = sys.modules["__main__"]
     with open(0, "rb", closefd=False) as file:
@@ -282,13 +287,13 @@ def _execute(
 
 
 def read_arguments(given: bytes) -> list[Any]:
-    """JSON, or where that does not do (tuples, sets) a Python literal; the first byte tells."""
+    """The first byte says which: JSON, or a Python literal for what JSON lacks (tuples, sets)."""
     text = given[1:].decode()
     return list(json.loads(text) if given[:1] == b"j" else ast.literal_eval(text))
 
 
 def _call(body: Callable[[], object]) -> int:
-    """Run it as the interpreter would: what is not caught is printed, and becomes the exit code."""
+    """Run it as the interpreter would: an uncaught exception is printed and becomes the exit code."""
     try:
         body()
     except SystemExit as error:
@@ -296,9 +301,9 @@ def _call(body: Callable[[], object]) -> int:
             return (error.code or 0) & 0xFF
         print(error.code, file=sys.stderr)
         return 1
-    except BaseException as error:  # whatever the code raises, its own classes included
+    except BaseException as error:  # whatever the code raises
         trace = error.__traceback__
-        for _ in range(2):  # the two frames of ours
+        for _ in range(2):  # our two frames
             trace = trace.tb_next if trace else None
         try:
             sys.excepthook(type(error), error.with_traceback(trace), trace)
@@ -309,9 +314,9 @@ def _call(body: Callable[[], object]) -> int:
 
 
 def _leave(code: int, drop: Callable[[], None] | None = None) -> NoReturn:
-    """What the interpreter does on exit, less the tearing down of modules, which takes longer than most runs.
+    """Do what the interpreter does on exit, except tearing down modules, which takes longer than most runs.
 
-    `drop` lets go of the program's own names.
+    `drop` releases the names that the program defined.
     """
     try:
         threading._shutdown()  # type: ignore[attr-defined]
@@ -319,7 +324,7 @@ def _leave(code: int, drop: Callable[[], None] | None = None) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     kept = (sys.stdout, sys.stderr, sys.__stdout__)
-    if drop is not None:  # files that nobody closed are written when nothing refers to them any more
+    if drop is not None:  # files that were not closed are written when nothing refers to them any more
         drop()
         gc.collect()
     for stream in kept:
@@ -332,8 +337,8 @@ def _leave(code: int, drop: Callable[[], None] | None = None) -> NoReturn:
 
 
 def _run_program(job: dict[str, Any], control: socket.socket) -> NoReturn:
-    """Compiled once, prelude run once; then a fork for every test that comes in over `control`."""
-    _open_streams(lines=False)  # once for all tests, each of which has descriptors of its own under them
+    """Compile once and run the prelude once; then fork for every test that comes over `control`."""
+    _open_streams(lines=False)  # once for all tests; each test replaces the descriptors below them
     code = _compile(job)
     if code is None:
         control.send(b'{"event": "compile_error"}')
@@ -343,14 +348,14 @@ def _run_program(job: dict[str, Any], control: socket.socket) -> NoReturn:
     sys.stdout.flush()
     drop = _what_it_adds(code, names)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # the tests must not read or write this process
-    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)  # orphans come here: waited for, and their time counted
+    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)  # orphans come here, are waited for, and their time is counted
     gc.collect()
     gc.freeze()
-    standing = _standing()
+    before = _state()
     control.send(b'{"event": "ready"}')
     while True:
-        # Ahead of its test, while the supervisor reads what the last one did; and after the sweep, so that no other
-        # test ever ran beside it.
+        # Forked before its test arrives, while the supervisor reads the last result; and after the sweep, so that no
+        # other test ever ran beside it.
         process = os.fork()
         if process == 0:
             _run_test(control, code, names, drop)
@@ -360,12 +365,12 @@ def _run_program(job: dict[str, Any], control: socket.socket) -> NoReturn:
             ended, status, spent = os.wait4(-1, 0)
             cpu_s, peak = cpu_s + _seconds(spent), max(peak, spent.ru_maxrss)
         cpu_s += _end_all()
-        clean = _standing() == standing and _sweep(job)
+        clean = _state() == before and _sweep(job)
         tested = {"event": "tested", "status": status, "cpu_s": cpu_s, "peak_bytes": peak * 1024, "clean": clean}
         try:
             control.send(json.dumps(tested).encode())
         except OSError:
-            os._exit(0)  # nobody has tests any more
+            os._exit(0)  # there are no more tests
         if not clean:
             os._exit(0)  # the next test gets a new cell
 
@@ -377,7 +382,7 @@ def _seconds(spent: resource.struct_rusage) -> float:
 def _run_test(
     control: socket.socket, code: types.CodeType, names: dict[str, Any], drop: Callable[[], None]
 ) -> NoReturn:
-    """Waits for the test first. With it come the streams, and for a call where its value goes and what is asked."""
+    """Wait for the test. With it come the streams, and for a call the descriptor of its value and the request."""
     data, handles, _, _ = socket.recv_fds(control, 1 << 16, 8)
     control.close()
     if not data:
@@ -402,9 +407,9 @@ _LAST = "__cached__"
 
 
 def _what_it_adds(code: types.CodeType, names: dict[str, Any]) -> Callable[[], None]:
-    """How to drop what the program puts into `names`, and only that.
+    """Return a function that drops what the program puts into `names`, and only that.
 
-    A prelude leaves a thousand names there; to drop those too would copy the memory that they are in, for each test.
+    A prelude leaves a thousand names there; dropping those too would copy the memory that holds them, for each test.
     """
     mentioned = _mentioned(code)
     if mentioned & _WAYS_AROUND:
@@ -436,13 +441,13 @@ def _function(names: dict[str, Any], name: str) -> Callable[..., Any]:
 
 
 def _plain(value: object) -> object:
-    """Plain data only, by exact type: an object with an `==` of its own never leaves this process."""
+    """Plain data only, by exact type: an object that defines `==` never leaves this process."""
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
         return value if value == value and value not in (float("inf"), float("-inf")) else {"float": repr(value)}
     if isinstance(value, bool | int | float | str):
-        return _plain({bool: bool, int: int, float: float, str: str}[_base(type(value))](value))
+        return _plain(next(base for base in (bool, int, float, str) if isinstance(value, base))(value))
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
@@ -454,18 +459,14 @@ def _plain(value: object) -> object:
     raise TypeError(f"the result is a {type(value).__name__}, not plain data")
 
 
-def _base(kind: type) -> type:
-    return next(base for base in (bool, int, float, str) if issubclass(kind, base))
-
-
-def _standing() -> tuple[object, ...]:
-    """What a test may change and the next one would find: how this process is treated, and the folders themselves."""
+def _state() -> tuple[object, ...]:
+    """What a test may change and the next one would see: the scheduling of this process, and the folders themselves."""
     folders = [(os.stat(place).st_mode, os.listxattr(place)) for place in _PLACES]
     return os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0), os.sched_getscheduler(0), folders
 
 
 def _end_all() -> float:
-    """No process of one test may be there for the next. The CPU time of those that were."""
+    """End every process that a test left, so that the next does not meet it. Returns their CPU time."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, 9)  # all but init and this one
     cpu_s = 0.0
@@ -477,7 +478,7 @@ def _end_all() -> float:
 
 
 def _sweep(job: dict[str, Any]) -> bool:
-    """Nor may a file. False if something stays."""
+    """Remove every file that a test left. False if something stays."""
     clean = True
     for place in _PLACES:
         try:

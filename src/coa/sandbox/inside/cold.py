@@ -1,4 +1,4 @@
-"""A run in a freshly started interpreter, for the back-ends whose walls are put up by another program."""
+"""A run in a freshly started interpreter, for the sandboxes whose walls another program puts up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from . import cell, landlock, seccomp, syscalls
+from . import cell, syscalls
 
 
 def main(setup_handle: int, job_handle: int, control_handle: int, result_handle: int) -> None:
@@ -24,13 +24,8 @@ def main(setup_handle: int, job_handle: int, control_handle: int, result_handle:
         _be_init(child, setup, control, result_handle)
     sys.path = [path for path in sys.path[1:] if path] + setup["site"]
     cell.add_site_builtins()
-    locks = cell.Locks(
-        seccomp=seccomp.program() if seccomp.known() else b"",
-        landlock=landlock.version(),
-        writable=tuple(path for path in setup["writable"] if os.path.isdir(path)),
-        own_bytes=32 << 20,
-        own_resident_bytes=0,
-    )
+    writable = tuple(path for path in setup["writable"] if os.path.isdir(path))
+    locks = cell.Locks.here(writable, own_bytes=32 << 20, own_resident_bytes=0)
     os.chdir(setup["work"])
     control.set_inheritable(False)
     if result_handle >= 0:
@@ -39,18 +34,17 @@ def main(setup_handle: int, job_handle: int, control_handle: int, result_handle:
 
 
 def _be_init(child: int, setup: dict[str, Any], control: socket.socket, result: int) -> NoReturn:
-    """Process number 1 where the walls bring none: collects orphans, and ends the run when nobody waits for it.
+    """Act as process number 1 where the walls provide none: collect orphans, and end the run when nobody waits for it.
 
-    The code itself cannot be number 1: signals that it sends to itself would have no effect.
+    The code itself cannot be process 1: signals that it sends to itself would have no effect.
     """
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)  # not to be looked into from the run
     if not setup["collect"]:
         os.close(result)
     threading.Thread(target=_leave_with, args=(control,), daemon=True).start()
-    while True:
+    ended = status = 0
+    while ended != child:
         ended, status = os.wait()
-        if ended == child:
-            break
     if setup["collect"]:
         _send_files(setup["work"], setup["collect"], setup["limits"]["disk_bytes"], result)
     code = os.waitstatus_to_exitcode(status)
@@ -58,16 +52,16 @@ def _be_init(child: int, setup: dict[str, Any], control: socket.socket, result: 
 
 
 def _leave_with(control: socket.socket) -> None:
-    """The supervisor never writes: whatever ends the wait means that it is gone, and with process 1 goes the run."""
-    with contextlib.suppress(ConnectionError):  # where it left without having read all
+    """The supervisor never writes, so the end of the wait means that it is gone. The run ends with process 1."""
+    with contextlib.suppress(ConnectionError):  # if it left without having read everything
         control.recv(1)
     os._exit(1)
 
 
 def _send_files(work: str, names: Sequence[str], most_bytes: int, result: int) -> None:
-    """Plain files only. Where a file comes too late to fit, it is left out."""
+    """Send plain files. A file that no longer fits is left out."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(-1, 9)  # nobody writes any more
+        os.kill(-1, 9)  # from here on nothing writes
     with open(result, "wb") as out:
         for name in names:
             path = os.path.join(work, name)

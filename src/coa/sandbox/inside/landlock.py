@@ -1,4 +1,4 @@
-"""Landlock: a second lock on the file system, on sockets of other runs and on signals, where the kernel has it."""
+"""Landlock: a second lock on the file system, on sockets of other runs and on signals, if the kernel supports it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ON_A_FILE: Final = 0b1000000000000111 | (1 << 14)
 
 
 def version() -> int:
-    """0 where the kernel has none."""
+    """The version of Landlock in the kernel; 0 if it has none."""
     try:
         return syscall(_CREATE, None, 0, 1, what="landlock")
     except OSError:
@@ -27,9 +27,9 @@ def version() -> int:
 
 
 def restrict(writable: Sequence[str], *, known: int) -> None:
-    """From now on: everything may be read, only `writable` may be changed, and nobody outside can be reached.
+    """From now on everything may be read, only `writable` may be changed, and nothing outside can be reached.
 
-    `known` is what `version` said; it is asked for once, not once a run.
+    `known` is the result of `version`, which is determined once and not for every run.
     """
     files = (1 << _FILES_BY_VERSION.get(known, 16)) - 1
     network = 0b11 if known >= 4 else 0

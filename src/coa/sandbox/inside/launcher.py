@@ -1,8 +1,9 @@
 """Builds the walls that all runs of one warm interpreter share, then becomes that interpreter.
 
-A fresh root with the Python runtime read-only and nothing else of this machine, an empty network, process numbers of
-its own, an unprivileged user. Works as root and as a plain user; the two differ only in when the user namespace is
-entered: root first mounts what a plain user could not reach (a runtime under a closed home), then steps down.
+Inside are a fresh root with the read-only Python runtime and nothing else of this machine, an empty network, separate
+process numbers and an unprivileged user. It works as root and as a plain user. The two differ only in when the user
+namespace is entered: root first mounts what a plain user could not reach (a runtime under a closed home), then gives
+up its rights.
 """
 
 from __future__ import annotations
@@ -17,25 +18,19 @@ from typing import Any
 from . import syscalls
 from .tiny_init import write_init
 
-ROOT = "/tmp"  # only the place where the new root is put together, in a mount namespace that nobody else sees
+ROOT = "/tmp"  # only where the new root is assembled, in a mount namespace that nobody else sees
 NOBODY = 65534
 DEVICES = ("null", "full", "random", "urandom")
 """Not /dev/zero: a shared mapping of it is memory that belongs to no process, so that nobody could count it."""
 STACK_BYTES = 64 << 20
-"""Room for deep recursion; the layout of a process leaves it free only if it is asked for before exec."""
+"""Room for deep recursion. The address space keeps it free only if it is requested before exec."""
 
-_APART = (
-    syscalls.CLONE_NEWNS
-    | syscalls.CLONE_NEWPID
-    | syscalls.CLONE_NEWNET
-    | syscalls.CLONE_NEWIPC
-    | syscalls.CLONE_NEWUTS
-    | syscalls.CLONE_NEWCGROUP
-)
+_APART = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID | syscalls.CLONE_NEWNET
+_APART |= syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWCGROUP
 
 
 def main(descriptor: int) -> None:
-    """`descriptor`: the socket to the supervisor. Its first message is the plan, the second is for the interpreter."""
+    """`descriptor` is the socket to the supervisor. First comes the plan, then a message for the interpreter."""
     channel = socket.socket(fileno=descriptor)
     plan = json.loads(channel.recv(1 << 20))
     try:
@@ -54,7 +49,7 @@ def _launch(plan: dict[str, Any], channel: socket.socket) -> None:
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or /proc/self would belong to root, and the maps with it
-        # Process numbers once more: the interpreter may only come back to a namespace that its own user owns.
+        # A second PID namespace: the interpreter may only return to a namespace that its user owns.
         syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID)
         map_user(0, NOBODY, NOBODY)
         _go_on_in_child(channel)
@@ -75,7 +70,7 @@ def _launch(plan: dict[str, Any], channel: socket.socket) -> None:
 
 
 def _go_on_in_child(channel: socket.socket) -> None:
-    """Process numbers change only for children. The parent waits, and neither outlives the other."""
+    """A new PID namespace holds only for children. The parent waits, and neither outlives the other."""
     parent = os.getppid()
     child = os.fork()
     if child:
@@ -86,22 +81,20 @@ def _go_on_in_child(channel: socket.socket) -> None:
 
 
 def map_user(inside: int, uid: int, gid: int, process: str = "/proc/self") -> None:
-    """Inside the user namespace just entered, `uid` and `gid` are called `inside`, and there is nobody else."""
+    """In the user namespace just entered, `uid` and `gid` appear as `inside`, and no other user exists."""
     for name, line in (("setgroups", "deny"), ("uid_map", f"{inside} {uid} 1"), ("gid_map", f"{inside} {gid} 1")):
         with open(f"{process}/{name}", "w") as file:
             file.write(line)
 
 
 def build_root(plan: dict[str, Any]) -> None:
-    """The new /: binds and files of the plan, four devices, a /proc of its own, empty places for each run's mounts."""
+    """The new /: binds and files of the plan, four devices, a new /proc, and empty places for each run's mounts."""
     syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
-    # What is to be bound is opened first: the new root may cover it.
-    sources = [(os.open(source, os.O_PATH), target) for source, target in plan["binds"]]
-    devices = [(os.open(f"/dev/{name}", os.O_PATH), f"/dev/{name}") for name in DEVICES]
+    # Everything to bind is opened first, because the new root may cover it.
+    binds = [*plan["binds"], *((f"/dev/{name}", f"/dev/{name}") for name in DEVICES)]
+    sources = [(os.open(source, os.O_PATH), target) for source, target in binds]
     syscalls.mount("tmpfs", ROOT, "tmpfs", syscalls.MS_NOSUID, "size=16m,mode=0755")
     for source, target in sources:
-        _bind(source, target)
-    for source, target in devices:
         _bind(source, target)
     for target, path in plan["symlinks"]:
         os.makedirs(os.path.dirname(ROOT + path), exist_ok=True)

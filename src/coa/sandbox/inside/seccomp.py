@@ -1,8 +1,12 @@
-"""A seccomp filter: which system calls model-written code may not make, as a BPF program.
+"""A seccomp filter: the system calls that model-written code may not make, as a BPF program.
 
-Namespaces, an empty capability set and Landlock hold the walls; this takes away the kernel interfaces through which
-walls have been broken before, and with them the network. Refused calls fail like any call that is not permitted, so
-that programs get an ordinary `OSError`.
+Namespaces, an empty capability set and Landlock form the walls. This filter takes away the kernel interfaces through
+which such walls have been broken before, and the network with them. A refused call fails like any call that is not
+permitted, so programs get an ordinary `OSError`.
+
+A BPF program is a list of instructions `(operation, jump if true, jump if false, value)`. A jump is the number of
+instructions to skip. The kernel runs the program at every system call, on its number and arguments, until an
+instruction returns.
 """
 
 from __future__ import annotations
@@ -17,80 +21,26 @@ from .syscalls import MACHINE, PR_SET_NO_NEW_PRIVS, prctl, syscall
 _X86_64, _AARCH64 = 0, 1
 _REFUSED: Final[dict[str, tuple[int, int | None]]] = {
     # name: number on x86-64, number on aarch64
-    "ptrace": (101, 117),
-    "syslog": (103, 116),
-    "personality": (135, 92),
-    "vhangup": (153, 58),
-    "pivot_root": (155, 41),
-    "adjtimex": (159, 171),
-    "chroot": (161, 51),
-    "acct": (163, 89),
-    "settimeofday": (164, 170),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "reboot": (169, 142),
-    "sethostname": (170, 161),
-    "setdomainname": (171, 162),
-    "init_module": (175, 105),
-    "delete_module": (176, 106),
-    "quotactl": (179, 60),
-    "nfsservctl": (180, 42),
-    "lookup_dcookie": (212, 18),
-    "clock_settime": (227, 112),
-    "mbind": (237, 235),
-    "set_mempolicy": (238, 237),
-    "kexec_load": (246, 104),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "migrate_pages": (256, 238),
-    "unshare": (272, 97),
-    "move_pages": (279, 239),
-    "perf_event_open": (298, 241),
-    "fanotify_init": (300, 262),
-    "fanotify_mark": (301, 263),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "clock_adjtime": (305, 266),
-    "setns": (308, 268),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "kcmp": (312, 272),
-    "finit_module": (313, 273),
-    "kexec_file_load": (320, 294),
-    "bpf": (321, 280),
-    "userfaultfd": (323, 282),
-    # Memory that belongs to no process, so that nobody could count it.
-    "memfd_create": (319, 279),
-    "shmget": (29, 194),
-    "msgget": (68, 186),
-    "semget": (64, 190),
-    "uselib": (134, None),
-    "ustat": (136, None),
-    "sysfs": (139, None),
-    "modify_ldt": (154, None),
-    "_sysctl": (156, None),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "pidfd_getfd": (438, 438),
-    "process_madvise": (440, 440),
-    "mount_setattr": (442, 442),
-    "quotactl_fd": (443, 443),
-    "memfd_secret": (447, 447),
-    "process_mrelease": (448, 448),
+    "ptrace": (101, 117), "syslog": (103, 116), "personality": (135, 92), "vhangup": (153, 58), "pivot_root": (155, 41),
+    "adjtimex": (159, 171), "chroot": (161, 51), "acct": (163, 89), "settimeofday": (164, 170), "mount": (165, 40),
+    "umount2": (166, 39), "swapon": (167, 224), "swapoff": (168, 225), "reboot": (169, 142), "sethostname": (170, 161),
+    "setdomainname": (171, 162), "init_module": (175, 105), "delete_module": (176, 106), "quotactl": (179, 60),
+    "nfsservctl": (180, 42), "lookup_dcookie": (212, 18), "clock_settime": (227, 112), "mbind": (237, 235),
+    "set_mempolicy": (238, 237), "kexec_load": (246, 104), "add_key": (248, 217), "request_key": (249, 218),
+    "keyctl": (250, 219), "migrate_pages": (256, 238), "unshare": (272, 97), "move_pages": (279, 239),
+    "perf_event_open": (298, 241), "fanotify_init": (300, 262), "fanotify_mark": (301, 263),
+    "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "clock_adjtime": (305, 266), "setns": (308, 268),
+    "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272), "finit_module": (313, 273),
+    "kexec_file_load": (320, 294), "bpf": (321, 280), "userfaultfd": (323, 282), "uselib": (134, None),
+    "ustat": (136, None), "sysfs": (139, None), "modify_ldt": (154, None), "_sysctl": (156, None), "iopl": (172, None),
+    "ioperm": (173, None), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431),
+    "fsmount": (432, 432), "fspick": (433, 433), "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
+    "mount_setattr": (442, 442), "quotactl_fd": (443, 443), "memfd_secret": (447, 447), "process_mrelease": (448, 448),
     "set_mempolicy_home_node": (450, 450),
-}
+    # Memory that belongs to no process, so that nobody could count it.
+    "memfd_create": (319, 279), "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190),
+}  # fmt: skip
 
 
 class Machine(NamedTuple):
@@ -112,7 +62,7 @@ _MACHINES: Final = {
 }
 _CLONE3: Final = 435
 _NEWEST: Final = 462
-"""Numbers above this were not known when this was written: the kernel is said not to have them."""
+"""Calls with a higher number did not exist when this was written; the program is told that the kernel lacks them."""
 _NEW_NAMESPACES: Final = 0x7E020000
 """Any CLONE_NEW* flag."""
 _AF_UNIX: Final = 1
@@ -143,7 +93,7 @@ def program() -> bytes:
     lines: list[tuple[int, int, int, int]] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, machine.audit),
-        (_RETURN, 0, 0, _KILL_PROCESS),  # 32-bit calls on a 64-bit kernel would go round the list below
+        (_RETURN, 0, 0, _KILL_PROCESS),  # 32-bit calls on a 64-bit kernel would bypass the list below
         (_LOAD, 0, 0, _NUMBER),
         (_GREATER_OR_EQUAL, 0, 1, _NEWEST + 1),  # the x32 calls too
         fail(errno.ENOSYS),
@@ -186,7 +136,7 @@ def program() -> bytes:
 
 
 def install(filter_program: bytes) -> None:
-    """For this process and all it will ever start. No way back."""
+    """For this process and everything that it ever starts. It cannot be undone."""
     prctl(PR_SET_NO_NEW_PRIVS, 1, what="no_new_privs")
     code = ctypes.create_string_buffer(filter_program, len(filter_program))
     header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(filter_program) // 8, ctypes.addressof(code)))

@@ -1,4 +1,4 @@
-"""The system calls that Python 3.11 has no name for."""
+"""The system calls that Python 3.11 has no function for."""
 
 from __future__ import annotations
 
@@ -7,28 +7,12 @@ import os
 import platform
 from typing import Final
 
-CLONE_NEWNS: Final = 0x00020000
-CLONE_NEWCGROUP: Final = 0x02000000
-CLONE_NEWUTS: Final = 0x04000000
-CLONE_NEWIPC: Final = 0x08000000
-CLONE_NEWUSER: Final = 0x10000000
-CLONE_NEWPID: Final = 0x20000000
-CLONE_NEWNET: Final = 0x40000000
-
-MS_RDONLY: Final = 1
-MS_NOSUID: Final = 2
-MS_NODEV: Final = 4
-MS_NOEXEC: Final = 8
-MS_BIND: Final = 4096
-MS_REC: Final = 16384
-MS_PRIVATE: Final = 1 << 18
-MNT_DETACH: Final = 2
-
-PR_SET_PDEATHSIG: Final = 1
-PR_SET_DUMPABLE: Final = 4
-PR_CAPBSET_DROP: Final = 24
-PR_SET_CHILD_SUBREAPER: Final = 36
-PR_SET_NO_NEW_PRIVS: Final = 38
+# Constants and their values as in the kernel's headers.
+CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 4096, 16384, 1 << 18, 2
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 36, 38
 
 MACHINE: Final = platform.machine()
 # Calls younger than 2011 have one number on every architecture.
@@ -63,29 +47,20 @@ def setns(descriptor: int, kind: int) -> None:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
-    check(
-        _libc.mount(source.encode(), target.encode(), kind.encode() or None, flags, options.encode() or None),
-        f"mount {source} on {target}",
-    )
+    texts = source.encode(), target.encode(), kind.encode() or None
+    check(_libc.mount(*texts, flags, options.encode() or None), f"mount {source} on {target}")
 
 
 def unmount(target: str) -> None:
     check(_libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
-def make_read_only(target: str, *, and_below: bool = True) -> None:
-    """Read-only and without set-user-id programs."""
+def make_read_only(target: str) -> None:
+    """Make a mount and all below it read-only and without set-user-id programs."""
     attributes = (ctypes.c_uint64 * 4)(MS_RDONLY | MS_NOSUID, 0, 0, 0)
     here, recursive = -100, 0x8000  # AT_FDCWD, AT_RECURSIVE
-    syscall(
-        _MOUNT_SETATTR,
-        here,
-        target.encode(),
-        recursive if and_below else 0,
-        ctypes.addressof(attributes),
-        ctypes.sizeof(attributes),
-        what=f"mount_setattr {target}",
-    )
+    change = (ctypes.addressof(attributes), ctypes.sizeof(attributes))
+    syscall(_MOUNT_SETATTR, here, target.encode(), recursive, *change, what=f"mount_setattr {target}")
 
 
 def pivot_root(new_root: str) -> None:
@@ -106,7 +81,7 @@ def set_host_name(name: bytes) -> None:
 
 
 def drop_capabilities() -> None:
-    """All of them, for good: no program run from here can get one back."""
+    """Drop all capabilities for good: no program that is started from here can get one back."""
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
@@ -119,7 +94,7 @@ def drop_capabilities() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """To be called after the last change of user or capabilities, which would undo it."""
+    """Call this after the last change of user or capabilities, which would undo it."""
     prctl(PR_SET_PDEATHSIG, 9)
     if os.getppid() != parent:  # it died in between
         os._exit(1)

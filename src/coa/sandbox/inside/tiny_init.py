@@ -1,8 +1,8 @@
-"""Process number 1 of a run: collects orphans and otherwise sleeps until it is killed, and the run with it.
+"""Process number 1 of a run: it collects orphans and otherwise sleeps until it is killed, and the run with it.
 
-It waits for them, so that their CPU time stays on record as its own; to ignore SIGCHLD would lose it.
-A forked interpreter could do that too, at the price of a second copy of a large page table in every run. On x86-64 it
-is therefore a program of 200 bytes; elsewhere it is `sleep`, under which dead orphans stay until the run ends.
+It waits for the orphans so that their CPU time is added to its CPU time; ignoring SIGCHLD would lose it. A forked
+interpreter could do the same, but every run would then hold a second copy of a large page table. On x86-64 it is
+therefore a program of 200 bytes; elsewhere it is `sleep`, under which dead orphans stay until the run ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def arguments() -> list[str]:
 
 def _elf() -> bytes:
     signals = struct.pack("<Q", 1 << 16)  # SIGCHLD
-    at = struct.pack("<I", _ADDRESS + _HEADERS)  # they stand before the code
+    at = struct.pack("<I", _ADDRESS + _HEADERS)  # they are placed before the code
     code = b"".join(
         (
             b"\xb8\x0e\x00\x00\x00",  # mov eax, rt_sigprocmask

@@ -1,4 +1,4 @@
-"""What a run uses by now, all of its processes together, read from /proc."""
+"""The CPU time and memory that all processes of a run use together, read from /proc."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 @dataclass
 class Used:
     cpu: dict[int, float] = field(default_factory=dict)
-    """Seconds by process, those of its children that it has waited for included."""
+    """Seconds by process, including those of children that it has waited for."""
     resident: dict[int, int] = field(default_factory=dict)
-    """Bytes by process; pages that processes share are counted in each."""
+    """Bytes by process; shared pages are counted in each process."""
 
     @property
     def cpu_s(self) -> float:
@@ -23,7 +23,7 @@ class Used:
 
 
 def usage(roots: Mapping[int, int]) -> dict[int, Used]:
-    """`roots`: process -> number of the run whose processes all descend from it."""
+    """`roots` maps a process to the number of the run; all processes of the run descend from it."""
     parents: dict[int, int] = {}
     cpu: dict[int, float] = {}
     resident: dict[int, int] = {}
@@ -52,10 +52,10 @@ def usage(roots: Mapping[int, int]) -> dict[int, Used]:
 
 
 def memory_of(used: Used, limit: int, shared: int = 0) -> int:
-    """Bytes of memory; `shared` is what the first process had in common with the one it was forked from.
+    """Bytes of memory; `shared` is what the first process has in common with the one it was forked from.
 
-    The quick sum counts shared pages in every process. Only where it passes the limit is the exact one read, which
-    takes longer.
+    The quick sum counts shared pages in every process. Only if it exceeds the limit is the exact sum read, which takes
+    longer.
     """
     quick = max(sum(used.resident.values()) - shared, 0)
     return quick if quick <= limit else sum(map(_proportional, used.resident))

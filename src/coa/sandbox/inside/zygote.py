@@ -1,10 +1,14 @@
-"""A warm interpreter that forks once per run, and the outside watch over each run: wall time, CPU, memory.
+"""A warm interpreter that forks once per run, and watches each run from outside: wall time, CPU time, memory.
 
-One process is always forked and walled in ahead, with the limits of the last run: if the next run has the same ones,
-it starts at once.
+The loop in `serve` waits for three things: an order from the supervisor (run, or kill), the end of a process, and the
+next moment to look at what the runs use. A run is two processes in a new PID namespace: a tiny init, and a fork of this
+interpreter that runs the code. When that fork ends, its init is killed, and the kernel ends everything else in there.
 
-It never looks at what it is asked to run. Code, input and results travel in descriptors that only the forked process
-reads, so that nothing of one run is in the memory of the next.
+One process is always forked and walled in ahead of its run, with the limits of the last run: if the next run has the
+same limits, it starts at once.
+
+This process never looks at what it is asked to run. Code, input and results travel in descriptors that only the forked
+process reads, so that nothing of one run is in the memory of the next.
 """
 
 from __future__ import annotations
@@ -23,13 +27,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from . import cell, landlock, seccomp, syscalls, tiny_init
+from . import cell, syscalls, tiny_init
 from .usage import PAGE, memory_of, usage
 
 TICK_S = 0.02
 MSG_CMSG_CLOEXEC = 0x40000000
 Forked = tuple[dict[str, Any], int]
-"""What a forked process needs: the limits to wall itself in with, and the socket to wait at."""
+"""What a forked process needs: the limits to apply to itself, and the socket to wait at."""
 
 
 @dataclass
@@ -40,9 +44,6 @@ class Ahead:
     init: int
     process: int
     to: socket.socket
-
-    def suits(self, limits: dict[str, Any]) -> bool:
-        return all(limits[name] == self.limits[name] for name in ("memory_bytes", "disk_bytes", "processes"))
 
 
 @dataclass
@@ -61,7 +62,7 @@ class Watched:
     status: int | None = None
     cpu_s: float = 0.0
     test_cpu_s: float = 0.0
-    """Of the test that runs in it now, if it is one for tests: all of it but the process that forks them."""
+    """Of the test that runs now, if this is a cell for tests: all processes but the one that forks the tests."""
     peak_bytes: int = 0
     ended: float = 0.0
 
@@ -73,37 +74,23 @@ def main(descriptor: int) -> None:
     sys.path = [path for path in sys.path[1:] if path] + setup["site"]
     cell.add_site_builtins()
     loaded = [name for name in setup["preload"] if _load(name)]
-    own_bytes, own_resident_bytes = _own_memory()
-    locks = cell.Locks(
-        seccomp=seccomp.program() if seccomp.known() else b"",
-        landlock=landlock.version(),
-        writable=tuple(setup["writable"]),
-        own_bytes=own_bytes,
-        own_resident_bytes=own_resident_bytes,
-    )
+    with open("/proc/self/statm") as file:
+        own_bytes, own_resident_bytes = (int(pages) * PAGE for pages in file.read().split()[:2])
+    locks = cell.Locks.here(tuple(setup["writable"]), own_bytes, own_resident_bytes)
     threading.stack_size(16 << 20)  # or each thread would reserve as much as the main one may grow to
     gc.collect()
     gc.freeze()
-    channel.send(
-        json.dumps(
-            {
-                "event": "ready",
-                "python": sys.version.split()[0],
-                "loaded": loaded,
-                "landlock": locks.landlock,
-                "seccomp": bool(locks.seccomp),
-                "resident_bytes": own_resident_bytes,
-            }
-        ).encode()
-    )
-    forked = _Watch(channel, setup["init"], locks).serve()
+    facts = {"python": sys.version.split()[0], "loaded": loaded, "resident_bytes": own_resident_bytes}
+    walls = {"landlock": locks.landlock, "seccomp": bool(locks.seccomp)}
+    channel.send(json.dumps({"event": "ready", **facts, **walls}).encode())
+    forked = _RunWatch(channel, setup["init"], locks).serve()
     if forked is None:
         os._exit(0)
     cell.stand_by(*forked, locks)  # in a forked process; does not return
 
 
 def _load(name: str) -> bool:
-    """Import what runs will likely import, and what that imports only when first used."""
+    """Import what runs will probably import, and what those modules import only when first used."""
     try:
         module = importlib.import_module(name)
     except ImportError:
@@ -123,18 +110,9 @@ def _load(name: str) -> bool:
     return True
 
 
-def _own_memory() -> tuple[int, int]:
-    """Address space, and what of it is in memory."""
-    with open("/proc/self/statm") as file:
-        pages = file.read().split()
-    return int(pages[0]) * PAGE, int(pages[1]) * PAGE
-
-
-class _Watch:
+class _RunWatch:
     def __init__(self, channel: socket.socket, init: str, locks: cell.Locks) -> None:
-        self.channel = channel
-        self.init = init
-        self.locks = locks
+        self.channel, self.init, self.locks = channel, init, locks
         self.own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY)
         self.runs: dict[int, Watched] = {}
         self.ahead: Ahead | None = None
@@ -142,7 +120,7 @@ class _Watch:
         self.selector.register(channel, selectors.EVENT_READ)
 
     def serve(self) -> Forked | None:
-        """Start a run for every order. Returns in each forked process, and with None when the supervisor is gone."""
+        """Start a run for every order. Returns in each forked process; returns None when the supervisor is gone."""
         while True:
             for key, _ in self.selector.select(TICK_S if self.runs else None):
                 forked = None
@@ -156,7 +134,7 @@ class _Watch:
                     elif message["number"] in self.runs:
                         self._kill(self.runs[message["number"]], message["reason"])
                 elif (limits := self._ended(key.data, int(key.fd))) is not None and self.ahead is None:
-                    with contextlib.suppress(OSError):  # the next order tries again, and tells
+                    with contextlib.suppress(OSError):  # the next order tries again, and reports the error
                         forked = self._fork(limits)
                 if forked is not None:
                     return forked
@@ -164,7 +142,7 @@ class _Watch:
                 self._look()
 
     def _fork(self, limits: dict[str, Any]) -> Forked | None:
-        """One process ahead."""
+        """Fork one process ahead of its run."""
         init = -1
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -192,7 +170,8 @@ class _Watch:
     def _start(self, message: dict[str, Any], handles: list[int]) -> Forked | None:
         limits = message["limits"]
         try:
-            if self.ahead is not None and not self.ahead.suits(limits):
+            same = ("memory_bytes", "disk_bytes", "processes")
+            if self.ahead is not None and any(limits[name] != self.ahead.limits[name] for name in same):
                 self._drop()
             if self.ahead is None and (forked := self._fork(limits)) is not None:
                 return forked
@@ -206,37 +185,30 @@ class _Watch:
                     return forked
                 socket.send_fds(self.ahead.to, [own], handles)
         except OSError as error:
-            self._tell({"event": "done", "number": message["number"], "error": str(error)})
+            self._report({"event": "done", "number": message["number"], "error": str(error)})
             return None
         finally:
             for handle in handles:
                 os.close(handle)
         ahead, self.ahead = self.ahead, None
         ahead.to.close()
-        run = Watched(
-            number=message["number"],
-            init=ahead.init,
-            process=ahead.process,
-            limits=limits,
-            started=time.monotonic(),
-            init_handle=os.pidfd_open(ahead.init),
-            process_handle=os.pidfd_open(ahead.process),
-        )
+        pidfds = os.pidfd_open(ahead.init), os.pidfd_open(ahead.process)
+        run = Watched(message["number"], ahead.init, ahead.process, limits, time.monotonic(), *pidfds)
         self.runs[run.number] = run
         self.selector.register(run.process_handle, selectors.EVENT_READ, run)
         return None
 
     def _drop(self) -> None:
-        """Of other limits than the next run's, or dead."""
+        """End the process ahead: it has other limits than the next run, or is dead."""
         assert self.ahead is not None
         ahead, self.ahead = self.ahead, None
         ahead.to.close()
         _end(ahead.init, ahead.process)
 
     def _ended(self, run: Watched, handle: int) -> dict[str, Any] | None:
-        """First the process that ran the code, then its init, with which everything else in there dies.
+        """First the process that ran the code ends, then its init, with which everything else in there dies.
 
-        The run's limits, when it is over.
+        Returns the run's limits when the run is over.
         """
         self.selector.unregister(handle)
         os.close(handle)
@@ -250,18 +222,9 @@ class _Watch:
             return None
         os.waitpid(run.init, 0)
         del self.runs[run.number]
-        self._tell(
-            {
-                "event": "done",
-                "number": run.number,
-                "status": run.status,
-                "reason": run.reason,
-                "wall_s": run.ended - run.started,
-                "cpu_s": run.cpu_s,
-                "test_cpu_s": run.test_cpu_s,
-                "peak_bytes": run.peak_bytes,
-            }
-        )
+        same = ("number", "status", "reason", "cpu_s", "test_cpu_s", "peak_bytes")
+        end = {name: getattr(run, name) for name in same}
+        self._report({"event": "done", **end, "wall_s": run.ended - run.started})
         return run.limits
 
     def _kill(self, run: Watched, reason: str) -> None:
@@ -275,33 +238,28 @@ class _Watch:
         for run in self.runs.values():
             limits = run.limits
             run.cpu_s = max(run.cpu_s, used[run.number].cpu_s)
-            if not run.reason:  # what is being killed is there only in part
+            if not run.reason:  # of a run that is being killed, only some processes are left
                 own = (run.init, run.process)
                 run.test_cpu_s = sum(spent for pid, spent in used[run.number].cpu.items() if pid not in own)
             memory = memory_of(used[run.number], limits["memory_bytes"], self.locks.own_resident_bytes)
             run.peak_bytes = max(run.peak_bytes, memory)
             if memory > limits["memory_bytes"]:
                 self._kill(run, "memory")
-            elif _passes(run.cpu_s, limits["cpu_s"]) or _passes(run.test_cpu_s, limits["test_cpu_s"]):
+            elif 0 < limits["cpu_s"] < run.cpu_s or 0 < limits["test_cpu_s"] < run.test_cpu_s:  # 0 is no limit
                 self._kill(run, "cpu")
             elif now - run.started > limits["wall_s"]:
                 self._kill(run, "wall")
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _report(self, message: dict[str, Any]) -> None:
         try:
             self.channel.send(json.dumps(message).encode())
         except OSError:
-            os._exit(1)  # nobody is there to hear; everything inside dies with this process
-
-
-def _passes(spent: float, limit: float) -> bool:
-    """0 is no limit."""
-    return 0 < limit < spent
+            os._exit(1)  # the supervisor is gone; everything inside dies with this process
 
 
 def _end(init: int, process: int | None = None) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(init, signal.SIGKILL)
     if process is not None:
-        os.waitpid(process, 0)  # first: an init goes only when all that it is init of are gone
+        os.waitpid(process, 0)  # first: an init is gone only when every process below it is
     os.waitpid(init, 0)

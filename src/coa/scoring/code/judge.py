@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from coa.errors import ScoringError
-from coa.sandbox import Limits, Program, Result, Sandbox, Verdict
+from coa.sandbox import CodeVerdict, Program, ProgramLimits, ProgramResult, Sandbox
 from coa.scoring.code.compare import OutputComparison, same_output, same_value
 from coa.scoring.code.problem import Case, Problem
 
@@ -57,8 +57,8 @@ BESIDE: Final = "by assertions that ran beside the solution"
 class TestResult:
     __test__ = False  # for pytest, which collects what is called Test
 
-    verdict: Verdict
-    result: Result
+    verdict: CodeVerdict
+    result: ProgramResult
     note: str = ""
 
 
@@ -66,18 +66,18 @@ class TestResult:
 class Judgement:
     """`verdict`: AC if all tests passed, else that of the first that did not."""
 
-    verdict: Verdict
+    verdict: CodeVerdict
     tests: tuple[TestResult, ...]
     total: int
 
     @property
     def passed(self) -> int:
-        return sum(test.verdict is Verdict.AC for test in self.tests)
+        return sum(test.verdict is CodeVerdict.AC for test in self.tests)
 
     @property
     def note(self) -> str:
         failed = next((n for n, test in enumerate(self.tests, start=1) if test.verdict is self.verdict), 0)
-        if self.verdict is Verdict.AC:
+        if self.verdict is CodeVerdict.AC:
             weak = any(test.note == BESIDE for test in self.tests)
             return f"all {self.total} tests passed{', ' + BESIDE if weak else ''}"
         why = self.tests[failed - 1].note if failed else ""
@@ -86,10 +86,10 @@ class Judgement:
 
 async def judge(problem: Problem, code: str, sandbox: Sandbox, *, stop_at_first: bool = False) -> Judgement:
     tests = [test async for test in judge_tests(problem, code, sandbox, stop_at_first=stop_at_first)]
-    wrong = [test.verdict for test in tests if test.verdict is not Verdict.AC]
+    wrong = [test.verdict for test in tests if test.verdict is not CodeVerdict.AC]
     # What the solution did wrong outweighs a test that the sandbox lost.
-    certain = [verdict for verdict in wrong if verdict is not Verdict.SANDBOX_ERROR]
-    verdict = next(iter(certain or wrong), Verdict.AC)
+    certain = [verdict for verdict in wrong if verdict is not CodeVerdict.SANDBOX_ERROR]
+    verdict = next(iter(certain or wrong), CodeVerdict.AC)
     return Judgement(verdict, tuple(tests), max(len(problem.cases), 1))
 
 
@@ -107,14 +107,14 @@ async def judge_tests(
     running: deque[asyncio.Task[TestResult]] = deque()
     try:
         if problem.checker is not None:
-            checker = await sandbox.program(problem.checker, prelude=PRELUDE, limits=Limits())
+            checker = await sandbox.program(problem.checker, prelude=PRELUDE, limits=ProgramLimits())
         for number, case in enumerate(problem.cases, start=1):
             running.append(asyncio.ensure_future(_judge_case(problem, case, program, checker)))
             # The first test runs alone: it often decides.
             while running and (number in (1, len(problem.cases)) or len(running) == AT_ONCE):
                 test = await running.popleft()
                 yield test
-                if test.verdict is Verdict.CE or (stop_at_first and test.verdict is not Verdict.AC):
+                if test.verdict is CodeVerdict.CE or (stop_at_first and test.verdict is not CodeVerdict.AC):
                     return
     finally:
         for test_ahead in running:
@@ -127,7 +127,7 @@ async def judge_tests(
 
 async def _judge_case(problem: Problem, case: Case, program: Program, checker: Program | None) -> TestResult:
     test = await _try_case(problem, case, program, checker)
-    if test.verdict is Verdict.SANDBOX_ERROR:
+    if test.verdict is CodeVerdict.SANDBOX_ERROR:
         test = await _try_case(problem, case, program, checker)
     return test
 
@@ -141,7 +141,7 @@ async def _try_case(problem: Problem, case: Case, program: Program, checker: Pro
     if not result.ok:
         return TestResult(result.verdict, result, _last_line(result) or result.note)
     if case.arguments is not None and not result.returned:
-        return TestResult(Verdict.RE, result, "it ended without returning")
+        return TestResult(CodeVerdict.RE, result, "it ended without returning")
     if checker is not None:
         return await _ask_checker(checker, case, result)
     how = OutputComparison(problem.relative, problem.absolute, problem.ignore_case, problem.bool_is_int)
@@ -149,25 +149,31 @@ async def _try_case(problem: Problem, case: Case, program: Program, checker: Pro
         right = same_value(result.value, case.expected, how)
         if not right and problem.wrapped and isinstance(case.expected, list) and len(case.expected) == 1:
             right = same_value(result.value, case.expected[0], how)
-        return TestResult(Verdict.AC if right else Verdict.WA, result, "" if right else "another value was expected")
+        return TestResult(
+            CodeVerdict.AC if right else CodeVerdict.WA, result, "" if right else "another value was expected"
+        )
     right = same_output(result.text, str(case.expected), how)
-    return TestResult(Verdict.AC if right else Verdict.WA, result, "" if right else "another output was expected")
+    return TestResult(
+        CodeVerdict.AC if right else CodeVerdict.WA, result, "" if right else "another output was expected"
+    )
 
 
-async def _ask_checker(checker: Program, case: Case, result: Result) -> TestResult:
+async def _ask_checker(checker: Program, case: Case, result: ProgramResult) -> TestResult:
     """The problem's checker runs in a separate sandbox: it is foreign code too."""
     output = _untagged(result.value) if case.arguments is not None else result.text
     given = list(case.arguments) if case.arguments is not None else case.stdin
     said = await checker.call("check", [given, output, case.expected])
-    if said.verdict is Verdict.RE:
+    if said.verdict is CodeVerdict.RE:
         # Does it break on this output only? Then the output is at fault, as one that is no number is.
         proof = await checker.call("check", [given, case.expected, case.expected])
         if proof.ok and proof.value is True:
-            return TestResult(Verdict.WA, result, f"the checker cannot read it: {_last_line(said)}")
+            return TestResult(CodeVerdict.WA, result, f"the checker cannot read it: {_last_line(said)}")
     if not said.ok or not isinstance(said.value, bool):
         why = _last_line(said) or said.note or said.value
-        return TestResult(Verdict.SANDBOX_ERROR, said, f"the checker failed: {why}")
-    return TestResult(Verdict.AC if said.value else Verdict.WA, result, "" if said.value else "the checker refused it")
+        return TestResult(CodeVerdict.SANDBOX_ERROR, said, f"the checker failed: {why}")
+    return TestResult(
+        CodeVerdict.AC if said.value else CodeVerdict.WA, result, "" if said.value else "the checker refused it"
+    )
 
 
 async def _judge_assertions(problem: Problem, code: str, sandbox: Sandbox) -> TestResult:
@@ -175,16 +181,16 @@ async def _judge_assertions(problem: Problem, code: str, sandbox: Sandbox) -> Te
     program = await sandbox.program(code, prelude=PRELUDE, limits=problem.limits)
     try:
         result = await program.holds(problem.assertions or "")
-        if result.verdict is Verdict.SANDBOX_ERROR:
+        if result.verdict is CodeVerdict.SANDBOX_ERROR:
             result = await program.holds(problem.assertions or "")
     finally:
         await program.close()
     if result.ok:
         passed = result.returned and result.value is True
         note = BESIDE if passed else "it ended before the assertions"
-        return TestResult(Verdict.AC if passed else Verdict.RE, result, note)
+        return TestResult(CodeVerdict.AC if passed else CodeVerdict.RE, result, note)
     failed = _last_line(result).startswith("AssertionError")
-    return TestResult(Verdict.WA if failed else result.verdict, result, _last_line(result) or result.note)
+    return TestResult(CodeVerdict.WA if failed else result.verdict, result, _last_line(result) or result.note)
 
 
 def _untagged(value: JsonValue) -> object:
@@ -205,5 +211,5 @@ def _key(value: object) -> object:
     return tuple(map(_key, value)) if isinstance(value, list) else value
 
 
-def _last_line(result: Result) -> str:
+def _last_line(result: ProgramResult) -> str:
     return result.error_text.strip().rpartition("\n")[2][:200]

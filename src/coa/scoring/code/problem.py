@@ -20,7 +20,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from coa.config import first_problem
 from coa.errors import ScoringError
-from coa.sandbox import Limits
+from coa.sandbox import ProgramLimits
 from coa.trajectory import Task
 from coa.trajectory.types import Frozen
 
@@ -56,8 +56,8 @@ class Problem(Frozen):
     """Whether an expected list of one item may mean the item itself, as in some collections."""
 
     @property
-    def limits(self) -> Limits:
-        return Limits(wall_s=self.wall_s, cpu_s=self.cpu_s, memory_mb=self.memory_mb, output_bytes=16 << 20)
+    def limits(self) -> ProgramLimits:
+        return ProgramLimits(wall_s=self.wall_s, cpu_s=self.cpu_s, memory_mb=self.memory_mb, output_bytes=16 << 20)
 
 
 def read_problem(path: str | Path) -> Problem:

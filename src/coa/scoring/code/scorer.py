@@ -8,8 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from coa.sandbox import Sandbox, open_sandbox
-from coa.sandbox import Verdict as CodeVerdict
+from coa.sandbox import CodeVerdict, Sandbox, open_sandbox
 from coa.scoring.base import Verdict
 from coa.scoring.code.judge import judge
 from coa.scoring.code.problem import problem_of

@@ -1,4 +1,4 @@
-"""HTML -> main text, title, date and links. trafilatura does the work; what it finds nothing in is read as a whole."""
+"""Main text, title, date and links of HTML. trafilatura finds the main text; where it finds none, all text is used."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def read_html(text: str, url: str) -> Document:
     main = extract(tree, url=url or None, include_comments=False, include_tables=True) or ""
     note = ""
     if len(main) < _SHORT:
-        # Lists, indexes and short notices have no main text to speak of; there, all of it is the text.
+        # Lists, indexes and short notices have no main text; for those, all of the text is used.
         everything = html2txt(tree)
         if len(everything) > 2 * len(main):
             main, note = everything, "the page has no clear main text; all of its text is given"
-    # The extensive search would take any date in the text for that of the page, and half of the time of a reading.
+    # The extensive search would take any date in the text for the page's date, and take half of the reading time.
     date = find_date(tree, extensive_search=False, original_date=True, url=url or None) or ""
     return Document(text=main.strip(), title=_title(tree), date=date, links=_links(tree, url), note=note)
 
 
 def _title(tree: HtmlElement) -> str:
-    """What the page says when it is shared, else its only heading, else the title of its window."""
+    """The title for sharing, else the only heading, else the window title."""
     shared = [str(node.get("content") or "") for node in tree.iterfind(".//meta[@property='og:title']")]
     headings = [node.text_content() for node in tree.iter("h1")]
     windows = [node.text_content() for node in tree.iterfind(".//title")]
@@ -45,7 +45,7 @@ def _title(tree: HtmlElement) -> str:
 
 
 def _links(tree: HtmlElement, url: str) -> tuple[Link, ...]:
-    """The first links of the page itself; menus and footers aside."""
+    """The first links of the page, without those in menus and footers."""
     found: dict[str, str] = {}
     base = next((str(node.get("href")) for node in tree.iterfind(".//base[@href]")), "")
     for node in tree.iter("a"):

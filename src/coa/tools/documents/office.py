@@ -1,4 +1,4 @@
-"""PDF, Word, Excel, PowerPoint and ZIP -> text. Direct readers, no converter on top (docs/decisions/0016)."""
+"""Text of PDF, Word, Excel, PowerPoint and ZIP files, with a direct reader for each (docs/decisions/0016)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Damaged(Exception):
 
 
 def check_archive(body: bytes) -> zipfile.ZipFile:
-    """An archive whose parts, as declared, are of bearable size; `zipfile` unpacks no more than is declared."""
+    """Open an archive whose declared sizes are acceptable; `zipfile` unpacks no more than is declared."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(body))
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
@@ -79,7 +79,7 @@ def read_docx(body: bytes) -> Document:
 
 
 def read_xlsx(body: bytes) -> Document:
-    """Values as Excel last computed them, sheet by sheet, as CSV; hidden sheets too."""
+    """The values that Excel last computed, sheet by sheet, as CSV; including hidden sheets."""
     from openpyxl import load_workbook
 
     check_archive(body)
@@ -109,7 +109,7 @@ def read_pptx(body: bytes) -> Document:
 
 
 def read_zip(body: bytes, read_member: Callable[[str, bytes], Document], max_characters: int) -> Document:
-    """The list of members, then the text of those that have one. Archives inside it are listed, not opened."""
+    """The list of members, then their text where they have any. Archives inside it are listed but not opened."""
     archive = check_archive(body)
     members = [member for member in archive.infolist() if not member.is_dir()]
     shown = members[:_MEMBERS]
@@ -131,7 +131,7 @@ def read_zip(body: bytes, read_member: Callable[[str, bytes], Document], max_cha
 
 
 def _shape_texts(shape: object) -> Iterator[str]:
-    """Text of a shape on a slide, groups and tables included."""
+    """The text of a shape on a slide, including groups and tables."""
     for inner in getattr(shape, "shapes", ()):
         yield from _shape_texts(inner)
     if getattr(shape, "has_table", False):

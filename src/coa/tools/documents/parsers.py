@@ -1,40 +1,32 @@
-"""Documents are read in worker processes; what goes wrong there is an `Unreadable` here."""
+"""Documents are read in worker processes; a failure there becomes an `Unreadable` here."""
 
 from __future__ import annotations
 
 import atexit
 import os
 from functools import cache
+from typing import Final
 
 from coa.tools.documents.record import Document, Job, Reply
-from coa.tools.documents.sniff import Kind
+from coa.tools.documents.sniff import FileKind
 from coa.workers import WorkerLost, WorkerPool
+
+_MAX_CHARACTERS: Final = 2_000_000
 
 
 class Unreadable(Exception):
-    """No text could be had; the message says why, for the model to read."""
+    """There is no text; the message says why, for the model to read."""
 
 
 class Parsers:
-    def __init__(
-        self,
-        *,
-        processes: int | None = None,
-        seconds: float = 20.0,
-        memory_bytes: int = 1536 << 20,
-        max_characters: int = 2_000_000,
-    ) -> None:
+    def __init__(self, *, processes: int | None = None, seconds: float = 20.0, memory_bytes: int = 1536 << 20) -> None:
         self._seconds = seconds
-        self._max_characters = max_characters
-        self.pool = WorkerPool(
-            "coa.tools.documents.worker",
-            processes=processes or max(min((os.cpu_count() or 2), 8), 2),
-            timeout_s=seconds,
-            memory_bytes=memory_bytes,
-        )
+        processes = processes or max(min((os.cpu_count() or 2), 8), 2)
+        worker = "coa.tools.documents.worker"
+        self.pool = WorkerPool(worker, processes=processes, timeout_s=seconds, memory_bytes=memory_bytes)
 
-    async def read(self, kind: Kind, body: bytes, *, declared: str = "", url: str = "", name: str = "") -> Document:
-        job = Job(kind=kind, declared=declared, url=url, name=name, max_characters=self._max_characters)
+    async def read(self, kind: FileKind, body: bytes, *, declared: str = "", url: str = "", name: str = "") -> Document:
+        job = Job(kind=kind, declared=declared, url=url, name=name, max_characters=_MAX_CHARACTERS)
         try:
             reply = Reply.model_validate_json(await self.pool.ask(job.model_dump_json().encode() + b"\n" + body))
         except WorkerLost as lost:

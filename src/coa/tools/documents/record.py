@@ -1,20 +1,16 @@
-"""What is read out of a page or a file."""
+"""What is read from a page or a file, and the messages between the parent process and a worker."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 
-class Link(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class Link(BaseModel, frozen=True):
     text: str
     url: str
 
 
-class Document(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class Document(BaseModel, frozen=True):
     text: str
     title: str = ""
     date: str = ""
@@ -23,13 +19,11 @@ class Document(BaseModel):
     """What a reader of the text should know: pages left out, no text layer."""
 
 
-class Job(BaseModel):
-    """What a worker is asked: a line of JSON, which the bytes to read follow."""
-
-    model_config = ConfigDict(frozen=True)
+class Job(BaseModel, frozen=True):
+    """The request to a worker: this as one line of JSON, followed by the bytes to read."""
 
     kind: str
-    """A `Kind` of sniff.py."""
+    """A `FileKind` of sniff.py."""
     declared: str = ""
     """The media type that the server names, for its charset."""
     url: str = ""

@@ -1,7 +1,7 @@
 """Building an index: as a stream, in bounded memory, and all or nothing.
 
-It grows in a hidden folder beside its final place and is renamed when complete. What a killed build left there is
-removed by the next one.
+The index is written to a hidden folder beside its final place, which is renamed when the index is complete. The next
+build removes what a killed build left there.
 """
 
 from __future__ import annotations
@@ -21,51 +21,55 @@ import orjson
 
 from coa.errors import StoreError
 from coa.folder import lock_file, replacing
-from coa.tools.index.documents import PASSAGE_WORDS, Document, split
+from coa.tools.index.documents import PASSAGE_WORDS, IndexedDocument, split
 from coa.tools.index.manifest import FIELD, LANGUAGES, NAME, RECORD, Manifest, analyzer, engine
 from coa.tools.index.sources import Sources
 
 MEMORY_BYTES: Final = 256 << 20
-"""For the postings of one round; more makes fewer and larger segments."""
+"""Memory for the postings of one segment; more memory makes fewer and larger segments."""
 
 
 def build(
-    sources: Sources | Iterable[Document],
+    sources: Sources | Iterable[IndexedDocument],
     out: str | Path,
     *,
     language: str = "english",
     passage_words: int = PASSAGE_WORDS,
     memory_bytes: int = MEMORY_BYTES,
     replace: bool = False,
-    tell: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Manifest:
-    """Index documents into the folder `out`. `tell` hears now and then how many passages there are so far."""
+    """Index documents into the folder `out`. `progress` is called with the number of passages so far, now and then."""
     out = Path(out)
     if language != "none" and language not in LANGUAGES:
         raise StoreError(f"no stemmer for {language!r}", hint=f"use none, or one of {', '.join(LANGUAGES)}")
     with lock_file(out):
-        _refuse(out, replace)
+        if out.exists() and not (out / NAME).exists():
+            raise StoreError(f"{out} exists and is not a search index", hint="choose another --out")
+        if out.exists() and not replace:
+            raise StoreError(f"{out} exists already", hint="add --force to replace it, or choose another --out")
         try:
             with replacing(out) as part:
                 part.mkdir()
-                manifest = _fill(part, sources, language, passage_words, memory_bytes, tell)
+                manifest = _fill(part, sources, language, passage_words, memory_bytes, progress)
                 (part / NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
         except OSError as error:
-            raise StoreError(f"cannot write {out}: {error.strerror}", hint="check the room on the disk") from error
+            raise StoreError(
+                f"cannot write {out}: {error.strerror}", hint="check the free space on the disk"
+            ) from error
     return manifest
 
 
 def _fill(
-    folder: Path,
-    sources: Sources | Iterable[Document],
-    language: str,
-    passage_words: int,
-    memory_bytes: int,
-    tell: Callable[[int], None] | None,
-) -> Manifest:
+    folder: Path, sources: Sources | Iterable[IndexedDocument], language: str, passage_words: int, memory_bytes: int,
+    progress: Callable[[int], None] | None,
+) -> Manifest:  # fmt: skip
     tantivy: Any = engine()
     start = time.monotonic()
-    index = tantivy.Index(_schema(tantivy), path=str(folder))
+    schema = tantivy.SchemaBuilder()
+    schema.add_text_field(FIELD, stored=False, tokenizer_name="coa", index_option="freq")
+    schema.add_bytes_field(RECORD, stored=True, indexed=False)  # a text field cannot be stored without being indexed
+    index = tantivy.Index(schema.build(), path=str(folder))
     index.register_tokenizer("coa", analyzer(language, stop_words=False))
     writer = index.writer(memory_bytes, min(os.cpu_count() or 1, 4))
     digest = blake2b(digest_size=16)
@@ -79,22 +83,24 @@ def _fill(
                 digest.update(record)
                 body = f"{passage.title}\n{passage.text}"
                 writer.add_document(tantivy.Document(**{FIELD: body, RECORD: record}))
-                if tell is not None and passages % 1000 == 0:
-                    tell(passages)
+                if progress is not None and passages % 1000 == 0:
+                    progress(passages)
         writer.commit()
         writer.wait_merging_threads()
     except BaseException as error:
         with suppress(ValueError):
-            writer.wait_merging_threads()  # its threads would go on writing into a folder that is being removed
-        if isinstance(error, ValueError):  # how tantivy tells of a full disk and the like
-            raise StoreError(f"the index cannot be written: {error}", hint="check the room on the disk") from error
+            writer.wait_merging_threads()  # otherwise its threads would write on into a folder that is being removed
+        if isinstance(error, ValueError):  # how tantivy reports a full disk and the like
+            raise StoreError(
+                f"the index cannot be written: {error}", hint="check the free space on the disk"
+            ) from error
         raise
     left_out = dict(sources.bad) if isinstance(sources, Sources) else {}
     if not passages:
         reasons = "; ".join(f"{count} times {reason}" for reason, count in left_out.items())
         raise StoreError(f"there is nothing to index{': ' + reasons if reasons else ''}")
-    if tell is not None:
-        tell(passages)
+    if progress is not None:
+        progress(passages)
     return Manifest(
         coa=version("chain-of-agents"),
         engine=tantivy.__version__,
@@ -107,19 +113,3 @@ def _fill(
         built=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - start, 3),
     )
-
-
-def _schema(tantivy: Any) -> Any:
-    schema = tantivy.SchemaBuilder()
-    schema.add_text_field(FIELD, stored=False, tokenizer_name="coa", index_option="freq")
-    schema.add_bytes_field(RECORD, stored=True, indexed=False)  # a text field could not be kept without being indexed
-    return schema.build()
-
-
-def _refuse(out: Path, replace: bool) -> None:
-    if not out.exists():
-        return
-    if not (out / NAME).exists():
-        raise StoreError(f"{out} exists and is not a search index", hint="choose another --out")
-    if not replace:
-        raise StoreError(f"{out} exists already", hint="add --force to replace it, or choose another --out")

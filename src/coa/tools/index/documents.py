@@ -1,4 +1,4 @@
-"""Documents, and the passages they are cut into."""
+"""Documents, and the passages into which they are split."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 PASSAGE_WORDS: Final = 150
-"""Five such passages fit into an observation of the mhqa profile."""
+"""Five passages of this length fit into an observation of the mhqa profile."""
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class IndexedDocument:
     id: str
     title: str
     text: str
@@ -21,18 +21,18 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage(Document):
-    """A document that is short enough, or a part of one: then its id is `document#number`."""
+class Passage(IndexedDocument):
+    """A document that is short enough, or a part of one, whose id is then `document#number`."""
 
 
 _PARAGRAPH: Final = re.compile(r"\n\s*\n")
 _SENTENCE: Final = re.compile(r"(?<=[.!?。！？])\s+")
 
 
-def split(document: Document, words: int = PASSAGE_WORDS) -> Iterator[Passage]:
-    """Passages of at most `words` words, cut at paragraphs where possible, else at sentences, else anywhere.
+def split(document: IndexedDocument, words: int = PASSAGE_WORDS) -> Iterator[Passage]:
+    """Passages of at most `words` words, split at paragraphs if possible, else at sentences, else anywhere.
 
-    With `words=0` nothing is cut.
+    With `words=0` nothing is split.
     """
     whole = Passage(document.id, document.title, document.text, document.url, document.date)
     if not words or len(document.text.split()) <= words:
@@ -43,7 +43,7 @@ def split(document: Document, words: int = PASSAGE_WORDS) -> Iterator[Passage]:
 
 
 def _pieces(text: str, words: int) -> Iterator[tuple[str, int, str]]:
-    """(piece, its words, what joins it to the one before), each within the limit."""
+    """Tuples of a piece within the limit, its number of words, and what joins it to the piece before."""
     for paragraph in _PARAGRAPH.split(text):
         size = len(paragraph.split())
         if size <= words:
@@ -64,7 +64,7 @@ def _pieces(text: str, words: int) -> Iterator[tuple[str, int, str]]:
 
 
 def _packed(pieces: list[tuple[str, int, str]], words: int) -> Iterator[str]:
-    """As few passages as the pieces allow, of about the same size: a last one of three words helps nobody."""
+    """As few passages as the pieces allow, of about the same size: a last passage of three words is of no use."""
     total = sum(size for _, size, _ in pieces)
     aim = total / -(-total // words)
     text, filled, seen, made = "", 0, 0, 1

@@ -1,4 +1,4 @@
-"""What an index folder says about itself. It is written last: a folder without it is not an index."""
+"""The description of an index in its folder. It is written last: a folder without it is not an index."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from coa.errors import StoreError, ToolError
 
@@ -18,9 +18,7 @@ RECORD: Final = "record"
 """The passage itself, as JSON."""
 
 
-class Manifest(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class Manifest(BaseModel, frozen=True):
     format: int = FORMAT
     coa: str
     engine: str
@@ -31,7 +29,7 @@ class Manifest(BaseModel):
     left_out: dict[str, int] = {}
     """Rows that could not be used, by reason."""
     hash: str
-    """Of all passages in order: the same corpus, cut alike, has the same hash whatever files it came from."""
+    """Of all passages in order: the same corpus, split alike, has the same hash, whatever files it came from."""
     built: str
     seconds: float
 
@@ -41,27 +39,23 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise StoreError(
-            f"{folder} is not a search index: it has no {NAME}", hint=f"coa index build CORPUS --out {folder}"
-        ) from error
+        hint = f"coa index build CORPUS --out {folder}"
+        raise StoreError(f"{folder} is not a search index: it has no {NAME}", hint=hint) from error
     except ValidationError as error:
         raise StoreError(f"{path} cannot be read: {error.errors()[0]['msg']}", hint="build the index again") from error
     if manifest.format != FORMAT:
-        raise StoreError(
-            f"{folder} has the format {manifest.format}; this coa knows {FORMAT}",
-            hint="build the index again, or install the coa that built it",
-        )
+        hint = "build the index again, or install the coa that built it"
+        raise StoreError(f"{folder} has the format {manifest.format}; this coa knows {FORMAT}", hint=hint)
     return manifest
 
 
 def engine() -> Any:
-    """The tantivy module, imported when an index is really used."""
+    """The tantivy module, imported only when an index is used."""
     try:
         import tantivy
     except ImportError as error:
-        raise ToolError(
-            "a local search index needs tantivy", hint=f"{sys.executable} -m pip install 'chain-of-agents[tools]'"
-        ) from error
+        hint = f"{sys.executable} -m pip install 'chain-of-agents[tools]'"
+        raise ToolError("a local search index needs tantivy", hint=hint) from error
     return tantivy
 
 
@@ -75,7 +69,7 @@ _WITHOUT_STOP_WORDS: Final = ("arabic", "greek", "romanian", "tamil", "turkish")
 
 
 def analyzer(language: str, *, stop_words: bool) -> Any:
-    """Text to terms: words, lower case, accents folded, stemmed. `none` as the language leaves out the stemming."""
+    """From text to terms: words in lower case, without accents, stemmed. The language `none` means no stemming."""
     tantivy = engine()
     builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
     builder = builder.filter(tantivy.Filter.remove_long(64)).filter(tantivy.Filter.lowercase())

@@ -15,10 +15,10 @@ from coa.tools.index.documents import Passage
 from coa.tools.index.manifest import FIELD, RECORD, analyzer, engine, read_manifest
 
 MAX_TERMS: Final = 64
-"""Of one query; what follows is left out. Keeps a page pasted as a query from taking seconds."""
+"""The most terms of a query; the rest is ignored, so that a page pasted as a query does not take seconds."""
 _TIES: Final = 16
 _MOST_TIES: Final = 10_000
-"""Of equally good passages, beyond which their order is left to the engine."""
+"""The number of equally good passages beyond which their order is left to the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,14 @@ class Index:
         except ValueError as error:
             raise StoreError(f"the index {self.folder} is damaged: {error}", hint="build it again") from error
         if self._searcher.num_docs != self.manifest.passages:
-            raise StoreError(
-                f"the index {self.folder} is damaged: {self._searcher.num_docs} of {self.manifest.passages} passages",
-                hint="build it again",
-            )
+            there = f"{self._searcher.num_docs} of {self.manifest.passages} passages"
+            raise StoreError(f"the index {self.folder} is damaged: {there}", hint="build it again")
         self._tantivy, self._schema = tantivy, index.schema
         self._content = analyzer(self.manifest.language, stop_words=True)
         self._every = analyzer(self.manifest.language, stop_words=False)
 
     def search(self, query: str, k: int = 5) -> list[Hit]:
-        """The best passages first; of equal ones, in the order of their ids, so that every build answers alike."""
+        """The best passages first; equal ones in the order of their ids, so that every build gives the same answer."""
         terms = self.terms(query)
         if not terms or k < 1:
             return []
@@ -66,7 +64,7 @@ class Index:
         return hits[:k]
 
     def _with_ties(self, query: Any, k: int) -> list[tuple[float, Any]]:
-        """The best k, and all that are as good as the last of them: which of these the engine gives first depends on
+        """The best k, and all that are as good as the last of them: which of these the engine returns first depends on
         how the index was written."""
         limit = k + _TIES
         while True:
@@ -75,11 +73,8 @@ class Index:
                 return [hit for hit in found if hit[0] >= found[min(k, len(found)) - 1][0]]
             limit *= 8
 
-    def search_many(self, queries: Sequence[str], k: int = 5) -> list[list[Hit]]:
-        return [self.search(query, k) for query in queries]
-
     def terms(self, text: str) -> list[str]:
-        """Without the stop words, unless there is nothing else: `The Who` is a name."""
+        """Terms without stop words, unless there are only stop words: `The Who` is a name."""
         text = text.encode("utf-8", "replace").decode()  # a model may write half a character
         terms: list[str] = self._content.analyze(text) or self._every.analyze(text)
         return terms[:MAX_TERMS]
@@ -89,7 +84,7 @@ class Index:
 
 
 def snippet(text: str, terms: Sequence[str], characters: int = 300) -> str:
-    """The part of the text that holds most of the terms, which are stems: a word counts if it begins with one."""
+    """The part of the text with the most terms. Terms are stems: a word counts if it begins with one."""
     words = [(match.start(), match.group().lower()) for match in _WORD.finditer(text)]
     wanted = {term[:_STEM] for term in terms}
     places = [(start, word[:_STEM]) for start, word in words if word[:_STEM] in wanted]
@@ -113,4 +108,4 @@ def snippet(text: str, terms: Sequence[str], characters: int = 300) -> str:
 
 _WORD: Final = re.compile(r"\w+")
 _STEM: Final = 5
-"""Letters by which a word and a stem are compared; stemming changes endings."""
+"""The number of letters by which a word and a stem are compared; stemming changes endings."""

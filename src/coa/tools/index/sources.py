@@ -1,7 +1,7 @@
-"""What an index is built from: JSONL (also gzipped), Parquet, folders and files of HTML, Markdown and text.
+"""The documents of an index: JSONL (also gzipped), Parquet, folders and files of HTML, Markdown and text.
 
 Rows are read one at a time, so the corpus may be larger than memory. A row that cannot be used is counted and named,
-and the rest goes on.
+and reading continues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 from coa.errors import StoreError
-from coa.tools.index.documents import Document
+from coa.tools.index.documents import IndexedDocument
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ PAGES: Final = {".html": "html", ".htm": "html", ".xhtml": "html", ".md": "markd
                 ".txt": "text", ".rst": "text"}  # fmt: skip
 TABLES: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".parquet")
 NAMED: Final = 5
-"""So many bad rows are named one by one; all are counted."""
+"""The number of bad rows that are named one by one; all are counted."""
 _TEXT: Final = ("text", "contents", "content", "passage", "body")
 _ID: Final = ("id", "_id", "docid", "doc_id")
 _URL: Final = ("url", "link")
@@ -39,25 +39,23 @@ class Unusable(Exception):
 
 @dataclass
 class Sources:
-    """Documents of several files and folders, with what was read and left out so far."""
+    """The documents of several files and folders, and counts of what was read and left out so far."""
 
     paths: Sequence[Path]
     base_url: str = ""
-    """Put before the path of a page of a folder to make its address."""
+    """The address of a page in a folder is this and its path."""
     read_bytes: int = 0
     bad: Counter[str] = field(default_factory=Counter)
-    """How many rows were left out, by reason."""
+    """The number of rows that were left out, by reason."""
 
     def __post_init__(self) -> None:
         self.files = [file for path in self.paths for file in _files(Path(path))]
         if not self.files:
-            raise StoreError(
-                f"nothing to index in {', '.join(map(str, self.paths))}",
-                hint=f"give files ending in {', '.join(TABLES)}, or a folder with {', '.join(PAGES)} files",
-            )
+            hint = f"give files ending in {', '.join(TABLES)}, or a folder with {', '.join(PAGES)} files"
+            raise StoreError(f"nothing to index in {', '.join(map(str, self.paths))}", hint=hint)
         self.total_bytes = sum(file.stat().st_size for _, file in self.files)
 
-    def __iter__(self) -> Iterator[Document]:
+    def __iter__(self) -> Iterator[IndexedDocument]:
         for root, file in self.files:
             before = self.read_bytes
             if file.suffix in PAGES:
@@ -68,7 +66,7 @@ class Sources:
                 yield from self._jsonl(file, before)
             self.read_bytes = before + file.stat().st_size
 
-    def _jsonl(self, file: Path, before: int) -> Iterator[Document]:
+    def _jsonl(self, file: Path, before: int) -> Iterator[IndexedDocument]:
         with file.open("rb") as raw:
             lines: Iterable[bytes] = gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw
             number = 0
@@ -90,7 +88,7 @@ class Sources:
             except (OSError, EOFError) as error:
                 self._leave_out(f"{file}, after line {number}", "the file cannot be read to its end", str(error))
 
-    def _parquet(self, file: Path, before: int) -> Iterator[Document]:
+    def _parquet(self, file: Path, before: int) -> Iterator[IndexedDocument]:
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -109,7 +107,7 @@ class Sources:
         except (pa.ArrowException, OSError) as error:
             self._leave_out(f"{file}, after row {number}", "the file cannot be read to its end", str(error))
 
-    def _page(self, root: Path, file: Path) -> Iterator[Document]:
+    def _page(self, root: Path, file: Path) -> Iterator[IndexedDocument]:
         place = file.relative_to(root).as_posix() if root != file else file.name
         try:
             raw = file.read_bytes()
@@ -117,7 +115,7 @@ class Sources:
             if not text.strip():
                 raise Unusable("it has no text")
             url = url or (self.base_url.rstrip("/") + "/" + place if self.base_url else "")
-            yield Document(place, title or file.stem, text, url, date)
+            yield IndexedDocument(place, title or file.stem, text, url, date)
         except OSError as error:
             self._leave_out(str(file), "the file cannot be read", str(error.strerror))
         except Unusable as error:
@@ -132,7 +130,7 @@ class Sources:
 
 
 def _files(path: Path) -> Iterator[tuple[Path, Path]]:
-    """(folder it was found under, file)"""
+    """Pairs of the folder in which a file was found, and the file."""
     if path.is_dir():
         for file in sorted(path.rglob("*")):
             relative = file.relative_to(path)
@@ -145,13 +143,12 @@ def _files(path: Path) -> Iterator[tuple[Path, Path]]:
     elif path.suffix in PAGES or path.name.endswith(TABLES):
         yield path, path
     else:
-        raise StoreError(
-            f"{path} is of no known kind", hint=f"use one of {', '.join(TABLES)}, {', '.join(PAGES)}, or a folder"
-        )
+        hint = f"use one of {', '.join(TABLES)}, {', '.join(PAGES)}, or a folder"
+        raise StoreError(f"{path} is of no known kind", hint=hint)
 
 
-def document_of(row: Mapping[str, Any], otherwise: str) -> Document:
-    """A row of any common shape. `contents` with the title in its first line is what retrieval corpora use."""
+def document_of(row: Mapping[str, Any], otherwise: str) -> IndexedDocument:
+    """The document in a row of any common shape. Retrieval corpora have `contents` with the title in the first line."""
     name = next((name for name in _TEXT if row.get(name) is not None), None)
     if name is None:
         raise Unusable(f"it has none of the fields {', '.join(_TEXT)}")
@@ -163,25 +160,23 @@ def document_of(row: Mapping[str, Any], otherwise: str) -> Document:
         title = title.strip().strip('"')
     if not (text.strip() or title):
         raise Unusable("its text is empty")
-    return Document(_first(row, _ID) or otherwise, title or "", text, _first(row, _URL), _first(row, _DATE))
+    return IndexedDocument(_first(row, _ID) or otherwise, title or "", text, _first(row, _URL), _first(row, _DATE))
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    value = next((row[name] for name in names if row.get(name) is not None), "")
-    return str(value)
+    return str(next((row[name] for name in names if row.get(name) is not None), ""))
 
 
 _Page = tuple[str, str, str, str]
 
 
 def _html(raw: bytes) -> _Page:
-    """Main text by trafilatura; of a page too small for it, all text."""
+    """The main text, found by trafilatura; of a page that is too small for that, all text."""
     try:
         import trafilatura
     except ImportError as error:
-        raise StoreError(
-            "reading HTML needs trafilatura", hint="pip install 'chain-of-agents[tools]', or give JSONL"
-        ) from error
+        hint = "pip install 'chain-of-agents[tools]', or give JSONL"
+        raise StoreError("reading HTML needs trafilatura", hint=hint) from error
     found: Any = trafilatura.bare_extraction(raw, with_metadata=True, include_comments=False)
     everything = _AllText()
     everything.feed(raw.decode("utf-8", "replace"))

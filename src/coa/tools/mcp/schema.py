@@ -1,4 +1,4 @@
-"""A server's tool declaration -> tag, description and argument shape of our protocol."""
+"""From a server's declaration of a tool to the tag, description and argument shape of our protocol."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _FIELD_ABOUT: Final = 120
 
 
 def shape_of(schema: Mapping[str, Any]) -> Shape:
-    """The shape for a JSON schema. Where a field has no single type, any object is taken and the server judges it.
+    """The shape for a JSON schema. If a field has no single type, any object is accepted and the server checks it.
 
-    Raises ValueError for what is no schema of an object at all.
+    Raises ValueError for a schema that does not describe an object.
     """
     properties = schema.get("properties", {})
     if schema.get("type", "object") != "object" or not isinstance(properties, Mapping):
@@ -37,7 +37,7 @@ def shape_of(schema: Mapping[str, Any]) -> Shape:
 
 
 def about_of(description: str | None, schema: Mapping[str, Any], shape: Shape) -> str:
-    """One line for the prompt. A shape that takes any object says nothing of the fields, so they are named here."""
+    """One line for the prompt. A shape that accepts any object does not show the fields, so they are named here."""
     about = plain(description or "a tool of an MCP server", _ABOUT)
     properties = schema.get("properties")
     if not shape.fields and isinstance(properties, Mapping) and properties:
@@ -48,7 +48,7 @@ def about_of(description: str | None, schema: Mapping[str, Any], shape: Shape) -
 
 
 def legal_name(name: str, server: str, taken: Collection[str]) -> str:
-    """A tag for the tool: its own name where that is free, else with the server's name before it."""
+    """A tag for the tool: its name if that is free, else with the server's name before it."""
     bare, prefix = _tag(name), _tag(server)
     for candidate in (bare, f"{prefix}_{bare}"):
         if candidate not in taken:
@@ -60,7 +60,7 @@ def legal_name(name: str, server: str, taken: Collection[str]) -> str:
 
 
 def plain(text: str, most: int) -> str:
-    """Words of a server for the system prompt: one line, no brackets that a chat template could take for its own."""
+    """A server's text for the system prompt: one line, without brackets that a chat template could interpret."""
     line = " ".join(text.split()).replace("<", "‹").replace(">", "›")
     return line if len(line) <= most else line[: most - 3] + "..."
 
@@ -71,7 +71,7 @@ def _tag(name: str) -> str:
 
 
 def _resolved(found: Any, schema: Mapping[str, Any], depth: int = 5) -> Mapping[str, Any]:
-    """Follows references inside the schema; what leads nowhere is an empty schema, which allows anything."""
+    """Follow references inside the schema. One that leads nowhere becomes an empty schema, which allows anything."""
     while depth and isinstance(found, Mapping) and isinstance(reference := found.get("$ref"), str):
         depth -= 1
         target: Any = schema
@@ -82,7 +82,7 @@ def _resolved(found: Any, schema: Mapping[str, Any], depth: int = 5) -> Mapping[
 
 
 def _type(field: Mapping[str, Any], schema: Mapping[str, Any]) -> FieldType | None:
-    """The one type of a field, `null` aside; None where there are several or none."""
+    """The single type of a field, apart from `null`; None if there are several or none."""
     declared = field.get("type")
     kinds: set[Any] = set(declared) if isinstance(declared, list) else {declared} if declared else set()
     for choice in ("anyOf", "oneOf"):

@@ -1,7 +1,7 @@
-"""One MCP server and its session, kept by a task of its own.
+"""One MCP server and its session, which a dedicated asyncio task owns.
 
-The SDK opens and closes a session with task groups, which must happen in one task, while calls come from many. A server
-that crashes or no longer answers is dropped, and started again by the next call, a few times.
+The SDK opens and closes a session with task groups, which must happen in the same task, while calls come from many
+tasks. A server that crashes or no longer answers is dropped, and the next call starts it again, up to three times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mcp.types import CallToolResult
 from coa.errors import ToolError
 
 log = logging.getLogger(__name__)
-# It logs a traceback for each line of a server's standard output that is not JSON; many servers print greetings there.
+# It logs a traceback for each line of a server's output that is not JSON, and many servers print a greeting.
 logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
 
 _RESTARTS: Final = 3
@@ -51,13 +51,13 @@ class McpSettings:
     start_s: float = 30.0
     call_s: float = 60.0
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What a started server gets besides PATH, HOME and their like; nothing of ours unless it is named."""
+    """The variables that a started server gets besides PATH, HOME and the like; none of ours unless it is named."""
     token: str = ""
-    """Sent to a server that is reached by URL."""
+    """Sent to a server that is given by URL."""
 
 
 class McpServer:
-    """A command to start, or the URL of a server that runs."""
+    """`where` is a command to start, or the URL of a running server."""
 
     def __init__(self, where: str, settings: McpSettings | None = None) -> None:
         self.where = where
@@ -69,18 +69,17 @@ class McpServer:
 
     @property
     def name(self) -> str:
-        """What the server calls itself; a fallback where it does not."""
+        """The name that the server gives itself, or a fallback."""
         info = self._session.client.server_info if self._session is not None else None
         return info.name if info is not None and info.name else "mcp"
 
     async def tools(self) -> list[Declared]:
-        """What the server declares. Raises ToolError where it cannot be started."""
+        """The tools that the server declares. Raises ToolError if it cannot be started."""
         try:
             return (await self._open()).tools
         except McpFailed as error:
-            raise ToolError(
-                f"--mcp {self.where!r}: {error}", hint="try the command by hand, or check that the server runs"
-            ) from error
+            hint = "try the command by hand, or check that the server runs"
+            raise ToolError(f"--mcp {self.where!r}: {error}", hint=hint) from error
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
         session = await self._open()
@@ -89,7 +88,7 @@ class McpServer:
             async with asyncio.timeout(limit):
                 return await session.client.call_tool(tool, dict(arguments))
         except TimeoutError as error:
-            # It may be busy with this one call, or hang altogether; only the latter is a reason to start anew.
+            # It may be busy with this call, or hang altogether; only the latter is a reason to restart it.
             if not await self._answers(session):
                 await self._drop(session)
             raise McpFailed(f"the MCP server gave no answer within {limit:g} seconds") from error
@@ -100,9 +99,8 @@ class McpServer:
             raise McpFailed(f"the MCP server refuses: {error.message[:500]}") from error
         except Exception as error:  # whatever a broken transport or a result that breaks the protocol raises
             await self._drop(session)
-            raise McpFailed(
-                f"the MCP server's answer cannot be used ({type(error).__name__}: {str(error)[:300]})"
-            ) from error
+            why = f"{type(error).__name__}: {str(error)[:300]}"
+            raise McpFailed(f"the MCP server's answer cannot be used ({why})") from error
 
     async def close(self) -> None:
         self._closed = True
@@ -134,7 +132,7 @@ class McpServer:
             except BaseException as error:
                 await _end(owner)
                 if ready.done() and not ready.cancelled():
-                    ready.exception()  # looked at, so that nobody complains that it was not
+                    ready.exception()  # retrieved, so that asyncio does not warn that it was not
                 if isinstance(error, TimeoutError):
                     raise McpFailed(f"it did not start within {self.settings.start_s:g} seconds") from error
                 if not isinstance(error, Exception):
@@ -145,7 +143,7 @@ class McpServer:
     async def _own(
         self, ready: asyncio.Future[tuple[Client, list[Declared]]], ending: asyncio.Event, errors: IO[str]
     ) -> None:
-        """Opens, keeps and closes the session, all in this task."""
+        """Open, hold and close the session, all in this task."""
         try:
             async with AsyncExitStack() as stack:
                 client = await stack.enter_async_context(Client(await self._transport(stack, errors)))
@@ -169,11 +167,9 @@ class McpServer:
             http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=patience))
             return streamable_http_client(self.where, http_client=http)
         command, *arguments = shlex.split(self.where)
+        environment = dict(self.settings.environment)
         parameters = StdioServerParameters(
-            command=command,
-            args=arguments,
-            env=dict(self.settings.environment),
-            encoding_error_handler="replace",
+            command=command, args=arguments, env=environment, encoding_error_handler="replace"
         )
         return stdio_client(parameters, errlog=errors)  # type: ignore[arg-type]
 
@@ -193,19 +189,16 @@ class McpServer:
 
 
 async def _all_tools(client: Client) -> list[Declared]:
-    found: list[Declared] = []
-    cursor: str | None = None
-    while len(found) < _TOOLS:
-        page = await client.list_tools(cursor=cursor)
+    page = await client.list_tools()
+    found = list(page.tools)
+    while len(found) < _TOOLS and page.next_cursor is not None:
+        page = await client.list_tools(cursor=page.next_cursor)
         found += page.tools
-        cursor = page.next_cursor
-        if cursor is None:
-            break
     return found[:_TOOLS]
 
 
 async def _end(owner: asyncio.Task[None], *, patience_s: float = 0.0) -> None:
-    """Waits for the owner to close its session; cancels it when it takes too long."""
+    """Wait for the owner to close its session; cancel it if that takes too long."""
     await asyncio.wait([owner], timeout=patience_s)
     if not owner.done():
         owner.cancel()
@@ -218,12 +211,12 @@ async def _end(owner: asyncio.Task[None], *, patience_s: float = 0.0) -> None:
 def _reason(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
-    told = " ".join(str(error).split())
-    return f"{type(error).__name__}: {told[:300]}" if told else type(error).__name__
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message[:300]}" if message else type(error).__name__
 
 
 def _last_words(errors: IO[str]) -> str:
-    """The end of what the server wrote to its standard error, where that helps to see why it did not start."""
+    """The last line that the server wrote to standard error, which helps to see why it did not start."""
     errors.seek(0)
     words = errors.read(1 << 20).strip().splitlines()
     return f"; it says: {words[-1][:300]}" if words else ""

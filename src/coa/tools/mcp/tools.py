@@ -1,4 +1,4 @@
-"""A tool of an MCP server as a tool of ours, and the way from `--mcp` to all of them."""
+"""A tool of an MCP server as one of our tools, and how `--mcp` opens all of them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from coa.trajectory import Shape
 log = logging.getLogger(__name__)
 
 PASSED_ON: Final = "COA_MCP_PASS"
-"""Names of environment variables, separated by commas, that a started server gets to see."""
+"""Names of environment variables, separated by commas, that are passed to a started server."""
 TOKEN: Final = "COA_MCP_TOKEN"
-"""Sent as bearer token to the one server that is given by URL."""
+"""Sent as the bearer token to the one server that is given by URL."""
 
 
 class McpTool:
@@ -55,7 +55,7 @@ class McpTool:
 async def open_mcp(
     places: Sequence[str], *, taken: Collection[str] = (), environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[dict[str, Tool]]:
-    """Every tool of every server, by tag; `taken` are the tags that mean something else. Closed at the end."""
+    """Every tool of every server, by tag; `taken` are tags that are in use. The servers are closed at the end."""
     settings = _settings(places, environment or {})
     servers = [McpServer(place, settings) for place in places]
     tools: dict[str, Tool] = {}

@@ -1,4 +1,4 @@
-"""Compressed bodies, unpacked piece by piece under a limit: a few kilobytes can spell gigabytes."""
+"""Compressed bodies, unpacked piece by piece under a limit: a few kilobytes can expand to gigabytes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import zlib
 from typing import Final
 
 ACCEPTED: Final = "gzip, deflate"
-"""What we ask for. Brotli is left out: one more parser of hostile bytes, and every server speaks gzip too."""
+"""The encodings that we ask for. Brotli is not among them: it would be one more parser of hostile bytes."""
 _FREE: Final = 1 << 20
 _RATIO: Final = 100
-"""Past the first megabyte. Text packs 5 to 20 times; a hundred is a page made to be a bomb."""
+"""Past the first megabyte. Text is compressed 5 to 20 times; a hundred times is a page made to be a bomb."""
 
 
 class BadBody(Exception):
@@ -17,12 +17,11 @@ class BadBody(Exception):
 
 
 class Unpacker:
-    """One body. `feed` the pieces as they come, then `end`."""
+    """Unpacks one body: `feed` the pieces as they come, then `end`."""
 
     def __init__(self, encoding: str, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._read = 0
-        self._made = 0
+        self._read = self._made = 0
         self._packed = True
         self._raw_deflate_possible = False
         self._out: list[bytes] = []

@@ -1,8 +1,8 @@
-"""Fetching under the guard: one resolution, the connection goes to the address that was checked, everything has an end.
+"""Fetching under the guard: a name is resolved once, the connection goes to the checked address, and all has limits.
 
-Four gates, each enough by itself: the address as written, what its name resolves to, every socket before it connects,
-and the peer before anything is sent. No cookies, no credentials, no proxies from the environment, redirects followed by
-hand and checked each.
+There are four gates, each of which would suffice: the address as written, what its name resolves to, every socket
+before it connects, and the peer before anything is sent. There are no cookies, no credentials and no proxies from the
+environment. Redirects are followed here, not by aiohttp, and each is checked.
 """
 
 from __future__ import annotations
@@ -18,20 +18,12 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from coa.tools.web import guard
 from coa.tools.web.decoding import ACCEPTED, BadBody, Unpacker
-from coa.tools.web.guard import (
-    Address,
-    AllowList,
-    Refused,
-    as_address,
-    check_addresses,
-    check_url,
-    is_public,
-    may_be_opened,
-)
+from coa.tools.web.guard import Address, AllowList, Refused, check_url
 
 AGENT: Final = "coa"
-"""The name that robots.txt knows us by."""
+"""Our name in robots.txt."""
 _HEADERS: Final[Mapping[str, str]] = {
     "User-Agent": f"Mozilla/5.0 (compatible; {AGENT}/0.1; chain-of-agents)",
     "Accept": "text/html,application/xhtml+xml,application/pdf;q=0.9,text/plain;q=0.9,*/*;q=0.5",
@@ -53,7 +45,7 @@ class FetchRules:
     """Of a body, on the wire and unpacked."""
     max_redirects: int = 5
     total_s: float = 30.0
-    """For everything, redirects included."""
+    """For everything, including redirects."""
     connect_s: float = 10.0
     silence_s: float = 10.0
     """Without a single byte."""
@@ -62,7 +54,7 @@ class FetchRules:
 @dataclass(frozen=True, slots=True)
 class Fetched:
     url: str
-    """Where it came from in the end."""
+    """The address after all redirects."""
     status: int
     content_type: str
     body: bytes
@@ -71,7 +63,7 @@ class Fetched:
 
 
 class FetchFailed(Exception):
-    """There is no page; the message says why, for the model to read. `transient` where another try may help."""
+    """There is no page; the message says why, for the model to read. `transient`: another attempt may help."""
 
     def __init__(self, message: str, *, transient: bool = False, status: int | None = None) -> None:
         super().__init__(message)
@@ -93,19 +85,17 @@ class Fetcher:
         *,
         resolve: Resolve = resolve_by_system,
         open_socket: OpenSocket | None = None,
-        pool: int = 64,
     ) -> None:
         self.rules = rules or FetchRules()
         self._resolver = _GuardedResolver(resolve, self.rules.allowed)
         self._open_socket = open_socket or _plain_socket
-        self._pool = pool
         self._session: aiohttp.ClientSession | None = None
 
     async def check(self, url: str) -> str:
-        """Refuse as `get` would, without fetching: for whoever lets another service do it."""
+        """Refuse as `get` would, without fetching: for callers that let another service fetch."""
         checked = check_url(url, self.rules.allowed)
         assert checked.host is not None and checked.port is not None
-        if as_address(checked.host) is None:
+        if guard.as_address(checked.host) is None:
             try:
                 async with asyncio.timeout(self.rules.connect_s):
                     await self._resolver.resolve(checked.host, checked.port)
@@ -138,8 +128,8 @@ class Fetcher:
         except aiohttp.ClientConnectorCertificateError as error:
             raise FetchFailed(f"the certificate of {error.host} is not valid") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise FetchFailed(f"the connection failed ({told[:200]})", transient=True) from error
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise FetchFailed(f"the connection failed ({reason[:200]})", transient=True) from error
 
     async def close(self) -> None:
         if self._session is not None:
@@ -148,9 +138,8 @@ class Fetcher:
 
     async def _follow(self, url: str, max_bytes: int, approve: Callable[[str], Awaitable[None]] | None) -> Fetched:
         visited: list[str] = []
-        asked = url
         while True:
-            checked = check_url(asked, self.rules.allowed)
+            checked = check_url(url, self.rules.allowed)
             async with self._open().get(checked, allow_redirects=False) as response:
                 if response.status not in _REDIRECTS:
                     return await self._read(response, max_bytes, tuple(visited))
@@ -162,20 +151,20 @@ class Fetcher:
                 raise FetchFailed(f"it redirects more than {self.rules.max_redirects} times")
             visited.append(str(checked))
             try:
-                asked = str(checked.join(URL(where.strip())))
+                url = str(checked.join(URL(where.strip())))
             except ValueError as error:
                 raise FetchFailed("it redirects to something that is not an address") from error
             try:
-                check_url(asked, self.rules.allowed)
+                check_url(url, self.rules.allowed)
                 if approve is not None:
-                    await approve(asked)
+                    await approve(url)
             except Refused as error:
-                raise Refused(f"it redirects to {asked[:200]}: {error}") from error
+                raise Refused(f"it redirects to {url[:200]}: {error}") from error
 
     async def _read(self, response: aiohttp.ClientResponse, max_bytes: int, visited: tuple[str, ...]) -> Fetched:
         if response.status != 200:
             raise FetchFailed(
-                f"the server answers {response.status} {_line(response.reason or '')}".rstrip(),
+                f"the server answers {response.status} {' '.join((response.reason or '').split())[:80]}".rstrip(),
                 transient=response.status in (408, 425, 429) or response.status >= 500,
                 status=response.status,
             )
@@ -191,16 +180,14 @@ class Fetcher:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = _GuardedConnector(self._resolver, self._gated_socket, pool=self._pool)
+            rules = self.rules
             self._session = aiohttp.ClientSession(
-                connector=connector,
+                connector=_GuardedConnector(self._resolver, self._gated_socket),
                 headers=_HEADERS,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 trust_env=False,
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=self.rules.connect_s, sock_read=self.rules.silence_s
-                ),
+                timeout=aiohttp.ClientTimeout(None, sock_connect=rules.connect_s, sock_read=rules.silence_s),
             )
         return self._session
 
@@ -212,10 +199,10 @@ class Fetcher:
 
 
 class _GuardedConnector(aiohttp.TCPConnector):
-    """Looks at whom it is connected to before anything is sent: the last gate, should the ones before it fail."""
+    """Checks the peer of a connection before anything is sent: the last gate, should the others fail."""
 
-    def __init__(self, resolver: _GuardedResolver, open_socket: OpenSocket, *, pool: int) -> None:
-        super().__init__(limit=pool, resolver=resolver, use_dns_cache=False, socket_factory=open_socket)
+    def __init__(self, resolver: _GuardedResolver, open_socket: OpenSocket) -> None:
+        super().__init__(limit=64, resolver=resolver, use_dns_cache=False, socket_factory=open_socket)
         self._guard = resolver
 
     async def connect(
@@ -230,7 +217,7 @@ class _GuardedConnector(aiohttp.TCPConnector):
 
 
 class _GuardedResolver(AbstractResolver):
-    """Resolves once for each connection; what it gives back is what the connection goes to."""
+    """Resolves a name once for each connection; the connection goes to the address that it returns."""
 
     def __init__(self, resolve: Resolve, allowed: AllowList) -> None:
         self._resolve = resolve
@@ -238,11 +225,11 @@ class _GuardedResolver(AbstractResolver):
         self._opened: set[tuple[Address, int]] = {
             (address, port)
             for host, port in allowed.entries
-            if (address := as_address(host)) is not None and may_be_opened(address)
+            if (address := guard.as_address(host)) is not None and guard.may_be_opened(address)
         }
 
     def permits(self, address: Address, port: int) -> bool:
-        return is_public(address) or (address, port) in self._opened
+        return guard.is_public(address) or (address, port) in self._opened
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -251,19 +238,13 @@ class _GuardedResolver(AbstractResolver):
         addresses = [ip_address(text) for text in texts]
         if not addresses:
             raise OSError(None, f"no address for {host}")
-        check_addresses(host, port, addresses, self._allowed)
+        guard.check_addresses(host, port, addresses, self._allowed)
         if (host.lower().rstrip("."), port) in self._allowed:
             self._opened.update((address, port) for address in addresses)
+        families, flags = {4: socket.AF_INET, 6: socket.AF_INET6}, socket.AI_NUMERICHOST
         return [
-            ResolveResult(
-                hostname=host,
-                host=str(address),
-                port=port,
-                family=socket.AF_INET6 if address.version == 6 else socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in addresses
+            ResolveResult(hostname=host, host=str(one), port=port, family=families[one.version], proto=0, flags=flags)
+            for one in addresses
         ]
 
     async def close(self) -> None:
@@ -274,7 +255,3 @@ def _plain_socket(info: AddrInfo) -> socket.socket:
     opened = socket.socket(info[0], info[1], info[2])
     opened.setblocking(False)
     return opened
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())[:80]

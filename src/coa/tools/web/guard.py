@@ -1,13 +1,14 @@
-"""Which addresses may be fetched. A page, a redirect or a model names them, so none is trusted.
+"""Which addresses may be fetched. Pages, redirects and models name them, so none is trusted.
 
-Only what a name resolves to counts: a public name that points inside is judged by the address that the connection would
-go to. The connection itself is made by `fetch`, to that very address.
+What counts is the address that a name resolves to: a public name that leads to the private network is judged by the
+address of the connection. The connection itself is made by `fetch`, to exactly that address.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
@@ -19,7 +20,7 @@ Address = IPv4Address | IPv6Address
 PORTS: Final = frozenset({80, 443})
 _LONGEST_URL: Final = 4_000
 
-# Named one by one: what `ipaddress` calls global changed between patch releases of one Python.
+# Listed one by one: what `ipaddress` calls global changed between patch releases of one Python version.
 _CLOSED_V4: Final = tuple(
     ip_network(net)
     for net in (
@@ -48,7 +49,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """Hosts and ports opened by name, such as `127.0.0.1:8080` or `world.test:8080`, although they lie inside."""
+    """Hosts and ports in the private network that may be fetched, such as `127.0.0.1:8080` or `world.test:8080`."""
 
     entries: frozenset[tuple[str, int]] = frozenset()
 
@@ -61,19 +62,16 @@ class AllowList:
 
 
 def _entry(item: str) -> tuple[str, int]:
-    try:
+    with suppress(ValueError):
         url = URL(f"http://{item.strip()}")
-        host, port = url.host, url.explicit_port
         bare = url.path in ("", "/") and not url.query_string and url.user is None
-    except ValueError as error:
-        raise ValueError(f"{item!r} is not of the form host:port") from error
-    if not host or port is None or not bare:
-        raise ValueError(f"{item!r} is not of the form host:port")
-    return host.lower().rstrip("."), port
+        if url.host and url.explicit_port is not None and bare:
+            return url.host.lower().rstrip("."), url.explicit_port
+    raise ValueError(f"{item!r} is not of the form host:port")
 
 
 def check_url(text: str, allowed: AllowList) -> URL:
-    """The address as it will be asked for, or why it is not."""
+    """The address as it will be requested. Raises `Refused` with the reason if it may not be."""
     if len(text) > _LONGEST_URL:
         raise Refused(f"the address is longer than {_LONGEST_URL} characters")
     if re.search(r"[\x00-\x20\x7f]", text):
@@ -104,7 +102,7 @@ def check_url(text: str, allowed: AllowList) -> URL:
 
 
 def check_addresses(host: str, port: int, addresses: Iterable[Address], allowed: AllowList) -> None:
-    """Every address counts: of two, the connection may go to either."""
+    """Every address is checked, since the connection may go to any of them."""
     opened = (host.lower().rstrip("."), port) in allowed
     for address in addresses:
         if not (may_be_opened(address) if opened else is_public(address)):
@@ -136,7 +134,7 @@ def may_be_opened(address: Address) -> bool:
 
 
 def _inner(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that this one stands for. Teredo is missing: its range is closed altogether."""
+    """The IPv4 address that this IPv6 address contains. Teredo is not here: its whole range is closed."""
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour

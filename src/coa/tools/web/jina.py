@@ -1,7 +1,7 @@
-"""The Jina reader as a fetcher: a service opens the page, in a real browser, and hands back Markdown.
+"""The Jina reader as a fetcher: a service opens the page in a real browser and returns Markdown.
 
-The address is checked before it is handed over, so that nobody can use the service to ask about our inside; what the
-service itself may reach is its own affair.
+The address is checked before it is sent, so that nobody can use the service to ask about our private network. What the
+service itself may reach is not our concern.
 """
 
 from __future__ import annotations
@@ -14,18 +14,14 @@ from coa.tools.documents.record import Document
 HOSTED: Final = "https://r.jina.ai"
 
 
-class JinaReader:
+class JinaReader(Client):
     def __init__(self, key: str, *, url: str = HOSTED) -> None:
-        self._client = Client(
-            "the Jina reader",
-            url,
-            headers={"Authorization": f"Bearer {key}", "Accept": "application/json", "X-Retain-Images": "none"},
-            secrets=[key],
-            patience=Patience(attempts=2, timeout_s=22.0),
-        )
+        headers = {"Authorization": f"Bearer {key}", "Accept": "application/json", "X-Retain-Images": "none"}
+        patience = Patience(attempts=2, timeout_s=22.0)
+        super().__init__("the Jina reader", url, headers=headers, secrets=[key], patience=patience)
 
     async def read(self, url: str, spent: Spent) -> Document:
-        answer = await self._client.post("/", {"url": url}, spent)
+        answer = await self.post("/", {"url": url}, spent)
         data = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(data, dict) or not isinstance(data.get("content"), str):
             raise Unserved("the Jina reader answers in a form that cannot be read")
@@ -35,6 +31,3 @@ class JinaReader:
             date=str(data.get("publishedTime") or ""),
             note="read by the Jina reader",
         )
-
-    async def close(self) -> None:
-        await self._client.close()

@@ -1,4 +1,4 @@
-"""Manners towards hosts: not too many requests at once, a pause between them, and what robots.txt asks for."""
+"""Manners towards hosts: few requests at once, a pause between them, and respect for robots.txt."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from coa.tools.web.fetch import AGENT, Fetcher, FetchFailed
 from coa.tools.web.guard import Refused
 
 _HOSTS: Final = 2_000
-"""How many hosts are remembered."""
+"""The number of hosts that are remembered."""
 _ROBOTS_BYTES: Final = 512 << 10
 _KEPT_S: Final = 3_600.0
 _LONGEST_DELAY_S: Final = 5.0
-"""A crawl-delay of minutes would outlast the call; we come once, not as a crawler of the whole site."""
+"""A crawl-delay of minutes would outlast the call; we fetch one page, not the whole site."""
 
 
 @dataclass
@@ -31,44 +31,37 @@ class _Host:
     robots: Protego | None = None
     robots_until: float = 0.0
     forbidden: str = ""
-    """Why nothing may be fetched, where robots.txt could not be had."""
+    """Why nothing may be fetched, if robots.txt could not be read."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Manners:
     def __init__(self, fetcher: Fetcher, *, robots: bool = True, at_once: int = 2, delay_s: float = 0.5) -> None:
-        self._fetcher = fetcher
-        self._robots = robots
-        self._at_once = at_once
-        self._delay_s = delay_s
+        self._fetcher, self._robots, self._at_once, self._delay_s = fetcher, robots, at_once, delay_s
         self._hosts: OrderedDict[str, _Host] = OrderedDict()
 
     @asynccontextmanager
     async def turn(self, url: str) -> AsyncIterator[None]:
-        """Our turn at the host. Raises `Refused` where its robots.txt says no."""
+        """Wait for our turn at the host. Raises `Refused` if its robots.txt forbids the page."""
         parsed = URL(url)
         host = self._host(str(parsed.origin()))
         async with host.turns:
             delay = self._delay_s
             if self._robots:
                 delay = max(delay, await self._ask_robots(host, parsed))
-            # Hosts on the allow-list are the user's own: they are asked as fast as they answer.
+            # Hosts on the allow-list belong to the user: no pause between requests.
             if (parsed.host or "", parsed.port or 0) not in self._fetcher.rules.allowed:
-                await self._pause(host, delay)
+                now = time.monotonic()
+                start = max(now, host.free_at)
+                host.free_at = start + delay
+                await asyncio.sleep(start - now)
             yield
 
     async def permit(self, url: str) -> None:
-        """Raises `Refused` where robots.txt says no: for a redirect, which is followed without a turn of its own."""
+        """Raises `Refused` if robots.txt forbids the page: for a redirect, which is followed without another turn."""
         if self._robots:
             parsed = URL(url)
             await self._ask_robots(self._host(str(parsed.origin())), parsed)
-
-    async def _pause(self, host: _Host, delay_s: float) -> None:
-        now = time.monotonic()
-        start = max(now, host.free_at)
-        host.free_at = start + delay_s
-        if start > now:
-            await asyncio.sleep(start - now)
 
     async def _ask_robots(self, host: _Host, url: URL) -> float:
         async with host.asking:
@@ -91,11 +84,11 @@ class Manners:
             if error.status is None:
                 kept_s = 60.0
             elif error.status >= 500:
-                # As RFC 9309 has it: a site that cannot say is taken to say no.
+                # RFC 9309: if robots.txt is unreachable because of a server error, everything is forbidden.
                 forbidden, kept_s = f"its robots.txt cannot be read ({error})", 60.0
         except Refused:
-            pass  # a robots.txt that leads inside says nothing about the page
-        # Only now: whoever is interrupted above leaves the question open.
+            pass  # a robots.txt that redirects to the private network says nothing about the page
+        # Set only now: a request that is interrupted above leaves the question open.
         host.robots, host.forbidden, host.robots_until = robots, forbidden, time.monotonic() + kept_s
 
     def _host(self, origin: str) -> _Host:

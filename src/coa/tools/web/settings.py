@@ -1,4 +1,4 @@
-"""What a user may set about fetching: by environment, or after the tool's name (`--tool crawl_page=robots=off`)."""
+"""Settings of fetching: from the environment, or after the tool's name (`--tool crawl_page=robots=off`)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from coa.errors import ToolError
 from coa.tools.web.guard import AllowList
 
 ALLOW = "COA_FETCH_ALLOW"
-"""Hosts and ports, separated by commas, that are opened although they lie inside, such as `127.0.0.1:8080`."""
+"""Hosts and ports in the private network that may be fetched, separated by commas, such as `127.0.0.1:8080`."""
 
 
 def parse_setting(tool: str, setting: str | None, known: Collection[str]) -> dict[str, list[str]]:
-    """`key=value,key=value`; a key may come several times."""
+    """`key=value,key=value`; a key may occur several times."""
     found: dict[str, list[str]] = {}
     for item in (setting or "").split(","):
         if not item.strip():
             continue
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals or key not in known:
-            raise ToolError(
-                f"{tool}: {item.strip()!r} is not a setting",
-                hint=f"--tool {tool}=KEY=VALUE,... with the keys {', '.join(sorted(known))}",
-            )
+            hint = f"--tool {tool}=KEY=VALUE,... with the keys {', '.join(sorted(known))}"
+            raise ToolError(f"{tool}: {item.strip()!r} is not a setting", hint=hint)
         found.setdefault(key, []).append(value)
     return found
 

@@ -1,9 +1,9 @@
 """`crawl_page` for one site: the pages of a single server, by short addresses, shown as bare facts.
 
-For worlds that are served on this machine. The guard is opened for exactly that host and port, and nothing else is
-fetched, public pages included: what a model in training makes up never leaves the machine. Addresses are relative
-(`k/Velrick`) or carry the site's name (`http://atlas/k/Velrick`), whatever port the server got. A page is its main
-part, a line for each row or paragraph, read in this process: pages of one's own need no parser behind walls.
+It is for worlds that are served on this machine. The guard is opened for exactly that host and port, and nothing else
+is fetched, not even public pages: what a model in training makes up never leaves the machine. Addresses are relative
+(`k/Velrick`) or have the site's name (`http://atlas/k/Velrick`), whatever port the server uses. A page is shown as its
+main part, with a line for each row or paragraph. It is parsed in this process, since these pages are trusted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SitePages:
         self.name = name
         self._base = URL(f"http://{origin}/")
         self._fetcher = fetcher or Fetcher(FetchRules(allowed=AllowList.parse([origin]), max_bytes=_MAX_BYTES))
-        # Not the port: the same pages answer from any.
+        # Without the port: the same pages are served on any.
         self.settings: JsonValue = {"site": name, "edition": edition}
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
@@ -50,11 +50,11 @@ class SitePages:
         texts = [text for text, _ in answers]
         if len(asked) > 1:
             texts = [f"{address}\n{text}" for address, text in zip(asked, texts, strict=True)]
-        told: list[JsonValue] = [
+        pages: list[JsonValue] = [
             {"url": address, **({} if ok else {"error": text})}
             for address, (text, ok) in zip(asked, answers, strict=True)
         ]
-        return Observation("\n".join(texts), ok=any(ok for _, ok in answers), meta={"pages": told})
+        return Observation("\n".join(texts), ok=any(ok for _, ok in answers), meta={"pages": pages})
 
     async def close(self) -> None:
         await self._fetcher.close()
@@ -72,7 +72,7 @@ class SitePages:
         return facts(fetched.body.decode("utf-8", "replace")) or "error: the page is empty", True
 
     def _path(self, address: str) -> str | None:
-        """On this site; None for an address of another."""
+        """The path on this site; None for an address of another site."""
         if found := _SCHEME.match(address):
             host = found.group(1).lower()
             return address[found.end() :] if host in (self.name, self._base.authority) else None
@@ -80,7 +80,7 @@ class SitePages:
 
 
 def open_site(options: Mapping[str, str]) -> SitePages:
-    """`site=NAME@HOST:PORT`, with `edition` for what keeps one state of the site from another in a cache."""
+    """`site=NAME@HOST:PORT`; `edition` distinguishes states of the site in a cache."""
     found = _SITE.fullmatch(options["site"])
     if others := sorted(set(options) - {"site", "edition"}):
         raise ToolError(f"crawl_page: {others[0]} has no meaning with site", hint="leave it out")
@@ -93,15 +93,15 @@ def open_site(options: Mapping[str, str]) -> SitePages:
 
 
 def facts(html: str) -> str:
-    """What the page's main part says, without its heading."""
-    reader = _Reader()
+    """The text of the page's main part, without its heading."""
+    reader = _FactsParser()
     reader.feed(html)
     reader.close()
     return "\n".join(reader.lines)
 
 
-class _Reader(HTMLParser):
-    """Cells of a row are one line, parted by a colon; a paragraph or an entry of a list is another."""
+class _FactsParser(HTMLParser):
+    """The cells of a row become one line, separated by colons; a paragraph or a list entry becomes another."""
 
     _LINES: Final = frozenset({"p", "li", "tr"})
     _SILENT: Final = frozenset({"script", "style", "title", "nav", "footer", "header", "h1"})
