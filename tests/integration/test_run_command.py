@@ -163,7 +163,7 @@ JUDGED = ["q", "--best-of", "2", "--select", "judge"]
 EARLY = {
     "no such prompt": (["q", "--prompt-file", "none.txt"], 1, "cannot read the prompt none.txt: No such file"),
     "unwritable": (["q", "--best-of", "2", "--out", "/proc/none/x.jsonl"], 1, "cannot write /proc/none/x.jsonl"),
-    "unpriced": (["q", "--budget", "cost=1"], 1, "what a token costs"),
+    "unpriced": (["q", "--budget", "cost=1"], 1, "price of a token"),
     "price not in file": (["q", "--prices", "prices.toml"], 1, "no price for the model 'tiny'; it has big"),
     "bad price": (["q", "--prices", "tasks.jsonl"], 1, "not valid TOML"),
     "no such judge": ([*JUDGED, "--judge", "URL", "--judge-name", "other"], 1, "does not serve 'other'"),

@@ -36,7 +36,7 @@ def compare(
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Success, tokens and tool calls per success with intervals, and what the differences are worth."""
+    """Compare evaluations, team traces and trajectory files on the same tasks, with intervals."""
     from coa.cli.terminal import show_warnings
     from coa.compare import compare as compare_runs
     from coa.scoring.opening import JudgeConfig

@@ -29,7 +29,7 @@ def cost(
     shared: Annotated[bool, typer.Option("--shared", help="Count only the tasks that all paths hold.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Tokens, model calls and tool calls per task and per success."""
+    """Report tokens, model calls and tool calls per task and per success."""
     from coa.cli.terminal import printable, show_warnings
     from coa.distill.cost import measure_cost
 

@@ -23,7 +23,7 @@ def demo(
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the commands, and stop.")] = False,
 ) -> None:
-    """Teach, distil, fine-tune, reinforce and evaluate on the embedded world: no GPU, no key, no network."""
+    """Run the whole pipeline on the embedded world: teach, distil, fine-tune, RL, evaluate. No GPU, key or network."""
     from coa.demo.commands import run_stages
     from coa.demo.recipes import RECIPES, SEED, stages_of
 

@@ -44,7 +44,7 @@ def distill(
     out: Annotated[Path | None, typer.Option(help="Folder for trajectories, dataset card and report.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Import, convert and filter; leaves trajectories, a dataset card and report.html in --out."""
+    """Turn traces of multi-agent teams into filtered training data, with a dataset card and a funnel report."""
     from coa.cli.configuring import resolve
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings

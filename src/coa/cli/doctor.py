@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def doctor(as_json: options.Json = False) -> None:
-    """Say what works on this machine; for what does not, the command that repairs it."""
+    """Check what works on this machine, and name the command that fixes what does not."""
     from coa.doctor import examine
 
     checks = list(examine())

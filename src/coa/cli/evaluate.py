@@ -70,7 +70,7 @@ def evaluate(
     ] = None,
     as_json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Evaluate a model on benchmarks. Goes on from what --out holds. `coa eval list` shows what there is."""
+    """Evaluate a model on benchmarks or files of tasks. Resumes from --out. `coa eval list` lists the benchmarks."""
     from coa.cli.configuring import resolve, run_flags
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings

@@ -38,7 +38,7 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     pager: Annotated[bool, typer.Option(help="Use a pager when the output goes to a terminal.")] = True,
 ) -> None:
-    """Page through trajectories or tasks."""
+    """Read trajectories or tasks in the terminal. --mask shows which tokens are trained."""
     from coa.cli.terminal import paged, show_warnings
 
     show_warnings()

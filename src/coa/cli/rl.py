@@ -33,7 +33,7 @@ def rl(
     out: options.RunFolder = None,
     as_json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Reinforcement learning (DAPO): attempt tasks with real tools, and learn from the attempts that did better."""
+    """Train a model by reinforcement learning (DAPO) with real tool calls."""
     from coa.cli.configuring import misused, resolve
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings

@@ -65,7 +65,7 @@ def run(
     ] = None,
     as_json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Ask one question and see the agents as they act; or run a file of tasks, going on from what --out holds."""
+    """Ask one question and watch the agents work, or run a file of tasks. Resumes from --out."""
     from coa.cli.asking import ask_one
     from coa.cli.batch import Batch, run_batch
     from coa.cli.configuring import resolve, run_flags

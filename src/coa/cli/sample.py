@@ -89,7 +89,7 @@ def sample(
     ] = None,
     as_json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Estimate how often each task is solved with and without tools, and keep those worth RL, with their rates."""
+    """Keep the tasks that RL can learn from, by their pass rates with and without tools."""
     from coa.cli.configuring import resolve, run_flags
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings

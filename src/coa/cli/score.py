@@ -25,7 +25,7 @@ def score(
     ] = 32,
     as_json: options.Json = False,
 ) -> None:
-    """Score finished runs. Scores of other scorers stay; those of the same name stay too unless --replace is given."""
+    """Score finished runs again, or with another scorer, without running the model."""
     from dataclasses import asdict
 
     from coa.cli.terminal import show_warnings

@@ -50,7 +50,7 @@ def sft(
     out: options.RunFolder = None,
     as_json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Fine-tune on trajectories: loss on what the model wrote, none on prompts and observations."""
+    """Fine-tune a model on trajectories. The loss covers what the model wrote, not prompts or observations."""
     from coa.cli.configuring import misused, resolve
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings

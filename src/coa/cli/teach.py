@@ -42,7 +42,7 @@ def teach(
     out: Annotated[Path | None, typer.Option(help="Folder for the traces, one ATIF file for each task.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Run a smolagents team over tasks and record every agent, call and token as ATIF. Resumes by default."""
+    """Run a smolagents team over tasks and record every agent, call and token as ATIF. Resumes from --out."""
     from coa.cli.configuring import resolve
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings

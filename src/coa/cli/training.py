@@ -25,8 +25,8 @@ def close(result: TrainingResult, out: Path, *, as_json: bool) -> None:
     if as_json:
         import orjson
 
-        told = {"folder": str(result.folder), "steps": result.steps, "finished": result.finished}
-        typer.echo(orjson.dumps({**told, "figures": dict(result.figures)}))
+        shown = {"folder": str(result.folder), "steps": result.steps, "finished": result.finished}
+        typer.echo(orjson.dumps({**shown, "figures": dict(result.figures)}))
     elif result.finished:
         for name, figure in result.figures.items():
             typer.echo(f"{name}: {figure}")

@@ -166,6 +166,6 @@ def refuse_unpriced(limits: Limits, price: Price | None) -> None:
     """A limit that nobody could keep."""
     if limits.cost is not None and price is None:
         raise ModelError(
-            f"the cost is limited to {limits.cost:g}, but nobody told what a token costs",
-            hint="add --price-in and --price-out, or --prices FILE; in Python, price=Price(input=..., output=...)",
+            f"the cost is limited to {limits.cost:g}, but the price of a token is not known",
+            hint="add --set price.input=N --set price.output=N or --set prices=FILE; in Python, price=Price(...)",
         )

@@ -46,7 +46,7 @@ def constrained(model: Model, when: Constrain) -> Constrained | None:
         return None
     raise ModelError(
         f"this model cannot be held to the protocol: {reason}",
-        hint="use --constrain never, a local model, or vLLM, SGLang or llama.cpp in token mode",
+        hint="use --set constrain=never, a local model, or vLLM, SGLang or llama.cpp in token mode",
     )
 
 

@@ -303,10 +303,10 @@ def _seeded(sampling: Sampling, number: int) -> Sampling:
 
 
 async def _watch(progress: BatchProgress, seconds: float) -> None:
-    told: set[tuple[str, int]] = set()
+    reported_slow: set[tuple[str, int]] = set()
     while True:
         await asyncio.sleep(seconds / 10)
         for key, line in progress._slow(seconds).items():
-            if key not in told:
-                told.add(key)
+            if key not in reported_slow:
+                reported_slow.add(key)
                 log.warning("slow: %s", line)

@@ -150,7 +150,7 @@ def _prompt(config: RunConfig, tasks: Sequence[Task]) -> Prompt:
         if without := [task.id for task in tasks if not task.prompt]:
             raise StoreError(
                 f"{len(without)} of {plural(len(tasks), 'task')} without a prompt; the first is {without[0]!r}",
-                hint="use --prompt profile, or a --prompt-file",
+                hint="use --set prompt=profile, or --set prompt_file=FILE",
             )
         return lambda task: task.prompt
     file = config.prompt_file
@@ -160,7 +160,7 @@ def _prompt(config: RunConfig, tasks: Sequence[Task]) -> Prompt:
         system = Message(role="system", content=file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise StoreError(f"cannot read the prompt {file}: {reason}", hint="check --prompt-file") from error
+        raise StoreError(f"cannot read the prompt {file}: {reason}", hint="check the setting prompt_file") from error
     return lambda task: [system, asking(task)]
 
 

@@ -155,4 +155,4 @@ def test_a_model_that_takes_no_grammar_is_refused_where_one_is_asked_for() -> No
     scripted = ScriptedModel(["<answer>Ada</answer>"])
     with pytest.raises(ModelError, match="cannot be held to the protocol") as refusal:
         asyncio.run(run("Who?", scripted, {}, "nano", constrain=Constrain.ALWAYS))
-    assert "--constrain never" in (refusal.value.hint or "")
+    assert "constrain=never" in (refusal.value.hint or "")

@@ -64,13 +64,13 @@ def test_one_call_writes_no_more_than_can_be_paid() -> None:
 
 def test_a_cost_limit_without_prices_is_refused_before_anything_is_spent() -> None:
     model = ScriptedModel(endless)
-    with pytest.raises(ModelError, match="what a token costs"):
+    with pytest.raises(ModelError, match="price of a token"):
         asyncio.run(run("?", model, limits=Limits(cost=1.0)))
 
     async def many() -> list[Trajectory]:
         return [t async for t in run_many([Task(id="1", question="?")], model, limits=Limits(cost=1.0))]
 
-    with pytest.raises(ModelError, match="what a token costs"):
+    with pytest.raises(ModelError, match="price of a token"):
         asyncio.run(many())
     assert model.calls == []
 
