@@ -15,14 +15,13 @@ from coa.report import plural
 if TYPE_CHECKING:
     from coa.distill.report import DistillReport
 
-Command = accepting(
-    {"--judge-name": "judge_name", "--fill-name": "fill_name", "--at-once": "concurrency", "--seed": "seed"}
-)
+Command = accepting({"--judge-name": "judge_name", "--fill-name": "fill_name", "--at-once": "concurrency"})
 _SHOWN = 5
 """Number of unreadable places that are printed."""
 _models = partial(typer.Option, rich_help_panel="Models")
 _KEEP_OUT = "Questions to keep out: a file of tasks, or a benchmark (coa eval list). Repeatable."
 _ROLES = "TOML file that maps agents and tools of the team to those of the profile."
+_SEED = "Decides which trajectories are kept where a filter keeps a share. Default: 0."
 _LENGTH = "Tokenizer that measures length: a folder, a hub id, smollm2."
 
 
@@ -37,6 +36,7 @@ def distill(
     fill: Annotated[str | None, _models(help="Model that writes role texts the traces lack.")] = None,
     student: Annotated[str | None, _models(help=_LENGTH)] = None,
     concurrency: Annotated[int | None, _models(min=1, help="Number of requests to these models at a time.")] = None,
+    seed: Annotated[int | None, typer.Option(help=_SEED)] = None,
     config: options.Config = None,
     settings: options.Set = None,
     show_settings: options.ShowSettings = False,
@@ -54,7 +54,7 @@ def distill(
     show_warnings()
     given = {
         "profile": profile, "tasks": tasks, "roles": roles, "decontaminate": decontaminate or None, "judge": judge,
-        "fill": fill, "student": student, "concurrency": concurrency,
+        "fill": fill, "student": student, "concurrency": concurrency, "seed": seed,
         "quality.unscored": "keep" if keep_unscored else None,
     }  # fmt: skip
     chosen = resolve(DistillConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -241,14 +242,8 @@ class Recorder:
         original = agent.execute_tool_call
 
         def execute_tool_call(tool_name: str, arguments: Any) -> Any:
-            run = self._active.get(id(agent))
-            if run is None:
-                return original(tool_name, arguments)
             given = arguments if isinstance(arguments, dict) else {"text": arguments}
-            with self._seeing(run, tool_name, given, agent, in_code=False) as item:
-                result = original(tool_name, arguments)
-                item.text = _shown(result)
-            return result
+            return self._observed(agent, tool_name, given, partial(original, tool_name, arguments), in_code=False)
 
         return execute_tool_call
 
@@ -257,20 +252,18 @@ class Recorder:
             return tool
 
         def call(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            run = self._active.get(id(agent))
-            if run is None:
-                return tool(*args, **kwargs)
-            with self._seeing(run, name, bound_arguments(tool, args, kwargs), agent, in_code=True) as item:
-                result = tool(*args, **kwargs)
-                item.text = _shown(result)
-            return result
+            given = bound_arguments(tool, args, kwargs)
+            return self._observed(agent, name, given, partial(tool, *args, **kwargs), in_code=True)
 
         return RecordedCodeTool(tool, call)
 
-    @contextmanager
-    def _seeing(
-        self, run: OpenRun, name: str, arguments: dict[str, Any], agent: Any, *, in_code: bool
-    ) -> Iterator[SeenTool]:
+    def _observed(
+        self, agent: Any, name: str, arguments: dict[str, Any], call: Callable[[], Any], *, in_code: bool
+    ) -> Any:
+        """Call a tool or a member of the team, and note the call in the agent's run."""
+        run = self._active.get(id(agent))
+        if run is None:
+            return call()
         member = agent.managed_agents.get(name)
         item = SeenTool(name, plain(arguments), in_code=in_code, member=member is not None)
         with self.lock:
@@ -278,7 +271,9 @@ class Recorder:
         try:
             # Each agent has one memory: a second call waits until the first one has returned.
             with self._locks[id(member)] if member is not None else nullcontext(), at(Here(self, run, item)):
-                yield item
+                result = call()
+                item.text = _shown(result)
+            return result
         except BaseException as error:
             item.ok, item.text = False, str(error) or type(error).__name__
             raise

@@ -130,7 +130,7 @@ class TeachReport:
 
     def note(self) -> str:
         """In one line: what came of the tasks, what they cost, and how long the rest will take."""
-        named = {"before": self.resumed, "answered": self.answered, "failed": self.failed}
+        named = {"resumed": self.resumed, "answered": self.answered, "failed": self.failed}
         named |= {"refused": self.refused, "timed out": self.timed_out, "running": self.running}
         parts = [f"{count} {name}" for name, count in named.items() if count]
         parts.append(f"{self.usage.total_tokens:,} tokens in {plural(self.usage.model_calls, 'call')}")
