@@ -189,9 +189,7 @@ class Client:
         breaker: bool = True,
         pool: int = 100,
     ) -> None:
-        self.name = name
-        self.url = url.rstrip("/")
-        self.patience = patience or Patience()
+        self.name, self.url, self.patience = name, url.rstrip("/"), patience or Patience()
         self._breaker = Breaker(name) if breaker else None
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         credentials = urlsplit(url).netloc.rpartition("@")[0]
@@ -213,9 +211,8 @@ class Client:
         import aiohttp
 
         try:
-            async with self._open().post(
-                self.url + path, data=orjson.dumps(body), allow_redirects=self.redirects
-            ) as response:
+            data = orjson.dumps(body)
+            async with self._open().post(self.url + path, data=data, allow_redirects=self.redirects) as response:
                 if response.status != 200:
                     raise self._refused(response, path, await response.read())
                 if response.content_type == "application/json":
@@ -224,10 +221,9 @@ class Client:
                 async for line in response.content:
                     if not line.startswith(b"data:"):
                         continue
-                    data = line[5:].strip()
-                    if data == b"[DONE]":
+                    if (content := line[5:].strip()) == b"[DONE]":
                         return
-                    event = self._parsed(data)
+                    event = self._parsed(content)
                     if isinstance(event, dict) and event.get("error"):
                         raise self._broken(event["error"])
                     yield event
@@ -304,9 +300,9 @@ class Client:
         """The error for a server that fails in the middle of a stream."""
         code = error.get("code") if isinstance(error, dict) else None
         reason = self._clean(str(error.get("message", error) if isinstance(error, dict) else error)[:300])
-        return (
-            Transient(reason) if code in _TRANSIENT else self.failure(f"{self.name} fails: {reason}", error="request")
-        )
+        if code in _TRANSIENT:
+            return Transient(reason)
+        return self.failure(f"{self.name} fails: {reason}", error="request")
 
     def _clean(self, text: str) -> str:
         for secret in self._secrets:
@@ -317,13 +313,12 @@ class Client:
         import aiohttp
 
         if self._session is None:
+            patience = self.patience
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._pool),
                 headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=self.patience.connect_s, sock_read=self.patience.silence_s
-                ),
+                timeout=aiohttp.ClientTimeout(None, sock_connect=patience.connect_s, sock_read=patience.silence_s),
                 read_bufsize=1 << 18,
             )
         return self._session

@@ -62,8 +62,7 @@ class WorkerPool:
         self._threads = ThreadPoolExecutor(processes, thread_name_prefix=module.rpartition(".")[2])
         self._idle: list[_ChildProcess] = []
         self._all: set[_ChildProcess] = set()
-        self._lock = threading.Lock()
-        self._closed = False
+        self._lock, self._closed = threading.Lock(), False
 
     async def ask(self, request: bytes) -> bytes:
         """The worker's answer. Raises `WorkerLost`. Cancelling the caller kills the process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -12,7 +13,7 @@ from coa.sandbox.base import CodeVerdict, Program, ProgramLimits, ProgramResult,
 from coa.sandbox.cold import ColdSandbox
 from coa.sandbox.interpreter import find_interpreter
 from coa.sandbox.remote import RemoteSandbox
-from coa.sandbox.walls import COMMANDS, found_commands
+from coa.sandbox.walls import COMMANDS
 from coa.sandbox.warm import WarmSandbox
 
 __all__ = ["CodeVerdict", "Program", "ProgramLimits", "ProgramResult", "Sandbox", "SandboxError", "open_sandbox"]
@@ -51,12 +52,12 @@ async def open_sandbox(
     interpreter = find_interpreter(python)
     reasons: list[str] = []
     hint = None
-    candidates: Sequence[str] = ("zygote", *found_commands()) if kind == "auto" else (kind,)
+    found = [name for name in COMMANDS if name != "unsafe" and shutil.which(name)]
+    candidates: Sequence[str] = ("zygote", *found) if kind == "auto" else (kind,)
     for candidate in candidates:
+        warm = candidate == "zygote"
         sandbox = (
-            WarmSandbox(interpreter, workers, limits)
-            if candidate == "zygote"
-            else ColdSandbox(candidate, interpreter, workers, limits)
+            WarmSandbox(interpreter, workers, limits) if warm else ColdSandbox(candidate, interpreter, workers, limits)
         )
         try:
             await sandbox.start()

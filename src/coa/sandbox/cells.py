@@ -109,9 +109,7 @@ class Cell:
 
     def __init__(self, zygote: Zygote, job: bytes, stdin: bytes, limits: ProgramLimits, *, timed: bool = True) -> None:
         """`timed=False`: the cell lives until it is asked to end, and each test in it has the time limits."""
-        self.zygote = zygote
-        self.limits = limits
-        self.number = 0
+        self.zygote, self.limits, self.number = zygote, limits, 0
         self._job, self._stdin, self._timed = job, stdin, timed
 
     async def __aenter__(self) -> Cell:

@@ -29,17 +29,12 @@ _SYSTEM: Final = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/nix/sto
 _ETC: Final = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
 _PASSWD: Final = "runner:x:1000:1000:runner:/work:/bin/sh\n"
 _ENVIRONMENT: Final = {
-    "HOME": WORK,
-    "LANG": "C.UTF-8",
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "PYTHONDONTWRITEBYTECODE": "1",
+    "HOME": WORK, "LANG": "C.UTF-8", "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1",
     "PYTHONHASHSEED": "0",  # so that the same program prints the same
-    "PYTHONUTF8": "1",
     # Threads of numerical libraries would be started before the fork, and lost in it.
-    "MKL_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
+    "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,13 +178,9 @@ def unsafe(start: Start) -> Walls:
     return Walls(start.arguments(home), site, [folder], work=folder, environment=environment)
 
 
-COMMANDS: Final[Mapping[str, Callable[[Start], Walls]]] = {
-    # In the order in which they are tried: gVisor has the strongest walls and takes four times as long.
-    "nsjail": nsjail,
-    "bwrap": bwrap,
-    "runsc": runsc,
-    "unsafe": unsafe,
-}
+# In the order in which they are tried: gVisor has the strongest walls and takes four times as long.
+_IN_ORDER: Final[tuple[Callable[[Start], Walls], ...]] = (nsjail, bwrap, runsc, unsafe)
+COMMANDS: Final = {command.__name__: command for command in _IN_ORDER}
 KEEP_FOLDERS: Final = ("runsc",)
 """Walls through which the descriptor of a folder cannot be sent. There, files come out through a pipe."""
 HINTS: Final = {
@@ -193,7 +188,3 @@ HINTS: Final = {
     "bwrap": "sudo apt-get install bubblewrap",
     "runsc": "install gVisor from 2024 or later (gvisor.dev/docs/user_guide/install), and put runsc on PATH",
 }
-
-
-def found_commands() -> list[str]:
-    return [name for name in COMMANDS if name != "unsafe" and shutil.which(name)]

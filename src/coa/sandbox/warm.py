@@ -1,4 +1,4 @@
-"""The default sandbox: warm interpreters that fork once per run, each run in namespaces of its own.
+"""The default sandbox: warm interpreters that fork once per run, each run in separate namespaces.
 
 Starting Python and importing libraries takes longer than most programs run. So two interpreters are kept ready, one of
 them with numpy and sympy loaded, and a run is a fork of one of them (zygote.py, inside/zygote.py). A `WarmProgram` goes

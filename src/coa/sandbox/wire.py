@@ -13,16 +13,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from coa.sandbox.base import (
-    CodeVerdict,
-    ProgramLimits,
-    ProgramResult,
-    SandboxError,
-    Script,
-    WireBytes,
-    to_bytes,
-    writable,
-)
+from coa.sandbox import base
+from coa.sandbox.base import CodeVerdict, ProgramLimits, ProgramResult, Script, WireBytes
 
 
 class WireLimits(BaseModel, extra="forbid"):
@@ -61,11 +53,13 @@ class RunRequest(BaseModel, extra="forbid"):
             wire = WireLimits(**asdict(limits))
         except ValidationError as error:
             first = error.errors()[0]
-            raise SandboxError(f"sandbox servers do not take the limit {first['loc'][0]}: {first['msg']}") from error
-        arguments, collect = tuple(map(writable, script.arguments)), tuple(script.collect)
-        files = {name: to_bytes(content) for name, content in script.files.items()}
+            raise base.SandboxError(
+                f"sandbox servers do not take the limit {first['loc'][0]}: {first['msg']}"
+            ) from error
+        arguments, collect = tuple(map(base.writable, script.arguments)), tuple(script.collect)
+        files = {name: base.to_bytes(content) for name, content in script.files.items()}
         same = {"stdin": script.stdin, "prelude": script.prelude, "limits": wire, "test": test}
-        return cls(code=writable(script.code), arguments=arguments, files=files, collect=collect, **same)
+        return cls(code=base.writable(script.code), arguments=arguments, files=files, collect=collect, **same)
 
     def sizes(self) -> dict[str, int]:
         """In bytes, as `Caps` counts them."""

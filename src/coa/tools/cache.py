@@ -73,9 +73,8 @@ def keys_of(
     name: str, tool: Described, arguments: Mapping[str, JsonValue], context: ToolContext, fingerprint: str = ""
 ) -> Keys:
     task = context.task
-    parts: dict[Part, JsonValue] = {
-        Part.QUESTION: task.question, Part.FILES: list(task.files), Part.THOUGHT: context.thought
-    }  # fmt: skip
+    parts: dict[Part, JsonValue] = {Part.QUESTION: task.question, Part.FILES: list(task.files)}
+    parts[Part.THOUGHT] = context.thought
     call: list[JsonValue] = [name, tool.settings, dict(arguments), {part.value: parts[part] for part in tool.uses}]
     whole: list[JsonValue] = ["failure", tool.given, *call, task.id, *parts.values()]
     found: list[JsonValue] = ["answer", *call, *([fingerprint] if fingerprint else [])]

@@ -85,13 +85,9 @@ class CrawlPage:
         self._manners = Manners(self._fetcher, robots=robots, at_once=at_once, delay_s=delay_s)
         self._jina, self._summary, self._max_characters, self._links = jina, summary, max_characters, links
         self.uses = (Part.QUESTION, Part.THOUGHT) if summary else ()
-        self.settings: JsonValue = {
-            "reader": "jina" if jina else "own",
-            "robots": robots,
-            "summary": [public(summary.url), summary.model] if summary else None,
-            "characters": max_characters,
-            "links": links,
-        }
+        reader: dict[str, JsonValue] = {"reader": "jina" if jina else "own", "robots": robots}
+        endpoint: JsonValue = [public(summary.url), summary.model] if summary else None
+        self.settings: JsonValue = {**reader, "summary": endpoint, "characters": max_characters, "links": links}
 
     @property
     def timeout_s(self) -> float:

@@ -30,7 +30,7 @@ async def open_cached_tools(
     wanted: Iterable[str] = (),
     mode: CacheMode = CacheMode.OFF,
     file: str | Path | None = None,
-    environment: Environment | None = None,
+    environment: Environment = os.environ,
     mcp: Sequence[str] = (),
     tags: Collection[str] = (),
 ) -> AsyncIterator[Toolbox]:

@@ -48,13 +48,11 @@ class Declaration:
     needs: tuple[Need, ...] = ()
     """What the tool needs if it has no setting."""
 
-    def missing(self, environment: Environment | None = None) -> ToolError | None:
+    def missing(self, environment: Environment = os.environ) -> ToolError | None:
         """Why the tool cannot be opened here without a setting; None if it can, as far as a quick check shows."""
-        environment = os.environ if environment is None else environment
         return next((error for need in self.needs if (error := need(environment)) is not None), None)
 
-    def opened(self, setting: str | None = None, environment: Environment | None = None) -> Tool:
-        environment = os.environ if environment is None else environment
+    def opened(self, setting: str | None = None, environment: Environment = os.environ) -> Tool:
         if setting is None and (error := self.missing(environment)) is not None:
             raise error
         try:
@@ -123,7 +121,7 @@ def declarations() -> dict[str, Declaration]:
     return found
 
 
-def open_tool(name: str, setting: str | None = None, environment: Environment | None = None) -> Tool:
+def open_tool(name: str, setting: str | None = None, environment: Environment = os.environ) -> Tool:
     """A declared tool with its setting, or a tool of the user if the setting is `module:factory`."""
     if setting is not None and _FACTORY.fullmatch(setting) and not Path(setting).exists():
         factory = import_function(setting, what=f"--tool {name}: the factory", error=ToolError)
@@ -148,7 +146,7 @@ async def open_tools(
     given: Sequence[str] = (),
     *,
     wanted: Iterable[str] = (),
-    environment: Environment | None = None,
+    environment: Environment = os.environ,
     wrap: Callable[[str, Tool], Tool] | None = None,
     mcp: Sequence[str] = (),
     tags: Collection[str] = (),
@@ -185,8 +183,8 @@ async def open_tools(
             except ImportError as error:
                 raise ToolError(f"--mcp: {error}", hint=pip_install("tools")) from error
             taken = {*tags, *known, *box.tools, OBSERVATION}
-            opening = open_mcp(mcp, taken=taken, environment=os.environ if environment is None else environment)
-            box.tools.update(await stack.enter_async_context(opening))
+            servers = open_mcp(mcp, taken=taken, environment=environment)
+            box.tools.update(await stack.enter_async_context(servers))
         if wrap is not None:
             for name, tool in box.tools.items():
                 box.tools[name] = wrap(name, tool)

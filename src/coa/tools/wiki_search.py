@@ -148,9 +148,8 @@ class Reranked:
     ) -> None:
         """`prefixes` are put before a query and before a passage, as some embedding models need it."""
         self.source = retriever.source
-        self.settings: JsonValue = {
-            "candidates": [retriever.settings, candidates], "model": model, "prefixes": list(prefixes)
-        }  # fmt: skip
+        ranked: JsonValue = [retriever.settings, candidates]
+        self.settings: JsonValue = {"candidates": ranked, "model": model, "prefixes": list(prefixes)}
         self._retriever, self._model, self._candidates = retriever, model, candidates
         self._query_prefix, self._passage_prefix = prefixes
         headers = {"Authorization": f"Bearer {key}"} if key else {}

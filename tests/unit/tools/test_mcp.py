@@ -16,12 +16,11 @@ from pathlib import Path
 
 import pytest
 
-import coa.tools.mcp.tools as mcp_tools
 from coa.choices import CacheMode
 from coa.errors import ToolError
 from coa.models.scripted import ScriptedModel
 from coa.tools import Observation, Tool, ToolContext
-from coa.tools.mcp import open_mcp
+from coa.tools.mcp import McpTool, open_mcp
 from coa.tools.mcp.schema import about_of, legal_name, shape_of
 from coa.tools.mcp.server import McpServer, McpSettings
 from coa.tools.recorded import open_cached_tools
@@ -57,7 +56,7 @@ def http_server() -> Iterator[str]:
 async def opened(place: str, **settings: float) -> AsyncIterator[dict[str, Tool]]:
     async with open_mcp([place]) as tools:
         for tool in tools.values():
-            assert isinstance(tool, mcp_tools.McpTool)
+            assert isinstance(tool, McpTool)
             tool._server.settings = McpSettings(**settings)  # type: ignore[arg-type]
         yield tools
 
@@ -135,7 +134,7 @@ def test_a_slow_call_ends_at_its_limit_and_the_server_lives_on() -> None:
             tool = tools["add"]
             slow = await tools["slow"].call({"seconds": 30.0}, CONTEXT)
             after = await tool.call({"a": 1}, CONTEXT)
-            assert isinstance(tool, mcp_tools.McpTool)
+            assert isinstance(tool, McpTool)
             return slow, after, tool._server._starts
 
     slow, after, starts = asyncio.run(go())
@@ -148,7 +147,7 @@ def test_a_server_that_hangs_altogether_is_replaced(monkeypatch: pytest.MonkeyPa
     async def go() -> tuple[Observation, Observation, int]:
         async with opened(STDIO, call_s=1.0, start_s=30.0) as tools:
             tool = tools["add"]
-            assert isinstance(tool, mcp_tools.McpTool)
+            assert isinstance(tool, McpTool)
             hung = await tools["hang"].call({}, CONTEXT)
             tool._server.settings = McpSettings()
             return hung, await tool.call({"a": 1}, CONTEXT), tool._server._starts

@@ -52,8 +52,7 @@ class Locks:
     @classmethod
     def here(cls, writable: tuple[str, ...], own_bytes: int, own_resident_bytes: int) -> Locks:
         """As far as this kernel has them."""
-        filter_program = seccomp.program() if seccomp.known() else b""
-        return cls(filter_program, landlock.version(), writable, own_bytes, own_resident_bytes)
+        return cls(seccomp.program(), landlock.version(), writable, own_bytes, own_resident_bytes)
 
 
 def stand_by(limits: dict[str, Any], given: int, locks: Locks) -> NoReturn:

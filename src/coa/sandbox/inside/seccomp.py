@@ -62,7 +62,7 @@ _MACHINES: Final = {
 }
 _CLONE3: Final = 435
 _NEWEST: Final = 462
-"""Calls with a higher number did not exist when this was written; the program is told that the kernel lacks them."""
+"""Calls with a higher number did not exist when this was written; they fail as if the kernel lacked them."""
 _NEW_NAMESPACES: Final = 0x7E020000
 """Any CLONE_NEW* flag."""
 _AF_UNIX: Final = 1
@@ -79,13 +79,10 @@ _KILL_PROCESS: Final = 0x80000000
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _FOURTH_ARGUMENT = 0, 4, 16, 40
 
 
-def known() -> bool:
-    return MACHINE in _MACHINES
-
-
 def program() -> bytes:
-    """The filter for this machine, as an array of `struct sock_filter`."""
-    machine = _MACHINES[MACHINE]
+    """The filter for this machine, as an array of `struct sock_filter`; empty for an unknown machine."""
+    if (machine := _MACHINES.get(MACHINE)) is None:
+        return b""
 
     def fail(code: int) -> tuple[int, int, int, int]:
         return _RETURN, 0, 0, 0x00050000 | code

@@ -27,6 +27,7 @@ from coa.tools.index.sources import Sources
 
 MEMORY_BYTES: Final = 256 << 20
 """Memory for the postings of one segment; more memory makes fewer and larger segments."""
+_DISK: Final = "check the free space on the disk"
 
 
 def build(
@@ -37,7 +38,7 @@ def build(
     passage_words: int = PASSAGE_WORDS,
     memory_bytes: int = MEMORY_BYTES,
     replace: bool = False,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], object] = lambda passages: None,
 ) -> Manifest:
     """Index documents into the folder `out`. `progress` is called with the number of passages so far, now and then."""
     out = Path(out)
@@ -54,15 +55,13 @@ def build(
                 manifest = _fill(part, sources, language, passage_words, memory_bytes, progress)
                 (part / NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
         except OSError as error:
-            raise StoreError(
-                f"cannot write {out}: {error.strerror}", hint="check the free space on the disk"
-            ) from error
+            raise StoreError(f"cannot write {out}: {error.strerror}", hint=_DISK) from error
     return manifest
 
 
 def _fill(
     folder: Path, sources: Sources | Iterable[IndexedDocument], language: str, passage_words: int, memory_bytes: int,
-    progress: Callable[[int], None] | None,
+    progress: Callable[[int], object],
 ) -> Manifest:  # fmt: skip
     tantivy: Any = engine()
     start = time.monotonic()
@@ -83,7 +82,7 @@ def _fill(
                 digest.update(record)
                 body = f"{passage.title}\n{passage.text}"
                 writer.add_document(tantivy.Document(**{FIELD: body, RECORD: record}))
-                if progress is not None and passages % 1000 == 0:
+                if passages % 1000 == 0:
                     progress(passages)
         writer.commit()
         writer.wait_merging_threads()
@@ -91,25 +90,15 @@ def _fill(
         with suppress(ValueError):
             writer.wait_merging_threads()  # otherwise its threads would write on into a folder that is being removed
         if isinstance(error, ValueError):  # how tantivy reports a full disk and the like
-            raise StoreError(
-                f"the index cannot be written: {error}", hint="check the free space on the disk"
-            ) from error
+            raise StoreError(f"the index cannot be written: {error}", hint=_DISK) from error
         raise
     left_out = dict(sources.bad) if isinstance(sources, Sources) else {}
     if not passages:
         reasons = "; ".join(f"{count} times {reason}" for reason, count in left_out.items())
         raise StoreError(f"there is nothing to index{': ' + reasons if reasons else ''}")
-    if progress is not None:
-        progress(passages)
-    return Manifest(
-        coa=version("chain-of-agents"),
-        engine=tantivy.__version__,
-        language=language,
-        passage_words=passage_words,
-        documents=documents,
-        passages=passages,
-        left_out=left_out,
-        hash=digest.hexdigest(),
-        built=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=round(time.monotonic() - start, 3),
-    )
+    progress(passages)
+    made = {"coa": version("chain-of-agents"), "engine": tantivy.__version__, "hash": digest.hexdigest()}
+    split_as = {"language": language, "passage_words": passage_words}
+    counts = {"documents": documents, "passages": passages, "left_out": left_out}
+    when = {"built": datetime.now(UTC).isoformat(timespec="seconds"), "seconds": round(time.monotonic() - start, 3)}
+    return Manifest.model_validate({**made, **split_as, **counts, **when})

@@ -59,7 +59,8 @@ class Index:
         should = self._tantivy.Occur.Should
         clauses = [(should, self._tantivy.Query.term_query(self._schema, FIELD, term, "freq")) for term in terms]
         found = self._with_ties(self._tantivy.Query.boolean_query(clauses), k)
-        hits = [Hit(self._passage(address), score) for score, address in found]
+        records = [(bytes(self._searcher.doc(address).get_first(RECORD)), score) for score, address in found]
+        hits = [Hit(Passage(*orjson.loads(record)), score) for record, score in records]
         hits.sort(key=lambda hit: (-hit.score, hit.passage.id))
         return hits[:k]
 
@@ -78,9 +79,6 @@ class Index:
         text = text.encode("utf-8", "replace").decode()  # a model may write half a character
         terms: list[str] = self._content.analyze(text) or self._every.analyze(text)
         return terms[:MAX_TERMS]
-
-    def _passage(self, address: Any) -> Passage:
-        return Passage(*orjson.loads(bytes(self._searcher.doc(address).get_first(RECORD))))
 
 
 def snippet(text: str, terms: Sequence[str], characters: int = 300) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from itertools import chain, count
 from typing import Any, Final
 
 from coa.trajectory import Form, Shape
@@ -50,13 +51,8 @@ def about_of(description: str | None, schema: Mapping[str, Any], shape: Shape) -
 def legal_name(name: str, server: str, taken: Collection[str]) -> str:
     """A tag for the tool: its name if that is free, else with the server's name before it."""
     bare, prefix = _tag(name), _tag(server)
-    for candidate in (bare, f"{prefix}_{bare}"):
-        if candidate not in taken:
-            return candidate
-    number = 2
-    while f"{prefix}_{bare}_{number}" in taken:
-        number += 1
-    return f"{prefix}_{bare}_{number}"
+    candidates = chain((bare, f"{prefix}_{bare}"), (f"{prefix}_{bare}_{number}" for number in count(2)))
+    return next(candidate for candidate in candidates if candidate not in taken)
 
 
 def plain(text: str, most: int) -> str:

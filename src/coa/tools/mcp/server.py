@@ -51,7 +51,7 @@ class McpSettings:
     start_s: float = 30.0
     call_s: float = 60.0
     environment: Mapping[str, str] = field(default_factory=dict)
-    """The variables that a started server gets besides PATH, HOME and the like; none of ours unless it is named."""
+    """The variables that a started server gets besides PATH, HOME and the like; no others are passed on."""
     token: str = ""
     """Sent to a server that is given by URL."""
 
@@ -60,8 +60,7 @@ class McpServer:
     """`where` is a command to start, or the URL of a running server."""
 
     def __init__(self, where: str, settings: McpSettings | None = None) -> None:
-        self.where = where
-        self.settings = settings or McpSettings()
+        self.where, self.settings = where, settings or McpSettings()
         self._session: _Session | None = None
         self._opening = asyncio.Lock()
         self._starts = 0

@@ -25,9 +25,5 @@ class JinaReader(Client):
         data = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(data, dict) or not isinstance(data.get("content"), str):
             raise Unserved("the Jina reader answers in a form that cannot be read")
-        return Document(
-            text=data["content"].strip(),
-            title=str(data.get("title") or ""),
-            date=str(data.get("publishedTime") or ""),
-            note="read by the Jina reader",
-        )
+        title, date = str(data.get("title") or ""), str(data.get("publishedTime") or "")
+        return Document(text=data["content"].strip(), title=title, date=date, note="read by the Jina reader")
