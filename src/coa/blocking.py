@@ -20,11 +20,15 @@ T = TypeVar("T")
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     """The coroutine's result; its exceptions are raised here."""
+    return _run_in_thread(coroutine) if _has_loop() else asyncio.run(coroutine)
+
+
+def _has_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(coroutine)
-    return _run_in_thread(coroutine)
+        return False
+    return True
 
 
 def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -53,7 +53,7 @@ def describe_config(kind: type[BaseModel], prefix: str = "") -> str:
     """Every key of a config with its default and its help text, one line each; tables by prefix."""
     lines, tables = [], []
     for name, field in kind.model_fields.items():
-        default = field.get_default(call_default_factory=True)
+        default = "required" if field.is_required() else field.get_default(call_default_factory=True)
         about = " ".join((field.description or "").split())
         table = _table_of(field.annotation)
         if table is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import asdict
@@ -26,6 +27,7 @@ from coa.evaluate.run import EvalProgress, Plan, evaluate_benchmark
 from coa.evaluate.summary import metric_of
 from coa.models.base import Model
 from coa.progress import Progress, Silent
+from coa.report import plural
 from coa.runtime import RunConfig, Setting, open_setting
 from coa.runtime.many import reported
 from coa.scoring import PROMPT_HASH, Scorer
@@ -34,6 +36,8 @@ from coa.tools import Tool
 from coa.tools.base import veiled
 from coa.trajectory import read
 from coa.worlds.folder import world_hash
+
+log = logging.getLogger(__name__)
 
 
 def evaluate(
@@ -137,6 +141,21 @@ async def _evaluate(
         except asyncio.CancelledError:
             _report(folder, _so_far(folder, plan), record)
             raise
+    if batch.resumed and (model is not None or tools):
+        log.warning(
+            "%s of %s in %s were made before and not again, though the code of your objects may have changed",
+            f"{batch.resumed:,}",
+            plural(batch.total or 0, "run"),
+            folder.path,
+        )
+    if failed := next((attempt for attempt in attempts if attempt.failed), None):
+        log.warning(
+            "%s failed; the first is task %s: coa inspect %s --task %s",
+            plural(sum(attempt.failed for attempt in attempts), "run"),
+            failed.task,
+            folder.path,
+            failed.task,
+        )
     return _report(folder, attempts, record)
 
 

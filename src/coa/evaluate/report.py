@@ -75,7 +75,8 @@ class BenchmarkReport:
 
     @property
     def tokens_per_success(self) -> float | None:
-        return self._per_success("total_tokens")
+        """None without a success, or where the model reported no tokens."""
+        return self._per_success("total_tokens") or None
 
     @property
     def cost_per_success(self) -> float | None:

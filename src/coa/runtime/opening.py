@@ -53,6 +53,7 @@ async def open_setting(
     objects that the caller made and closes; they take the place of what the config names.
     """
     config, own = (config or RunConfig()).resolved(), tools or {}
+    _check_objects(model, own)
     profile, prompt = profile or config.loaded_profile(), _prompt(config, tasks)
     limits = _limits(config, profile)
     if config.prices is not None:
@@ -101,29 +102,46 @@ def ask(
     question: str | Task,
     config: RunConfig | None = None,
     *,
+    model: str | Model | None = None,
     tools: Mapping[str, Tool] | None = None,
     listen: Callable[[ChainEvent], None] | None = None,
     **settings: Any,
 ) -> Trajectory:
     """Ask one question and wait for the run to end: `coa.ask("What is 17 * 23?", model="nano").answer`.
 
-    `settings` are fields of `AskConfig`; with `best_of`, the selected attempt comes back. `listen` hears a single
-    attempt as it happens. Opening a model takes seconds; for several questions use `open_setting`.
+    `settings` are fields of `AskConfig`; with `best_of`, the selected attempt comes back. `model` and `tools` may be
+    objects of the caller's. `listen` hears a single attempt as it happens. Opening a model takes seconds; for several
+    questions use `open_setting`.
     """
+    named, own = ({"model": model}, None) if isinstance(model, str) else ({}, model)
     task = Task(id=content_id(question, None), question=question) if isinstance(question, str) else question
     try:
-        chosen = AskConfig.model_validate({**(config.model_dump(exclude_unset=True) if config else {}), **settings})
+        chosen = AskConfig.model_validate(
+            {**(config.model_dump(exclude_unset=True) if config else {}), **settings, **named}
+        )
     except ValidationError as error:
         raise ConfigError(first_problem(error)) from error
 
     async def work() -> Trajectory:
-        async with open_setting(chosen, tasks=[task], tools=tools) as setting, open_judge(chosen) as judge:
+        async with open_setting(chosen, tasks=[task], model=own, tools=tools) as setting, open_judge(chosen) as judge:
             if chosen.best_of == 1:
                 return await run(task, setting, listen=listen)
             made = await best_of(task, setting, chosen.best_of, chosen.select, judge)
             return next((attempt for attempt in made if SELECTED in attempt.meta), made[0])
 
     return run_blocking(work())
+
+
+def _check_objects(model: object, tools: Mapping[str, object]) -> None:
+    """What a caller made is checked before the first run, not in each of them."""
+    named = [(f"the tool {tag}", tool, ("about", "shape", "timeout_s", "call")) for tag, tool in tools.items()]
+    if model is not None:
+        named.append(("the model", model, ("name", "tokenizer", "generate", "close")))
+    for what, given, members in named:
+        if isinstance(given, type):
+            raise ConfigError(f"{what} is the class {given.__name__}, not an object", hint=f"give {given.__name__}()")
+        if missing := [name for name in members if not hasattr(given, name)]:
+            raise ConfigError(f"{what} has no {', '.join(missing)}", hint=f"it needs {', '.join(members)}")
 
 
 def _limits(config: RunConfig, profile: Profile) -> Limits | None:
