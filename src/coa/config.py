@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import tomllib
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -46,7 +47,7 @@ def load_config(
     try:
         return kind.model_validate(with_new_names(kind, data))
     except ValidationError as error:
-        raise ConfigError(f"{path or 'settings'}: {first_problem(error)}", hint=hint) from error
+        raise ConfigError(f"{path or 'settings'}: {first_problem(error, kind)}", hint=hint) from error
 
 
 def describe_config(kind: type[BaseModel], prefix: str = "") -> str:
@@ -139,9 +140,12 @@ def _table_of(annotation: Any, *, lists: bool = False) -> type[BaseModel] | None
     return None
 
 
-def first_problem(error: ValidationError) -> str:
-    """Where in a config the first mistake is, and what is wrong with it."""
+def first_problem(error: ValidationError, kind: type[BaseModel] | None = None) -> str:
+    """Where in a config the first mistake is, and what is wrong; for a wrong key, the keys that look like it."""
     problem: Mapping[str, Any] = error.errors()[0]
-    where = ".".join(map(str, problem["loc"]))
-    message = str(problem["msg"]).removeprefix("Value error, ")
+    where, message = ".".join(map(str, problem["loc"])), str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        known = [line.split()[0] for line in describe_config(kind).splitlines()] if kind is not None else []
+        near = get_close_matches(where, known, n=3)
+        message = "there is no such setting" + (f"; did you mean {' or '.join(near)}?" if near else "")
     return f"{where}: {message}" if where else message

@@ -5,10 +5,20 @@ sets a package's name in its parent when it is first imported, so a function of 
 whose class is `Stage` instead hands a call on to its function of that name.
 """
 
+from inspect import Signature, signature
 from types import ModuleType
 from typing import Any
 
 
 class Stage(ModuleType):
     def __call__(self, *arguments: Any, **settings: Any) -> Any:
-        return getattr(self, self.__name__.rpartition(".")[2])(*arguments, **settings)
+        return self._function(*arguments, **settings)
+
+    @property
+    def _function(self) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])
+
+    @property
+    def __signature__(self) -> Signature:
+        """For `help` and notebooks: the arguments of the function."""
+        return signature(self._function)

@@ -173,7 +173,7 @@ EARLY = {
     "best of tasks": (["--tasks", "tasks.jsonl", "--json", "--best-of", "2"], 2, "--best-of is for one question"),
     "row of a question": (["q", "--prompt", "row"], 1, "1 of 1 task without a prompt"),
     "budget": (["q", "--budget", "minutes=3"], 2, "there is no limit 'minutes'"),
-    "parquet": (["q", "--out", "x.parquet"], 2, "coa export makes Parquet"),
+    "parquet": (["q", "--out", "x.parquet"], 1, "coa export makes Parquet"),
     "constrain": (["q", "--constrain", "maybe"], 2, "constrain: Input should be 'auto', 'always' or 'never'"),
     "samples": (["q", "--samples", "3"], 2, "--samples and --retry-failed are for --tasks"),
     "retry": (["q", "--retry-failed"], 2, "--samples and --retry-failed are for --tasks"),

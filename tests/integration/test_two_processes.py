@@ -202,6 +202,10 @@ def run(place: Place, out: str) -> list[object]:
     return ["run", "--tasks", "exam.jsonl", "--model", place.url, "--mode", "chat", "--profile", "nano", "--out", out]
 
 
+def ask(place: Place, out: str) -> list[object]:
+    return ["run", "Who is person 1?", "--model", place.url, "--set", "mode=chat", "--profile", "nano", "--out", out]
+
+
 def evaluate(place: Place, out: str) -> list[object]:
     return ["eval", "exam.jsonl", "--model", place.url, "--mode", "chat", "--profile", "nano", "--out", out]
 
@@ -240,7 +244,7 @@ def made(place: Place, command: Command, out: str) -> Any:
     return json.loads(json.dumps(records(place.path / out)).replace(f'"{out}"', '"out"'))
 
 
-@pytest.mark.parametrize("command", [run, evaluate, score, sample, distill, teach])
+@pytest.mark.parametrize("command", [run, ask, evaluate, score, sample, distill, teach])
 def test_the_second_is_refused_the_first_undisturbed_and_a_killed_one_gone_on_with(
     place: Place, command: Command
 ) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 
 import typer
 
 from coa.cli.display import close, display
+from coa.folder import lock_file
 from coa.runtime import AskConfig, Chain, ChainEvent, best_of, open_setting
 from coa.runtime.best_of import SELECTED
 from coa.scoring.opening import open_judge
@@ -20,13 +22,15 @@ def ask_one(task: Task, config: AskConfig, out: Path | None, *, as_json: bool) -
     """The exit code."""
     if missing := missing_files([task], config.tools):
         raise missing[0]
-    if out is not None:
-        JsonlWriter(out).close()  # that it cannot be written is better known before anything is spent
-    done = _watched(task, config, show=not as_json) if config.best_of == 1 else _best(task, config)
-    if out is not None:
-        with JsonlWriter(out) as writer:
-            for trajectory in done:
-                writer.write(trajectory)
+    with ExitStack() as stack:
+        if out is not None:  # that it cannot be written is better known before anything is spent
+            stack.enter_context(lock_file(out))
+            JsonlWriter(out).close()
+        done = _watched(task, config, show=not as_json) if config.best_of == 1 else _best(task, config)
+        if out is not None:
+            with JsonlWriter(out) as writer:
+                for trajectory in done:
+                    writer.write(trajectory)
     if not done:
         typer.echo("interrupted before anything was written", err=True)
         return 1

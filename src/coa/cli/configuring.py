@@ -44,7 +44,10 @@ def resolve(
     except ConfigError as error:
         raise misused(str(error)) from error
     if dry_run:
-        typer.echo(config.model_dump_json(indent=2))
+        from coa.runtime import RunConfig
+
+        shown = config.resolved() if isinstance(config, RunConfig) else config
+        typer.echo(shown.model_dump_json(indent=2))
         raise typer.Exit
     return config
 

@@ -24,7 +24,11 @@ def rl(
         str | None, typer.Option(help="Held-out tasks on which to report success during training.")
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Number of training steps.")] = None,
-    profile: options.Profile = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Name of a shipped profile or path of a .toml file. Default: the world's profile, else nano.",
+                     rich_help_panel=options.AGENT),
+    ] = None,
     world: options.World = None,
     tool: options.Tool = None,
     settings: options.Set = None,

@@ -72,6 +72,7 @@ def run(
     from coa.cli.terminal import show_warnings
     from coa.models.tokenizer import NANO
     from coa.runtime import AskConfig
+    from coa.trajectory.store import to_append
     from coa.worlds.folder import sample_question
 
     show_warnings()
@@ -91,7 +92,7 @@ def run(
         question = sample_question(home, chosen.seed)
         typer.echo(f"question: {question}", err=True)
     asked = _tasks(question, tasks, limit, file or [])
-    kept = _file(out) if out is not None else None
+    kept = to_append(out) if out is not None else None
     if tasks is not None:
         code = run_batch(Batch(asked, samples, kept, retry_failed, as_json), chosen)
     else:
@@ -118,11 +119,3 @@ def _tasks(question: str | None, file: Path | None, limit: int | None, attached:
     if not found:
         raise StoreError(f"{file} holds no task")
     return found
-
-
-def _file(out: Path) -> Path:
-    from coa.trajectory.store import NAMES
-
-    if out.suffix == ".parquet":
-        raise misused("--out: runs are appended to .jsonl; coa export makes Parquet of it")
-    return out if out.suffix == ".jsonl" else out / NAMES[0]

@@ -16,7 +16,7 @@ from coa.compare.page import comparison_page
 from coa.compare.reader import RunReader
 from coa.errors import ConfigError
 from coa.evaluate.metrics import Estimate
-from coa.folder import write_atomic
+from coa.folder import lock, write_atomic
 from coa.scoring.opening import JudgeConfig
 
 
@@ -109,8 +109,9 @@ def compare(
     found = compare_runs(run_blocking(reader.read_all(paths)), shared=not every_task, seed=seed)
     if out is not None:
         data = orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        write_atomic(Path(out) / "report.json", data)
-        write_atomic(Path(out) / "report.html", comparison_page(found))
+        with lock(out):
+            write_atomic(Path(out) / "report.json", data)
+            write_atomic(Path(out) / "report.html", comparison_page(found))
     return Comparison(found)
 
 

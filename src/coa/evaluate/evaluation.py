@@ -74,8 +74,10 @@ def evaluate(
 
 def read_evaluation(out: str | Path) -> Evaluation:
     """The reports that an evaluation left in its folder, finished or not."""
-    folders = [Folder(path) for path in folders_in(Path(out))]
-    return Evaluation([BenchmarkReport.read(folder) for folder in folders if folder.report.is_file()])
+    folders = [folder for path in folders_in(Path(out)) if (folder := Folder(path)).report.is_file()]
+    if not folders:
+        raise EvaluationError(f"{out} holds no report of an evaluation", hint="name the folder given as --out")
+    return Evaluation([BenchmarkReport.read(folder) for folder in folders])
 
 
 def _folders(out: Path, loaded: Sequence[Loaded]) -> list[Folder]:

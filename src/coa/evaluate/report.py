@@ -99,7 +99,12 @@ class Evaluation:
     reports: Sequence[BenchmarkReport]
 
     def __getitem__(self, benchmark: str) -> BenchmarkReport:
-        return next(report for report in self.reports if report.benchmark == benchmark)
+        found = {report.benchmark: report for report in self.reports}
+        if benchmark not in found:
+            raise EvaluationError(
+                f"there is no report on {benchmark!r}", hint=f"there are {', '.join(found) or 'none'}"
+            )
+        return found[benchmark]
 
     @property
     def failed(self) -> int:

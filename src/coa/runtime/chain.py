@@ -176,7 +176,9 @@ class Chain:
                 )
             else:
                 generation = await self._model.generate(context, stop=request.stop, sampling=sampling, on_text=on_text)
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:  # answers of any shape
+        except (CoaError, TimeoutError):
+            raise
+        except Exception as error:  # the border to code of any origin, and to answers of any shape
             raise ModelError(f"the model's answer cannot be used: {type(error).__name__}: {error}") from error
         self._partial = None
         self._budget.writing_s += time.monotonic() - began

@@ -1,4 +1,4 @@
-"""`RunConfig`: how to run an agent, as data. Evaluation, sampling, RL and serving contain one; none repeats its fields.
+"""`RunConfig`: how to run an agent, as data. Evaluation and sampling contain one instead of repeating its fields.
 
 None in a field means "not decided here": a benchmark's protocol, the world, or the profile decides then, and at last
 the defaults of the paper.

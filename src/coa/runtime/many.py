@@ -33,7 +33,7 @@ from coa.trajectory import (
     Usage,
     read,
 )
-from coa.trajectory.store import set_aside
+from coa.trajectory.store import set_aside, to_append
 
 log = logging.getLogger(__name__)
 _REPORT_S: Final = 0.5
@@ -184,10 +184,10 @@ async def run_many(
 ) -> AsyncGenerator[Trajectory, None]:
     """Trajectories as they finish, `samples` for each task, or those of these numbers.
 
-    With `out`, each is appended to that file, and what the file holds already is not run again. The file is locked
-    until the generator ends or is closed, because a second process would pay for every run again. `retry_failed` first
-    moves the failed and interrupted runs of the file to `<out>.aside`, so that they are. `score` is asked before a run
-    is kept; one that is stopped while it is asked is kept as it was.
+    With `out`, a folder or a .jsonl file, each is appended to its file, which is locked until the generator ends or is
+    closed. What the file holds already is not run again, and not yielded: `coa.read` reads it. `retry_failed` first
+    moves the failed and interrupted runs of the file to `<out>.aside`, so that they are run again. `score` is called
+    before a run is kept; a run that is stopped meanwhile is kept unscored.
     """
     refuse_unpriced(setting.limits or setting.profile.limits, setting.price)
     progress = progress or BatchProgress()
@@ -197,7 +197,7 @@ async def run_many(
     listed = retry_failed and isinstance(tasks, Sequence)
     asked = {(task.id, number) for task in tasks for number in numbers} if listed else None
     held = ExitStack()
-    writer, done = held.enter_context(_file(out, retry_failed, asked)) if out is not None else (None, {})
+    writer, done = held.enter_context(_file(to_append(out), retry_failed, asked)) if out is not None else (None, {})
     jobs = _jobs(tasks, numbers, done, progress)
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=2 * concurrency)
 

@@ -1,7 +1,7 @@
 """`open_setting`: from a `RunConfig` to everything that runs need, opened once and closed at the end.
 
 This is the one place where world, tools, cache, model, prices and prompts come together. `coa run`, evaluation,
-sampling, the evaluations during SFT, RL and teaching all go through it.
+sampling, the evaluations during SFT, and RL all go through it.
 """
 
 from __future__ import annotations

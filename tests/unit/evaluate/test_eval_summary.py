@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,8 @@ from coa.compare.comparison import ComparedRun, compare_runs
 from coa.compare.page import comparison_page, look
 from coa.errors import EvaluationError
 from coa.evaluate.attempts import Attempt, attempt_of, broken_down, by_task, shared, short_meta
-from coa.evaluate.report import headline, make_report
+from coa.evaluate.evaluation import read_evaluation
+from coa.evaluate.report import BenchmarkReport, Evaluation, headline, make_report
 from coa.evaluate.summary import chosen, figures, times
 from coa.trajectory import Stop, Tokens, Usage
 from support.builders import make_trajectory, web_run
@@ -178,3 +181,12 @@ def test_a_page_shows_a_cost_without_an_upper_end() -> None:
 def test_runs_without_a_common_task_are_refused() -> None:
     with pytest.raises(EvaluationError, match="no task is in all of"):
         compare_runs([ComparedRun("a", "a", [attempt("1", 0, 1.0)]), ComparedRun("b", "b", [attempt("2", 0, 1.0)])])
+
+
+def test_an_evaluation_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EvaluationError, match="holds no report of an evaluation"):
+        read_evaluation(tmp_path)
+    report = BenchmarkReport({"benchmark": {"name": "exam"}}, tmp_path)
+    assert Evaluation([report])["exam"] is report
+    with pytest.raises(EvaluationError, match=r"no report on 'exams'\n  hint: there are exam"):
+        Evaluation([report])["exams"]

@@ -314,3 +314,8 @@ def test_sampling_is_passed_on_within_the_budget() -> None:
     limits = Limits(model_tokens=100)
     asyncio.run(run("?", Noting([DONE]), sampling=Sampling(temperature=0.3, seed=7), limits=limits))
     assert (seen[0].temperature, seen[0].seed, seen[0].max_tokens) == (0.3, 7, 100)
+
+
+def test_a_defect_in_somebodys_model_ends_as_a_failed_run() -> None:
+    done = play([RuntimeError("boom")])
+    assert done.stop is Stop.FAILED and done.failure is not None and "RuntimeError: boom" in done.failure.message

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from coa.errors import ModelError
+from coa.errors import ModelError, StoreError
 from coa.models.base import Context, Sampling
 from coa.models.scripted import ScriptedModel
 from coa.runtime import BatchProgress
@@ -280,3 +280,14 @@ def test_killed_in_the_middle_and_started_again_the_union_is_complete(tmp_path: 
     assert subprocess.run(command, env=environment, timeout=120).returncode == 0
     keys = [trajectory.key for trajectory in read(out)]
     assert len(keys) == len(set(keys)) == 3000
+
+
+def test_a_folder_gets_the_usual_file_and_what_was_there_is_not_yielded(tmp_path: Path) -> None:
+    def made() -> int:
+        model = ScriptedModel(lambda context: ANSWER)
+        return len(asyncio.run(collect(tasks(3), model, out=tmp_path / "runs" / "a")))
+
+    assert made() == 3 and (tmp_path / "runs" / "a" / "trajectories.jsonl").is_file()
+    assert made() == 0 and len(list(read(tmp_path / "runs" / "a"))) == 3
+    with pytest.raises(StoreError, match="appended to .jsonl"):
+        asyncio.run(collect(tasks(1), ScriptedModel([]), out=tmp_path / "a.parquet"))

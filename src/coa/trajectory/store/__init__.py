@@ -35,6 +35,14 @@ def find(path: str | Path) -> Path:
     return path
 
 
+def to_append(out: str | Path) -> Path:
+    """The file that runs are appended to: a .jsonl file itself, or the one inside a run folder."""
+    out = Path(out)
+    if out.suffix == ".parquet":
+        raise StoreError(f"{out}: runs are appended to .jsonl", hint="coa export makes Parquet of it afterwards")
+    return out if out.suffix == ".jsonl" else out / NAMES[0]
+
+
 def read(path: str | Path) -> Iterator[Trajectory]:
     """Iterate over the trajectories of a JSONL or Parquet file or of a run folder."""
     path = find(path)
@@ -61,5 +69,6 @@ def write(path: str | Path, trajectories: Iterable[Trajectory]) -> int:
 
 __all__ = [
     "NAMES", "OWN_FILES", "JsonlWriter", "Lines", "ParquetWriter", "find", "from_row", "is_trajectory_parquet",
-    "is_twin", "parsed", "read", "rewrite", "set_aside", "write", "writer",
+    "is_twin", "parsed", "read", "rewrite", "set_aside", "to_append", "write",
+    "writer",
 ]  # fmt: skip
