@@ -14,8 +14,9 @@ import logging
 import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -56,6 +57,8 @@ def describe_config(kind: type[BaseModel], prefix: str = "") -> str:
     for name, field in kind.model_fields.items():
         default = "required" if field.is_required() else field.get_default(call_default_factory=True)
         about = " ".join((field.description or "").split())
+        if values := _values_of(field.annotation):
+            about = f"{about} One of {', '.join(values)}."
         table = _table_of(field.annotation)
         if table is not None:
             tables.append(describe_config(table, f"{prefix}{name}."))
@@ -124,6 +127,17 @@ def with_new_names(
         elif table is not None and isinstance(value, list | tuple):
             value = [with_new_names(table, v, warn=warn, prefix=inside) if isinstance(v, Mapping) else v for v in value]
         found[new] = value
+    return found
+
+
+def _values_of(annotation: Any) -> list[str]:
+    """The values of a field that has a fixed set of them, in an enum or a `Literal`."""
+    found: list[str] = []
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            found += [str(member.value) for member in kind]
+        elif get_origin(kind) is Literal:
+            found += map(str, get_args(kind))
     return found
 
 

@@ -22,8 +22,9 @@ Command = accepting(
 
 def evaluate(
     benchmarks: Annotated[
-        list[str], typer.Argument(help="Benchmarks by name, files of tasks, a .toml file with settings, or `list`.")
-    ],
+        list[str] | None,
+        typer.Argument(help="Benchmarks by name, files of tasks, a .toml file with settings, or `list`."),
+    ] = None,
     model: options.Model = None,
     model_name: options.ModelName = None,
     profile: options.Profile = None,
@@ -81,10 +82,11 @@ def evaluate(
     if benchmarks == ["list"]:
         _list(data, as_json=as_json)
         return
-    files = [name for name in benchmarks if name.endswith(".toml")]
+    named = benchmarks or []
+    files = [name for name in named if name.endswith(".toml")]
     if len(files) > 1:
         raise misused(f"there are several files with settings: {', '.join(files)}")
-    names = tuple(name for name in benchmarks if name not in files)
+    names = tuple(name for name in named if name not in files)
     given = {
         **run_flags("run.", model=model, model_name=model_name, profile=profile, world=world, tool=tool, mcp=mcp,
                     temperature=temperature, seed=seed, budget=budget, concurrency=concurrency),

@@ -43,7 +43,7 @@ def score(
     for row in found:
         typer.echo(
             f"{row.run}: {row.right:,} of {row.runs:,} right by {row.scorer}, {row.failed:,} failed, "
-            f"{row.unscored:,} unscored; {row.scored_now:,} scored now, {row.kept:,} were there"
+            f"{row.unscored:,} unscored; {row.scored_now:,} scored now, {row.kept:,} before"
         )
         for name, figure in row.agreement.items():
             typer.echo(f"  agreement with {name:<12} {figure:.1%}")

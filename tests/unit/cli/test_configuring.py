@@ -22,9 +22,7 @@ def resolved(*words: str) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize(
-    "command", [["run", "q"], ["eval", "atlas"], ["sample"], ["rl"], ["sft"]], ids=lambda words: words[0]
-)
+@pytest.mark.parametrize("command", [["run", "q"], ["eval"], ["sample"], ["rl"], ["sft"]], ids=lambda words: words[0])
 def test_every_stage_prints_its_resolved_settings_and_stops(command: list[str]) -> None:
     assert resolved(*command)
     listed = run(app, [*command, "--settings"])

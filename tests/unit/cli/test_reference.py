@@ -54,7 +54,7 @@ def test_commands_options_and_settings_are_all_there() -> None:
     assert "| `--max-without-tools` | number, ≥ 0 and ≤ 1 |" in cli
     assert "| `--mcp` | list of text |" in cli
     assert "| `--plan` |  |  | Print the commands, and stop. |" in cli
-    assert "| `BENCHMARKS` | list of text | required |" in cli
+    assert "| `PATHS` | list of path | required |" in cli
     for name in SftConfig.model_fields:
         assert f"| `{name}` |" in config
     assert "| `lora.rank` | integer, ≥ 1 | `16` |" in config

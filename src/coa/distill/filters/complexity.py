@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, calls_of, filter_of
+from coa.report import plural
 from coa.trajectory import Trajectory
 
 COMPLEXITY: Final = FilterStage("complexity", "enough tool calls, and not too many")
@@ -17,7 +18,9 @@ def complexity(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
     profile, config = given.profile, given.config
     count, least = len(calls_of(trajectory, profile)), config.complexity.least(profile)
     if count < least:
-        return Dropped(TOO_FEW_CALLS, f"{count} tool calls; at least {least} are asked for")
+        return Dropped(TOO_FEW_CALLS, f"{plural(count, 'tool call')}; at least {least} are required")
     if count > config.complexity.most_calls:
-        return Dropped(TOO_MANY_CALLS, f"{count} tool calls; at most {config.complexity.most_calls} are allowed")
+        return Dropped(
+            TOO_MANY_CALLS, f"{plural(count, 'tool call')}; at most {config.complexity.most_calls} are allowed"
+        )
     return None
