@@ -160,6 +160,6 @@ def first_problem(error: ValidationError, kind: type[BaseModel] | None = None) -
     where, message = ".".join(map(str, problem["loc"])), str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         known = [line.split()[0] for line in describe_config(kind).splitlines()] if kind is not None else []
-        near = get_close_matches(where, known, n=3)
+        near = get_close_matches(where, known, n=2, cutoff=0.7)
         message = "there is no such setting" + (f"; did you mean {' or '.join(near)}?" if near else "")
     return f"{where}: {message}" if where else message

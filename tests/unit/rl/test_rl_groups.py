@@ -387,7 +387,7 @@ def test_defaults_are_the_papers() -> None:
 
 
 def test_a_wrong_key_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"reward\.scorrer: Extra inputs"):
+    with pytest.raises(ConfigError, match=r"reward\.scorrer: there is no such setting; did you mean reward\.scorer"):
         load_config(RlConfig, None, ["reward.scorrer=exact"])
     assert load_config(RlConfig, None, ["reward.scorer=exact", "lora.rank=4"]).reward.scorer == "exact"
     assert "guards.max_logprob_diff" in describe_config(RlConfig) and "reward.scorer" in describe_config(RlConfig)
