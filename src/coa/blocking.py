@@ -11,11 +11,13 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+_START_S: Final = 10.0
+"""How long a thread may take to start before an interrupted caller stops waiting for it."""
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -32,6 +34,7 @@ def _has_loop() -> bool:
 
 
 def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
+    done: Future[T] = Future()
     begun = threading.Event()
     loop: asyncio.AbstractEventLoop
     task: asyncio.Task[Any] | None = None
@@ -42,13 +45,20 @@ def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
         begun.set()
         return await coroutine
 
-    with ThreadPoolExecutor(1, thread_name_prefix="coa") as pool:
-        future = pool.submit(contextvars.copy_context().run, asyncio.run, work())
+    def target() -> None:
         try:
-            return future.result()
-        except KeyboardInterrupt:
-            begun.wait()
-            if task is not None:
-                with suppress(RuntimeError):  # the loop is closed: the work had just ended
-                    loop.call_soon_threadsafe(task.cancel)
-            raise  # leaving the pool waits for the thread
+            done.set_result(context.run(asyncio.run, work()))
+        except BaseException as error:
+            done.set_exception(error)
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=target, name="coa", daemon=True)
+    try:
+        thread.start()  # inside: Ctrl-C may come while it starts
+        return done.result()
+    except KeyboardInterrupt:
+        if begun.wait(_START_S) and task is not None:
+            with suppress(RuntimeError):  # the loop is closed: the work had just ended
+                loop.call_soon_threadsafe(task.cancel)
+            done.exception()  # waits until the work has cleaned up
+        raise

@@ -64,7 +64,7 @@ def _conclude(out: Path, seconds: float, seed: int) -> None:
     for row in rows:
         table.add_row(*row)
     typer.echo(
-        "\nIn short, with 95 % intervals. `calls` are tool calls; `repaired` is the share of runs whose format "
+        "\nIn short, with 95 % intervals. `calls` are tool calls; `fixed` is the share of runs whose format "
         "the parser had to fix."
     )
     Console(highlight=False).print(table)

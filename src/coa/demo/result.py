@@ -40,7 +40,7 @@ def short_table(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         rate, repaired = success(run), f"{run['repairs']['share_of_attempts']:.1%}"
         solved = f"{rate['value']:.1%} [{100 * rate['low']:.0f}, {100 * rate['high']:.0f}]"
         rows.append([name, count, solved, tokens, calls, repaired])
-    return ["", "tasks", "success", "tokens/success", "calls/success", "repaired"], rows
+    return ["", "tasks", "success", "tokens/success", "calls/success", "fixed"], rows
 
 
 def goals(found: Mapping[str, Any]) -> list[Goal]:
