@@ -88,7 +88,7 @@ class Breaker:
     """When the next call may pass, if the breaker is open."""
 
     def check(self) -> None:
-        """Raises if the service is being left alone."""
+        """Raises while the service gets no requests because it failed too often."""
         if self._in_a_row < self.failures:
             return
         left = self._closed_at - self.clock()

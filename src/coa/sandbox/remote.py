@@ -16,7 +16,7 @@ from coa.sandbox.base import CodeVerdict, Program, ProgramLimits, ProgramResult,
 from coa.sandbox.wire import RUN_ANSWER, RunRequest
 
 REST_S: Final = 10.0
-"""How long a server that failed is left alone."""
+"""How long no request goes to a server that failed."""
 WAIT_S: Final = 300.0
 """How long a run may wait for its turn on a server, on top of its time limit."""
 

@@ -18,7 +18,7 @@ NO_REFLECTION: Final = Reason("no_reflection")
 
 @filter_of(REFLECTION_STAGE, NO_REFLECTION)
 def reflection(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
-    """Keeps a random share of the runs without reflection; a profile without such an agent is left alone."""
+    """Keeps a random share of the runs without reflection; a profile without such an agent keeps all of them."""
     profile, config = given.profile, given.config
     if REFLECTION not in profile.agents or any(step.agent == REFLECTION for step in trajectory.steps):
         return None
