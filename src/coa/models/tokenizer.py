@@ -21,12 +21,13 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, decoders
 from tokenizers import Tokenizer as FastTokenizer
 
 from coa.errors import TokenizerError
 from coa.models.chat_template import ChatTemplate
 from coa.models.gguf import read_header
+from coa.models.gguf_vocabulary import read_vocabulary
 from coa.trajectory import Message
 
 SMOLLM2: Final = "smollm2"
@@ -324,39 +325,17 @@ def smollm2_file() -> Path:
     return files[0]
 
 
-_CONTROL: Final = 3
-"""GGUF's token type for control tokens."""
-
-
 def _from_gguf(path: Path) -> TextTokenizer:
     header = read_header(path)
-
-    def get(name: str, default: Any = None) -> Any:
-        return header.get(f"tokenizer.{name}", default)
-
-    if get("ggml.model") != "gpt2" or not get("ggml.merges"):
-        raise TokenizerError(
-            f"{path}: only byte-level BPE vocabularies are read from GGUF, this one is {get('ggml.model')!r}",
-            hint="give the folder with the model's own tokenizer.json",
-        )
-    if (pre := get("ggml.pre", "default")) not in ("smollm", "gpt-2", "default"):
-        raise TokenizerError(
-            f"{path}: the pre-tokenizer {pre!r} is not supported",
-            hint="give the folder with the model's own tokenizer.json",
-        )
-    tokens: list[str] = get("ggml.tokens")
-    merges = [(left, right) for left, right in (merge.split(" ", 1) for merge in get("ggml.merges"))]
-    fast = FastTokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
-    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    fast.pre_tokenizer = pre_tokenizers.Sequence([digits, bytes_only]) if pre == "smollm" else bytes_only
-    fast.decoder = decoders.ByteLevel()
-    controls = [token for token, kind in zip(tokens, get("ggml.token_type"), strict=True) if kind == _CONTROL]
-    fast.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in controls])
-    ids = {f"{name}_token": get(f"ggml.{name}_token_id") for name in ("bos", "eos")}
-    special = {name: tokens[index] for name, index in ids.items() if index is not None}
-    ends = [index for name in ("eos", "eot", "eom") for index in _ids(get(f"ggml.{name}_token_id"))]
-    return _build(fast, get("chat_template", ""), special, ends, special)
+    try:
+        fast = read_vocabulary(header)
+    except TokenizerError as error:
+        hint = "give the folder with the model's own tokenizer.json (--set tokenizer=FOLDER)"
+        raise TokenizerError(f"cannot read the tokenizer of {path}: {error.message}", hint=hint) from error
+    ids = {name: _ids(header.get(f"tokenizer.ggml.{name}_token_id")) for name in ("bos", "eos", "eot", "eom")}
+    special = {f"{name}_token": fast.id_to_token(ids[name][0]) for name in ("bos", "eos") if ids[name]}
+    ends = [index for name in ("eos", "eot", "eom") for index in ids[name]]
+    return _build(fast, str(header.get("tokenizer.chat_template", "")), special, ends, special)
 
 
 def _build(
