@@ -1,92 +1,115 @@
 """From the header of a GGUF file to a tokenizer of the `tokenizers` library.
 
-A GGUF file has the vocabulary and the merges of a byte-level BPE tokenizer, but of its pre-tokenizer, which cuts a text
-into words before anything is merged, it has only the name that llama.cpp gave it (`tokenizer.ggml.pre`). The patterns
-behind these names are in this module. They are those of the models' own `tokenizer.json`; llama.cpp writes some of them
-differently because its regex engine knows less.
-
+Three kinds are read, which are those of nearly all language models: byte-level BPE (Qwen, Llama 3, DeepSeek, GPT-2 and
+many more), SentencePiece's BPE with scores (Llama 2, Mistral, Phi-3, Gemma), and the BPE over characters of Gemma 4.
 No text is normalised: what a run has read and written must decode to exactly its text, and llama.cpp does not
 normalise either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from collections.abc import Mapping
+from typing import Any, Final
 
-from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers
 from tokenizers import Tokenizer as FastTokenizer
 
 from coa.errors import TokenizerError
+from coa.models.pre_tokenizers import words_of
 
-_CONTROL: Final = 3
-_USER_DEFINED: Final = 4
-"""GGUF's token types for control tokens, and for added tokens that are ordinary text."""
-
-_CONTRACTIONS: Final = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_BLANKS: Final = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-
-
-def _gpt4(digits: str) -> str:
-    return rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_BLANKS}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """How a text is cut into words: each pattern cuts the pieces that the patterns before it left."""
-
-    patterns: Sequence[str]
-    whole: bool = False
-    """Whether a word of the vocabulary is one token even if no merges lead to it (`ignore_merges`)."""
-
-
-_ONE_DIGIT: Final = _Words([_gpt4(r"\p{N}")])
-
-_WORDS: Final[Mapping[str, _Words]] = {
-    "gpt-2": _Words([_GPT2]),
-    "smollm": _Words([r"\p{N}", _GPT2]),
-    **dict.fromkeys(
-        ["qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan", "grok-2", "solar-open"], _ONE_DIGIT
-    ),
-}
+_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
+"""Types of tokens: what merges give, control tokens, and added tokens that are ordinary text."""
+_BLANK: Final = "\u2581"
+"""How SentencePiece writes a blank."""
+_Merges = list[tuple[str, str]]
 
 
 def read_vocabulary(header: Mapping[str, object]) -> FastTokenizer:
     """The tokenizer that the header describes. Raises `TokenizerError` with the reason if it is not known here."""
-    kind, pre = _get(header, "model"), _get(header, "pre", "default")
-    if kind != "gpt2" or not _get(header, "merges"):
-        raise TokenizerError(f"vocabularies of the kind {kind!r} are not read from GGUF files")
-    if pre == "default":
-        pre = _BY_ARCHITECTURE.get(str(header.get("general.architecture")), pre)
-    if pre not in _WORDS:
-        raise TokenizerError(f"the pre-tokenizer {pre!r} is not known")
-    return _byte_level(header, _WORDS[pre])
-
-
-_BY_ARCHITECTURE: Final = {"gpt2": "gpt-2", "qwen2": "qwen2", "qwen2moe": "qwen2"}
-"""For files from before the pre-tokenizer was noted in them."""
-
-
-def _get(header: Mapping[str, object], name: str, default: object = None) -> Any:
-    return header.get(f"tokenizer.ggml.{name}", default)
-
-
-def _byte_level(header: Mapping[str, object], words: _Words) -> FastTokenizer:
-    tokens = cast(list[str], _get(header, "tokens"))
-    merges = [(left, right) for left, right in (merge.split(" ", 1) for merge in _get(header, "merges"))]
-    vocabulary = {token: index for index, token in enumerate(tokens)}
-    fast = FastTokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=words.whole))
-    cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in words.patterns]
-    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    fast.pre_tokenizer = pre_tokenizers.Sequence([*cuts, bytes_])
-    fast.decoder = decoders.ByteLevel()
-    _add_tokens(fast, header, tokens)
+    tokens = _column(header, "tokens", str)
+    types = _column(header, "token_type", int) or [_NORMAL] * len(tokens)
+    if len(types) != len(tokens) or not tokens:
+        raise TokenizerError(f"it has {len(tokens)} tokens and {len(types)} types of tokens")
+    try:
+        fast = _model(header, tokens, types)
+    except TokenizerError:
+        raise
+    except Exception as error:  # the library raises bare Exception, for instance for a merge of unknown tokens
+        raise TokenizerError(f"its vocabulary is damaged: {error}") from error
+    for wanted, special in ((_CONTROL, True), (_USER_DEFINED, False)):
+        added = [token for token, kind in zip(tokens, types, strict=True) if kind == wanted]
+        fast.add_tokens([AddedToken(token, special=special, normalized=False) for token in added])
     return fast
 
 
-def _add_tokens(fast: FastTokenizer, header: Mapping[str, object], tokens: Sequence[str]) -> None:
-    kinds = list(zip(tokens, _get(header, "token_type"), strict=True))
-    for kind, special in ((_CONTROL, True), (_USER_DEFINED, False)):
-        fast.add_tokens([AddedToken(token, special=special, normalized=False) for token, k in kinds if k == kind])
+def _model(header: Mapping[str, object], tokens: list[str], types: list[int]) -> FastTokenizer:
+    kind = header.get("tokenizer.ggml.model")
+    if kind == "gpt2":
+        return _byte_level(header, tokens)
+    if kind == "llama":
+        scores = _column(header, "scores", float) or [-float(index) for index in range(len(tokens))]
+        normal = [(token, score) for token, score, type_ in zip(tokens, scores, types, strict=True) if type_ == _NORMAL]
+        blank_before = header.get("tokenizer.ggml.add_space_prefix", True)
+        return _sentence_piece(header, tokens, _merges_of(dict(normal)), blank_before=bool(blank_before))
+    if kind == "gemma4":
+        return _sentence_piece(header, tokens, _merges(header), blank_before=False)
+    raise TokenizerError(f"its vocabulary is of the kind {kind!r}, which coa does not read from GGUF files")
+
+
+def _column(header: Mapping[str, object], name: str, kind: type) -> list[Any]:
+    values = header.get(f"tokenizer.ggml.{name}", [])
+    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        raise TokenizerError(f"tokenizer.ggml.{name} is not a list of {kind.__name__}")
+    return values
+
+
+def _merges(header: Mapping[str, object]) -> _Merges:
+    merges = _column(header, "merges", str)
+    if not merges:
+        raise TokenizerError("it has no merges")
+    cuts = [merge.find(" ", 1) for merge in merges]  # from 1 on, as the first part may itself be a blank
+    return [(merge[:cut], merge[cut + 1 :]) for merge, cut in zip(merges, cuts, strict=True)]
+
+
+def _byte_level(header: Mapping[str, object], tokens: list[str]) -> FastTokenizer:
+    words = words_of(str(header.get("tokenizer.ggml.pre", "")), str(header.get("general.architecture")))
+    fast = FastTokenizer(models.BPE(vocab=_ids(tokens), merges=_merges(header), ignore_merges=words.whole))
+    fast.pre_tokenizer = words.pre_tokenizer()
+    fast.decoder = decoders.ByteLevel()
+    return fast
+
+
+def _sentence_piece(
+    header: Mapping[str, object], tokens: list[str], merges: _Merges, *, blank_before: bool
+) -> FastTokenizer:
+    """`blank_before`: a blank stands before a text and after each control token, and is removed when it is decoded."""
+    unknown = header.get("tokenizer.ggml.unknown_token_id")
+    fast = FastTokenizer(
+        models.BPE(
+            vocab=_ids(tokens), merges=merges, byte_fallback=True, fuse_unk=True,
+            unk_token=tokens[unknown] if isinstance(unknown, int) else None,
+        )
+    )  # fmt: skip
+    blanks = normalizers.Replace(" ", _BLANK)
+    fast.normalizer = normalizers.Sequence([normalizers.Prepend(_BLANK), blanks]) if blank_before else blanks
+    back = [decoders.Replace(_BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    fast.decoder = decoders.Sequence([*back, decoders.Strip(" ", 1, 0)] if blank_before else back)
+    return fast
+
+
+def _ids(tokens: list[str]) -> dict[str, int]:
+    return {token: index for index, token in enumerate(tokens)}
+
+
+def _merges_of(scores: Mapping[str, float]) -> _Merges:
+    """SentencePiece has no merges: of all pairs that are a piece together it joins the one with the highest score.
+
+    So each way to cut a piece into two is a merge, in the order of the scores.
+    """
+    found = [
+        (-score, -cut, piece[:cut], piece[cut:])
+        for piece, score in scores.items()
+        for cut in range(1, len(piece))
+        if piece[:cut] in scores and piece[cut:] in scores
+    ]
+    return [(left, right) for _, _, left, right in sorted(found)]
