@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from coa.errors import ModelError
 from coa.http import Patience
 from coa.models.base import Finish, Model
 from coa.models.connect import connect
+from coa.models.tokenizer import TextTokenizer, smollm2_file
 from coa.trajectory import FailureSite, Stop, Task, Trajectory, ledger_of
 from support import servers
 from support.builders import WEB
+from support.gguf_files import byte_level
 from support.runs import run, run_many
 from support.servers import FakeServer
 from support.tokenizers import tokenizer
@@ -263,3 +266,41 @@ def test_a_chat_server_that_lists_no_models_serves_the_one_that_is_named(code: i
                 await model.close()
 
     assert asyncio.run(go()).stop is Stop.ANSWERED
+
+
+class LlamaCpp(FakeServer):
+    """Lists only the name of its file; its properties have the path."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(two_turns, owner="llamacpp", tokenizer=tokenizer("smollm2"))
+        self.path = path
+
+    async def models(self, request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": self.path.name, "owned_by": self.owner}]})
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/props", self.properties)]
+
+    async def properties(self, request: web.Request) -> web.Response:
+        return web.json_response({"model_path": str(self.path)})
+
+
+async def vocabulary_of(model: Model) -> int | None:
+    return model.tokenizer.vocabulary_size if isinstance(model.tokenizer, TextTokenizer) else None
+
+
+def test_the_tokenizer_of_llama_cpp_is_found_in_the_file_that_it_serves(caplog: pytest.LogCaptureFixture) -> None:
+    assert with_server(LlamaCpp(smollm2_file()), vocabulary_of) == 49152
+    assert caplog.text == ""
+
+
+def test_chat_mode_for_want_of_a_tokenizer_is_a_warning_with_the_reason_and_the_way_out(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    odd = LlamaCpp(byte_level(tmp_path / "odd.gguf", "bloom"))
+    assert with_server(odd, vocabulary_of) is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "its pre-tokenizer 'bloom' is not known to coa" in caplog.text and "RL cannot train" in caplog.text
+    assert "--set tokenizer=" in caplog.text
+    with pytest.raises(ModelError, match=r"token mode needs the tokenizer of 'odd.gguf': .*'bloom' is not known"):
+        with_server(odd, vocabulary_of, mode=Mode.TOKENS)

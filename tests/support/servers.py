@@ -33,6 +33,10 @@ class FakeServer:
         self.breaks_after = 0
         """End one stream early, after so many events."""
 
+    def routes(self) -> list[web.RouteDef]:
+        """What else a kind of server has."""
+        return []
+
     async def models(self, request: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "tiny", "owned_by": self.owner}]})
 
@@ -137,6 +141,7 @@ class FakeServer:
         app.router.add_post("/v1/completions", self.completions)
         app.router.add_post("/generate", self.generate)
         app.router.add_post("/v1/chat/completions", self.chat)
+        app.router.add_routes(self.routes())
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)

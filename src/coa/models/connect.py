@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
+from typing import Any, Final
 
 from coa.choices import Mode
 from coa.errors import ModelError, TokenizerError
@@ -46,10 +46,13 @@ async def _connect(server: ModelServer, name: str | None, mode: Mode, tokenizer:
         raise ModelError(f"{server.name} does not serve {name!r}; it serves {', '.join(names)}")
     dialect = _dialect(listed)
     if mode is not Mode.CHAT and dialect is not None:
-        found = _tokenizer(tokenizer, name, listed, required=mode is Mode.TOKENS)
-        if found is not None:
+        found = await _tokenizer(server, tokenizer, name, listed, dialect)
+        if isinstance(found, TextTokenizer):
             return CompletionsModel(server, name, found, dialect)
-        log.warning("found no tokenizer for %r: runs have no token ids, RL cannot use them; add --set tokenizer=", name)
+        if mode is Mode.TOKENS:
+            raise ModelError(f"token mode needs the tokenizer of {name!r}: {found}", hint=_GIVE_TOKENIZER)
+        lacking = "runs have no token ids, decoding cannot be constrained, and RL cannot train on the runs"
+        log.warning("%s: chat mode, because %s. In chat mode %s; %s", server.name, found, lacking, _GIVE_TOKENIZER)
     if mode is Mode.TOKENS:
         raise ModelError(
             f"{server.name} is not known to take and return token ids",
@@ -91,18 +94,36 @@ def _dialect(listed: list[dict[str, Any]]) -> Dialect | None:
     return next((dialect for dialect in Dialect if dialect.value in owners), None)
 
 
-def _tokenizer(
-    given: str | TextTokenizer | None, name: str, listed: list[dict[str, Any]], *, required: bool
-) -> TextTokenizer | None:
-    """The given tokenizer, or that of the folder or hub id of the served model."""
+_GIVE_TOKENIZER: Final = (
+    "to use token mode, add --set tokenizer=PLACE, which is the model's .gguf file, a folder with its tokenizer.json, "
+    "or a hub id"
+)
+
+
+async def _tokenizer(
+    server: ModelServer, given: str | TextTokenizer | None, name: str, listed: list[dict[str, Any]], dialect: Dialect
+) -> TextTokenizer | str:
+    """The given tokenizer, or that of the file, folder or hub id of the served model, or why there is none."""
     if given is not None:
         return load_tokenizer(given) if isinstance(given, str) else given
     roots = [str(row["root"]) for row in listed if row.get("id") == name and row.get("root")]
-    for source in dict.fromkeys([*roots, name]):
+    if dialect is Dialect.LLAMACPP:
+        roots += await _weights(server)
+    named = [] if name in [os.path.basename(root) for root in roots] else [name]
+    reasons = []
+    for source in dict.fromkeys([*roots, *named]):
         try:
             return load_tokenizer(source)
         except TokenizerError as error:
-            log.debug("%s: %s", source, error)
-    if required:
-        raise ModelError(f"token mode needs the tokenizer of {name!r}", hint="add --set tokenizer=FOLDER (or a hub id)")
-    return None
+            reasons.append(error.message.splitlines()[0])
+    return "; ".join(reasons)
+
+
+async def _weights(server: ModelServer) -> list[str]:
+    """The file that llama.cpp serves. Its model list has the name of the file only, without the folder."""
+    try:
+        properties = await server.get("/props")
+    except ModelUnserved:
+        return []
+    path = properties.get("model_path") if isinstance(properties, dict) else None
+    return [path] if isinstance(path, str) and path else []

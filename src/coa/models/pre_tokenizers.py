@@ -37,9 +37,11 @@ class Words:
 
 def words_of(name: str, architecture: str) -> Words:
     """`name` is `tokenizer.ggml.pre`; old files have none, and some of these can be known by their architecture."""
-    name = _BY_ARCHITECTURE.get(architecture, name) if name in ("", "default") else name
+    if name in ("", "default"):
+        name = _BY_ARCHITECTURE.get(architecture, "")
     if name not in WORDS:
-        raise TokenizerError(f"its pre-tokenizer {name!r} is not known to coa")
+        lacks = f"its pre-tokenizer {name!r} is not known to coa" if name else "it does not name its pre-tokenizer"
+        raise TokenizerError(lacks)
     return WORDS[name]
 
 
