@@ -17,6 +17,7 @@ import logging
 import random
 import sys
 import time
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -219,6 +220,7 @@ class Client:
                     yield self._parsed(await response.read())
                     return
                 async for line in response.content:
+                    line = line.removeprefix(BOM_UTF8)
                     if not line.startswith(b"data:"):
                         continue
                     if (content := line[5:].strip()) == b"[DONE]":
@@ -283,7 +285,7 @@ class Client:
 
     def _parsed(self, content: bytes) -> Any:
         try:
-            return orjson.loads(content)
+            return orjson.loads(content.removeprefix(BOM_UTF8))
         except orjson.JSONDecodeError:
             raise Transient(self._clean(f"the answer is not JSON: {content[:80]!r}")) from None
 

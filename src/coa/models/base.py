@@ -53,6 +53,8 @@ class Context:
     """Ids of the prompt and the turn together; None for a model without a tokenizer."""
     turns: Sequence[tuple[bool, str]] = ()
     """The turn cut where the author changes, as (by the model, text), for servers that cannot continue a turn."""
+    thought: Callable[[str], str] | None = None
+    """Writes reasoning that a server reports apart from its reply as a step; None where no thought may stand."""
 
 
 @dataclass(frozen=True, slots=True)

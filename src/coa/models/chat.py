@@ -1,9 +1,13 @@
-"""Chat mode: any `/v1/chat/completions`. It exchanges no ids, so its runs can be distilled but RL cannot use them."""
+"""Chat mode: any `/v1/chat/completions`. It exchanges no ids, so its runs can be distilled but RL cannot use them.
+
+Reasoning that a server reports apart from its reply (`reasoning` or `reasoning_content`, or parts of that kind in a
+list of parts) is the thinking agent's words and becomes a step of its own before the reply.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -30,27 +34,49 @@ class ChatModel:
         self._server = server
         self._dialect = dialect
         self._streams = True
+        self._unmetered = False
+        """Whether a warning has said that tokens are not counted."""
 
     async def generate(
         self, context: Context, *, stop: Sequence[str], sampling: Sampling, on_text: OnText = None
     ) -> Generation:
         body = self._body(context, stop[: 4 if self._dialect is None else 16], sampling)
         before = "" if self._dialect is None else context.text
-        answer = await self._ask(body, None if on_text is None else lambda text: on_text(_shown(text, before)))
-        if answer.content is None:
+
+        def show(answer: _Answer) -> None:
+            if on_text is not None:
+                said = _shown(answer.content or "", before)
+                on_text(
+                    _with_thought(answer.thought, said, context) if said else _open_thought(answer.thought, context)
+                )
+
+        answer = await self._ask(body, None if on_text is None else show)
+        if answer.content is None and not answer.thought:
             raise ModelError(f"{self._server.name} sent an answer without content: {str(answer.choice)[:200]}")
-        text, finish = _cut(_beyond(answer.content, before), answer.choice, stop)
+        text, finish = _cut(_beyond(answer.content or "", before), answer.choice, stop)
+        text = _with_thought(answer.thought, text, context)
         if on_text:
             on_text(text)
-        return Generation(text, finish, answer.usage)
+        return Generation(text, finish, self._usage(answer))
 
     async def close(self) -> None:
         await self._server.close()
 
-    async def _ask(self, body: Mapping[str, Any], listen: Callable[[str], None] | None) -> _Answer:
-        if listen is not None and self._streams:
+    def _usage(self, answer: _Answer) -> Usage:
+        usage, readable = usage_of(answer.usage)
+        if not readable and not self._unmetered:
+            reported = (
+                "no usage" if answer.usage is None else f"a usage that cannot be read ({str(answer.usage)[:100]})"
+            )
+            counted = "its tokens are not counted, so budgets and costs in tokens do not hold"
+            log.warning("%s reports %s: %s", self._server.name, reported, counted)
+            self._unmetered = True
+        return usage
+
+    async def _ask(self, body: Mapping[str, Any], show: Callable[[_Answer], None] | None) -> _Answer:
+        if show is not None and self._streams:
             try:
-                return await self._server.retry(lambda: self._streamed(body, listen))
+                return await self._server.retry(lambda: self._streamed(body, show))
             except ModelUnserved as error:
                 if error.status is None:
                     raise
@@ -61,17 +87,17 @@ class ChatModel:
         return await self._whole(body)
 
     async def _whole(self, body: Mapping[str, Any]) -> _Answer:
-        answer = _Answer()
+        answer = _Answer(self._server.name)
         answer.add(await self._server.post("/v1/chat/completions", body))
         return answer
 
-    async def _streamed(self, body: Mapping[str, Any], listen: Callable[[str], None]) -> _Answer:
-        answer = _Answer()
+    async def _streamed(self, body: Mapping[str, Any], show: Callable[[_Answer], None]) -> _Answer:
+        answer = _Answer(self._server.name)
         async with aclosing(self._server.stream("/v1/chat/completions", {**body, **streaming()})) as events:
             async for event in events:
                 answer.add(event)
-                if answer.content:
-                    listen(answer.content)
+                if answer.content or answer.thought:
+                    show(answer)
         return answer
 
     def _body(self, context: Context, stop: Sequence[str], sampling: Sampling) -> dict[str, Any]:
@@ -98,21 +124,63 @@ class ChatModel:
 class _Answer:
     """What a server has sent so far, in events or all at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: str) -> None:
         self.content: str | None = None
+        self.thought = ""
+        """What the server reports apart as the model's reasoning."""
         self.choice: dict[str, Any] = {}
-        self.usage = Usage(model_calls=1)
+        self.usage: object = None
+        self._server = server
 
     def add(self, event: Any) -> None:
-        if isinstance(event, dict) and event.get("usage"):
-            self.usage = usage_of(event)
+        if isinstance(event, dict) and event.get("usage") is not None:
+            self.usage = event["usage"]
         if isinstance(event, dict) and event.get("choices") == []:
             return  # an event that carries only the usage
         choice = first_choice(event)
         self.choice = {**self.choice, **{key: value for key, value in choice.items() if value is not None}}
-        content = (choice.get("message") or choice.get("delta") or {}).get("content")
-        if content is not None:
-            self.content = (self.content or "") + content
+        message = choice.get("message") or choice.get("delta") or {}
+        if not isinstance(message, dict):
+            raise ModelError(f"{self._server} answers in an unknown shape: {str(event)[:200]}")
+        # Servers differ in the name of the reasoning, and some send it under both.
+        for is_thought, text in (
+            *((True, text) for _, text in self._parts(message.get("reasoning_content") or message.get("reasoning"))),
+            *self._parts(message.get("content")),
+        ):
+            if is_thought:
+                self.thought += text
+            else:
+                self.content = (self.content or "") + text
+
+    def _parts(self, content: Any) -> Iterator[tuple[bool, str]]:
+        """The texts in a content, and whether each is reasoning: a content is a text, or a list of parts."""
+        if isinstance(content, str):
+            yield False, content
+        elif isinstance(content, list):
+            for part in content:
+                kind = part.get("type") if isinstance(part, dict) else None
+                if kind in ("thinking", "reasoning"):
+                    yield from ((True, text) for _, text in self._parts(part.get(kind) or part.get("text")))
+                else:
+                    yield from self._parts(part.get("text") if isinstance(part, dict) else part)
+        elif content is not None:
+            raise ModelError(f"{self._server} sent content that is not text: {str(content)[:200]}")
+
+
+def _with_thought(thought: str, text: str, context: Context) -> str:
+    """The reasoning as a step of the thinking agent, and the text after it."""
+    if not thought.strip() or context.thought is None:
+        return text
+    step = context.thought(thought.strip())
+    between = "" if text.startswith("\n") else "\n"
+    return f"{step}{between}{text}" if text else step
+
+
+def _open_thought(thought: str, context: Context) -> str:
+    """A thought of which more will come, without its closing tag. What may become a tag is not shown yet."""
+    text = _with_thought(thought, "", context)
+    opened = text[: text.rfind("</")]
+    return opened[:cut] if (cut := opened.rfind("<", max(len(opened) - 40, 1))) > 0 else opened
 
 
 def _beyond(content: str, before: str) -> str:

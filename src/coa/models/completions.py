@@ -59,7 +59,7 @@ class CompletionsModel:
         if on_text:
             on_text(text)
         tokens = Tokens(ids=tuple(ids), logprobs=None if logprobs is None else tuple(logprobs))
-        return Generation(text, finish, answer.usage, tokens, constrained=grammar is not None)
+        return Generation(text, finish, answer.usage(len(context.ids)), tokens, constrained=grammar is not None)
 
     async def close(self) -> None:
         await self._server.close()

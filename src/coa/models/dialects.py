@@ -6,6 +6,7 @@ vLLM's `return_token_ids`, SGLang's `/generate` and llama.cpp's server.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
@@ -104,8 +105,8 @@ class Answer:
 
     def __init__(self, dialect: Dialect, url: str) -> None:
         self.ids: list[int] = []
-        self.usage = Usage(model_calls=1)
-        self._logprobs: list[float] = []
+        self._usage: object = None
+        self._logprobs: list[Any] = []
         self._dialect = dialect
         self._url = url
         self._last: dict[str, Any] = {}
@@ -113,7 +114,16 @@ class Answer:
 
     @property
     def logprobs(self) -> list[float] | None:
-        return self._logprobs if len(self._logprobs) == len(self.ids) else None
+        """None unless every id has one that is a finite number."""
+        whole = len(self._logprobs) == len(self.ids)
+        return self._logprobs if whole and all(map(_finite, self._logprobs)) else None
+
+    def usage(self, prompt_tokens: int) -> Usage:
+        """As the server reports it. The ids that went in and came out are counted here if it does not."""
+        usage, readable = usage_of(self._usage)
+        if readable:
+            return usage
+        return Usage(prompt_tokens=prompt_tokens, completion_tokens=len(self.ids), model_calls=1)
 
     @property
     def ended_by(self) -> int | None:
@@ -122,45 +132,46 @@ class Answer:
         return named if isinstance(named, int) and self.ids and self.ids[-1] == named else None
 
     def add(self, event: Any) -> None:
+        try:
+            ids, logprobs = self._read(event)
+        except (AttributeError, IndexError, KeyError, TypeError):
+            ids, logprobs = [None], []
+        if not all(isinstance(token, int) and token >= 0 for token in ids):
+            raise ModelError(f"{self._url} answers in an unknown shape: {str(event)[:200]}")
+        self.ids += ids
+        self._logprobs += logprobs
+
+    def _read(self, event: Any) -> tuple[list[Any], list[Any]]:
+        """The new ids of an event and their logprobs."""
         if self._dialect is Dialect.SGLANG:
-            self._add_sglang(event)
-            return
+            return self._read_sglang(event)
         if isinstance(event, dict) and event.get("usage"):
-            self.usage = usage_of(event)
+            self._usage = event["usage"]
         if self._last and isinstance(event, dict) and event.get("choices") == []:
-            return  # an event that carries only the usage
+            return [], []  # an event that carries only the usage
         self._last = first_choice(event)
         logprobs = self._last.get("logprobs") or {}
         if self._dialect is Dialect.LLAMACPP:
             entries = logprobs.get("content") or []
-            self.ids += [entry["id"] for entry in entries]
-            self._logprobs += [entry["logprob"] for entry in entries]
-            return
+            return [entry["id"] for entry in entries], [entry["logprob"] for entry in entries]
         if self._last.get("token_ids") is None:
             raise ModelError(
                 f"{self._url} does not return token ids",
                 hint="upgrade vLLM to 0.10.2 or later, or run in chat mode (--set mode=chat)",
             )
-        self.ids += self._last["token_ids"]
-        self._logprobs += logprobs.get("token_logprobs") or []
+        return list(self._last["token_ids"]), list(logprobs.get("token_logprobs") or [])
 
-    def _add_sglang(self, event: Any) -> None:
+    def _read_sglang(self, event: Any) -> tuple[list[Any], list[Any]]:
         meta = event.get("meta_info") if isinstance(event, dict) else None
         if not meta or "output_token_logprobs" not in meta:
             raise ModelError(f"{self._url} does not answer in the format of SGLang: {str(event)[:200]}")
         pairs = meta["output_token_logprobs"]
-        count = meta.get("completion_tokens", len(pairs))
-        if len(pairs) >= count:  # each event repeats all tokens so far, unless the server is set to send only new ones
+        # Each event repeats all tokens so far, unless the server is set to send only new ones.
+        if len(pairs) >= (_count(meta.get("completion_tokens")) or 0):
             self.ids, self._logprobs = [], []
-        self.ids += [pair[1] for pair in pairs]
-        self._logprobs += [pair[0] for pair in pairs]
         self._reason = meta.get("finish_reason") or {}
-        self.usage = Usage(
-            prompt_tokens=meta.get("prompt_tokens", 0),
-            completion_tokens=count,
-            cached_tokens=meta.get("cached_tokens", 0),
-            model_calls=1,
-        )
+        self._usage = {**meta, "prompt_tokens_details": meta}
+        return [pair[1] for pair in pairs], [pair[0] for pair in pairs]
 
     def finish(self, text: str, stop: Sequence[str]) -> Finish:
         """Why it stopped. `text` is what its ids decode to."""
@@ -177,12 +188,30 @@ def first_choice(answer: Any) -> dict[str, Any]:
         raise ModelError(f"the server answers in an unknown shape: {str(answer)[:200]}") from error
 
 
-def usage_of(answer: dict[str, Any]) -> Usage:
-    usage = answer.get("usage") or {}
-    details = usage.get("prompt_tokens_details") or {}
-    return Usage(
-        prompt_tokens=usage.get("prompt_tokens") or 0,
-        completion_tokens=usage.get("completion_tokens") or 0,
-        cached_tokens=details.get("cached_tokens") or 0,
+_MOST_TOKENS: Final = 1 << 40
+"""No call uses this many, so a larger count is an error of the server."""
+
+
+def usage_of(reported: object) -> tuple[Usage, bool]:
+    """What a server reports as `usage`, and whether both counts of tokens could be read. What is not a count is 0."""
+    row = reported if isinstance(reported, dict) else {}
+    details = row.get("prompt_tokens_details")
+    prompt, completion = _count(row.get("prompt_tokens")), _count(row.get("completion_tokens"))
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    usage = Usage(
+        prompt_tokens=prompt or 0,
+        completion_tokens=completion or 0,
+        cached_tokens=min(cached or 0, prompt or 0),
         model_calls=1,
     )
+    return usage, prompt is not None and completion is not None
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_TOKENS:
+        return None
+    return int(value)

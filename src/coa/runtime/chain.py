@@ -177,7 +177,7 @@ class Chain:
     async def _generate(self, request: GenerationRequest) -> Generation:
         """Let the model write; what it wrote is not in the transcript yet."""
         self.doing = "waiting for the model"
-        context, wanted = self._transcript.context(), self._sampling
+        context, wanted = self._transcript.context(request.opening), self._sampling
         sampling = Sampling(wanted.temperature, wanted.top_p, wanted.top_k, request.max_tokens, wanted.seed)
         on_text = None
         if self._listen is not None:

@@ -50,7 +50,7 @@ from coa.trajectory import (
     TurnEnd,
     attribute,
 )
-from coa.trajectory.codec import canonical
+from coa.trajectory.codec import canonical, element
 from coa.trajectory.codec.writer import patterns
 from coa.trajectory.grammar import Grammar
 from coa.trajectory.shapes import call_length, has_open_fence
@@ -136,8 +136,8 @@ class Transcript:
             return self.unfinished.text.endswith("\n")
         return not self._pieces or self._pieces[-1][1].endswith("\n")
 
-    def context(self) -> Context:
-        """All of it, as a model reads it."""
+    def context(self, opening: str = "") -> Context:
+        """All of it, as a model reads it. `opening` is what the environment wrote for the model to continue."""
         pieces = self._pieces
         if self.unfinished is not None and self.unfinished.text:
             pieces = [*pieces, (Author.MODEL, self.unfinished.text)]
@@ -150,7 +150,16 @@ class Transcript:
             text="".join(text for _, text in pieces),
             ids=self._ledger.ids + list(self._unfinished_ids()) if self._ledger is not None else None,
             turns=turns,
+            thought=None if opening else self._thought_writer(),
         )
+
+    def _thought_writer(self) -> Callable[[str], str] | None:
+        """Writes a thought where the model goes on; None in the middle of a step, or if no agent thinks."""
+        tag, unfinished = self._profile.thought, self.unfinished.text if self.unfinished is not None else ""
+        if tag is None or (unfinished and not unfinished.rstrip().endswith(f"</{tag}>")):
+            return None
+        ends_line = unfinished.endswith("\n") if unfinished else self.ends_line
+        return lambda text: element(tag, Author.MODEL, text, self._profile, ends_line=ends_line)
 
     def recorded(self) -> tuple[Sequence[Step], Sequence[TurnEnd]]:
         """Steps and ends of turns for the trajectory.

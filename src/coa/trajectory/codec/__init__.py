@@ -10,8 +10,9 @@ that were written, so `render(parse(text))` is `text` for every text.
 """
 
 from coa.trajectory.codec.parser import Closed, Delta, Event, Opened, Parser, parse
-from coa.trajectory.codec.writer import canonical, neutralise, pieces, readable, render
+from coa.trajectory.codec.writer import canonical, element, neutralise, pieces, readable, render
 
 __all__ = [
-    "Closed", "Delta", "Event", "Opened", "Parser", "canonical", "neutralise", "parse", "pieces", "readable", "render",
+    "Closed", "Delta", "Event", "Opened", "Parser", "canonical", "element", "neutralise", "parse", "pieces", "readable",
+    "render",
 ]  # fmt: skip
