@@ -36,6 +36,7 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from coa.addresses import without_passwords
 from coa.errors import FolderError, StoreError
 
 CONFIG: Final = "config.json"
@@ -347,7 +348,8 @@ def claim(
     in it. A run that goes on keeps its `config.json`, unless `renew`.
     """
     folder = Path(folder)
-    now: dict[str, Any] = orjson.loads(orjson.dumps({"stage": stage, **record}))  # as it is when it is read back
+    # As it is when it is read back.
+    now: dict[str, Any] = orjson.loads(without_passwords(orjson.dumps({"stage": stage, **record}).decode()))
     before = read_config(folder)
     there = {name for name in os.listdir(folder) if not name.startswith(".")} if folder.is_dir() else set()
     if before is None:

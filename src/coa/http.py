@@ -21,10 +21,11 @@ from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 import orjson
 
+from coa.addresses import basic_auth, public
 from coa.errors import CoaError
 
 if TYPE_CHECKING:
@@ -171,7 +172,8 @@ class Spent:
 class Client:
     """Talks JSON to one service. Opened by the first request, in the event loop that makes it.
 
-    `secrets` never appear in an error or a log line. Redirects are not followed: they would take the key along.
+    A user and password in the address are sent as basic authentication, in place of a key. They and the `secrets` never
+    appear in an error or a log line. Redirects are not followed: they would take the key along.
     """
 
     failure: type[Unserved] = Unserved
@@ -190,11 +192,13 @@ class Client:
         breaker: bool = True,
         pool: int = 100,
     ) -> None:
-        self.name, self.url, self.patience = name, url.rstrip("/"), patience or Patience()
+        self.name, self.url, self.patience = name, public(url).rstrip("/"), patience or Patience()
         self._breaker = Breaker(name) if breaker else None
         self._headers = {"Content-Type": "application/json", **(headers or {})}
-        credentials = urlsplit(url).netloc.rpartition("@")[0]
-        self._secrets = [form for secret in (*secrets, credentials) if secret for form in (secret, quote(secret))]
+        authorization, hidden = basic_auth(url)
+        if authorization:  # a request has one such header, and the address says which this server wants
+            self._headers["Authorization"] = authorization
+        self._secrets = [form for secret in (*secrets, *hidden) if secret for form in (secret, quote(secret))]
         self._pool = pool
         self._session: aiohttp.ClientSession | None = None
 
@@ -324,12 +328,6 @@ class Client:
                 read_bufsize=1 << 18,
             )
         return self._session
-
-
-def public(url: str) -> str:
-    """The address without the user and password that it may hold; for settings, names and messages."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _message(content: bytes) -> str:

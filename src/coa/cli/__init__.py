@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from coa.addresses import without_passwords
 from coa.cli import distill as distilling
 from coa.cli import evaluate as evaluating
 from coa.cli import run as running
@@ -78,7 +79,7 @@ def main() -> None:
     try:
         app()
     except CoaError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {without_passwords(str(error))}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader of our output has seen enough (`coa inspect FILE | head`).

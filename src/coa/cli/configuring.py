@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from coa.addresses import without_passwords
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
@@ -18,7 +20,7 @@ Config = TypeVar("Config", bound="BaseModel")
 
 def misused(message: str) -> typer.Exit:
     """To be raised: says what is wrong with the command, and ends it with exit code 2."""
-    typer.echo(f"error: {message}", err=True)
+    typer.echo(f"error: {without_passwords(message)}", err=True)
     return typer.Exit(2)
 
 
@@ -47,7 +49,7 @@ def resolve(
         from coa.runtime import RunConfig
 
         shown = config.resolved() if isinstance(config, RunConfig) else config
-        typer.echo(shown.model_dump_json(indent=2))
+        typer.echo(without_passwords(shown.model_dump_json(indent=2)))
         raise typer.Exit
     return config
 
@@ -91,7 +93,8 @@ class SettingsCommand(TyperCommand):
             if not key.endswith("=true") and not joined:
                 value = next(rest, "")
             setting = key if key.endswith("=true") else f"{key}={value}"
-            typer.echo(f"warning: {flag} will go in the next release; write --set {shlex.quote(setting)}", err=True)
+            shown = without_passwords(setting)
+            typer.echo(f"warning: {flag} will go in the next release; write --set {shlex.quote(shown)}", err=True)
             found += ["--set", setting]
         return found
 

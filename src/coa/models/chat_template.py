@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final, NoReturn
 
-from jinja2 import Template, TemplateError
+from jinja2 import FunctionLoader, Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -19,6 +19,9 @@ PLAIN: Final = "{% for message in messages %}{{ message['content'] }}\n\n{% endf
 """For base models, which have no template: the messages, with a blank line after each."""
 
 
+_HINT: Final = "correct chat_template.jinja or `chat_template` in tokenizer_config.json of the model"
+
+
 class ChatTemplate:
     """`render` gives the prompt up to where the model begins to write."""
 
@@ -27,27 +30,34 @@ class ChatTemplate:
         self._special_tokens = special_tokens
 
     def render(self, messages: Sequence[Message]) -> str:
-        rows = [message.model_dump() for message in messages]
+        rows, template = [message.model_dump() for message in messages], self._template
         try:
-            return self._template.render(messages=rows, add_generation_prompt=True, **self._special_tokens)
-        except TemplateError as error:
+            return template.render(messages=rows, add_generation_prompt=True, **self._special_tokens)
+        except Exception as error:  # a template is a program, and can fail in any way
             if len(messages) < 2 or messages[0].role != "system":
-                raise TokenizerError(f"the model's chat template refuses the prompt: {error}") from error
+                said = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
+                raise TokenizerError(f"the model's chat template refuses the prompt: {said}", hint=_HINT) from error
         # Some templates refuse a system message; its text then comes before that of the user.
         system, first, *rest = messages
         return self.render([first.model_copy(update={"content": f"{system.content}\n\n{first.content}"}), *rest])
 
     @cached_property
     def _template(self) -> Template:
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols], loader=FunctionLoader(_refuse_file)
+        )
         environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
         try:
             return environment.from_string(self.source)
         except TemplateError as error:
-            raise TokenizerError(f"the model's chat template cannot be read: {error}") from error
+            raise TokenizerError(f"the model's chat template cannot be read: {error}", hint=_HINT) from error
 
 
 def _refuse(message: str) -> NoReturn:
     raise TemplateError(message)
+
+
+def _refuse_file(name: str) -> NoReturn:
+    raise TemplateError(f"it includes {name!r}, but a template cannot read other files")

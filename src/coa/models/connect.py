@@ -13,7 +13,7 @@ from coa.models.base import Model
 from coa.models.chat import ChatModel
 from coa.models.completions import CompletionsModel
 from coa.models.dialects import Dialect
-from coa.models.server import ModelServer, ModelUnserved
+from coa.models.server import DEFAULT_KEY_ENV, ModelServer, ModelUnserved, key_for
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 async def connect(
     url: str, name: str | None = None, *, mode: Mode = Mode.AUTO, tokenizer: str | TextTokenizer | None = None,
-    api_key_env: str = "COA_API_KEY", patience: Patience | None = None,
+    api_key_env: str = DEFAULT_KEY_ENV, patience: Patience | None = None,
 ) -> Model:  # fmt: skip
     """A model behind an OpenAI-compatible server. `api_key_env` names the environment variable with the key."""
-    server = ModelServer(url, key=os.environ.get(api_key_env), patience=patience)
+    server = ModelServer(url, key=key_for(url, api_key_env), patience=patience)
     try:
         return await _connect(server, name, mode, tokenizer)
     except BaseException:
@@ -64,9 +64,9 @@ async def _connect(server: ModelServer, name: str | None, mode: Mode, tokenizer:
     return ChatModel(server, name, dialect)
 
 
-async def only_model(url: str, api_key_env: str = "COA_API_KEY") -> str:
+async def only_model(url: str, api_key_env: str = DEFAULT_KEY_ENV) -> str:
     """The name of the model of a server that has a single one."""
-    server = ModelServer(url, key=os.environ.get(api_key_env))
+    server = ModelServer(url, key=key_for(url, api_key_env))
     try:
         return _only(server, [str(row.get("id")) for row in await _models(server)])
     finally:

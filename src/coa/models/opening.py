@@ -9,11 +9,12 @@ from coa.choices import Mode
 from coa.errors import ModelError
 from coa.models.base import Model
 from coa.models.connect import connect
+from coa.models.server import DEFAULT_KEY_ENV
 
 
 async def open_model(
     source: str, name: str | None = None, *, mode: Mode = Mode.AUTO, tokenizer: str | None = None,
-    api_key_env: str = "COA_API_KEY", rows: int = 32,
+    api_key_env: str = DEFAULT_KEY_ENV, rows: int = 32,
 ) -> Model:  # fmt: skip
     """Open the URL of a server, `nano`, `smollm2`, a model folder, or a hub id. Close the model when done.
 

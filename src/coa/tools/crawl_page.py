@@ -15,8 +15,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from coa.addresses import public
 from coa.errors import ToolError
-from coa.http import Patience, Spent, Transient, Unserved, public, retried
+from coa.http import Patience, Spent, Transient, Unserved, retried
 from coa.tools.base import Observation, Part, Tool, ToolContext
 from coa.tools.documents import Document, Unreadable, shared_parsers
 from coa.tools.documents.sniff import FileKind, kind_of

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue
 
-from coa.http import Client, Patience, Spent, Unserved, public
+from coa.addresses import public
+from coa.http import Client, Patience, Spent, Unserved
 from coa.tools.results import Found
 
 

@@ -12,8 +12,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from coa.addresses import public
 from coa.errors import ToolError
-from coa.http import Spent, Unserved, public
+from coa.http import Spent, Unserved
 from coa.tools.base import Observation, Part, ToolContext
 from coa.tools.documents.sniff import image_type
 from coa.tools.endpoint import ChatEndpoint

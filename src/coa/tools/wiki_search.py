@@ -12,8 +12,9 @@ from typing import Any, Final, Protocol
 
 from pydantic import JsonValue
 
+from coa.addresses import public
 from coa.errors import ToolError
-from coa.http import Client, Patience, Spent, Unserved, public
+from coa.http import Client, Patience, Spent, Unserved
 from coa.tools.base import Observation, ToolContext
 from coa.tools.index.documents import IndexedDocument
 from coa.tools.registry import BUILD_INDEX

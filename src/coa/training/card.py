@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from coa.addresses import without_passwords
 from coa.models.local.model import TAG
 from coa.trajectory.types import Frozen
 
@@ -28,4 +29,4 @@ def model_card(
     parts = ["\n".join(["---", *header, f"tags: [{TAG}, {stage}]", "---"]), f"# {out.name}"]
     parts.append(f"{settings['model']}, {about}")
     parts += ["\n".join([f"## {title}", "", *lines]) for title, lines in sections.items()]
-    return "\n\n".join(parts) + "\n"
+    return without_passwords("\n\n".join(parts) + "\n")

@@ -158,6 +158,24 @@ def test_a_template_cannot_reach_the_machine_and_its_errors_are_told() -> None:
         ChatTemplate("{% if %}", {}).render(USER)
 
 
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("{% include 'other.jinja' %}", "it includes 'other.jinja', but a template cannot read other files"),
+        ("{% import 'other.jinja' as other %}", "it includes 'other.jinja'"),
+        ("{% extends 'other.jinja' %}", "it includes 'other.jinja'"),
+        ("{{ messages[0]['content'] + 1 }}", "refuses the prompt: TypeError"),
+        ("{{ 1 / 0 }}", "refuses the prompt: ZeroDivisionError"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "refuses the prompt: RecursionError"),
+    ],
+)
+def test_a_template_that_fails_is_a_plain_error(source: str, reason: str) -> None:
+    for messages in (USER, [Message(role="system", content="s"), *USER]):
+        with pytest.raises(TokenizerError, match=reason) as refused:
+            ChatTemplate(source, {}).render(messages)
+        assert "chat_template" in str(refused.value.hint)
+
+
 def test_special_tokens_reach_the_template() -> None:
     template = ChatTemplate(
         "{{ bos_token }}{{ messages[0]['content'] | tojson }}{{ strftime_now('%%') }}", {"bos_token": "<s>"}

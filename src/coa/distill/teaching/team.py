@@ -7,7 +7,6 @@ tools may be shared). A factory may also take no argument, when it brings its ow
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from coa.errors import RecordingError
+from coa.models.server import key_for
 from coa.trajectory.types import Task
 
 
@@ -58,6 +58,6 @@ def server_model(team: Team) -> Any:
     return OpenAIModel(
         model_id=team.model_name,
         api_base=team.url.rstrip("/").removesuffix("/v1") + "/v1",
-        api_key=os.environ.get(team.api_key_env) or "none",  # the client refuses to start without one
+        api_key=key_for(team.url, team.api_key_env) or "none",  # the client refuses to start without one
         **{name: value for name, value in sampling.items() if value is not None},
     )
