@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def asked(
 ) -> Trajectory:
     """A run in which the server sends these replies one after another."""
     server = FakeServer(lambda body: ANSWER, owner=owner, tokenizer=tokenizer("smollm2"))
-    server.trouble = [lambda request, reply=reply: reply for reply in replies]
+    server.trouble = [partial(lambda reply, request: reply, reply) for reply in replies]
 
     async def go() -> Trajectory:
         async with server.running() as url:

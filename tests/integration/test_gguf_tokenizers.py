@@ -30,7 +30,7 @@ for path in asked["paths"]:
     print("ids", json.dumps(found), flush=True)
     del server
 """
-KINDS = {words: name for name, words in reversed(WORDS.items())}
+KINDS = {words: name for name, words in reversed(list(WORDS.items()))}
 """One name for each pre-tokenizer."""
 
 

@@ -21,6 +21,10 @@ _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
 """Types of tokens: what merges give, control tokens, and added tokens that are ordinary text."""
 _BLANK: Final = "\u2581"
 """How SentencePiece writes a blank."""
+_ENDS: Final = frozenset((
+    "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<|return|>", "<|call|>",
+    "<end_of_turn>", "<turn|>", "<eos>", "</s>", "<EOT>", "[EOT]", "[EOS]", "<\uff5cend\u2581of\u2581sentence\uff5c>",
+))  # fmt: skip
 _Merges = list[tuple[str, str]]
 
 
@@ -40,6 +44,15 @@ def read_vocabulary(header: Mapping[str, object]) -> FastTokenizer:
         added = [token for token, kind in zip(tokens, types, strict=True) if kind == wanted]
         fast.add_tokens([AddedToken(token, special=special, normalized=False) for token in added])
     return fast
+
+
+def ends_by_name(fast: FastTokenizer) -> list[int]:
+    """Ids of the control tokens that end a turn by their name, as headers seldom list them all.
+
+    A llama.cpp server stops at these tokens too.
+    """
+    added = fast.get_added_tokens_decoder()
+    return [index for index, token in added.items() if token.special and token.content in _ENDS]
 
 
 def _model(header: Mapping[str, object], tokens: list[str], types: list[int]) -> FastTokenizer:

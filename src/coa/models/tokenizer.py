@@ -27,7 +27,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from coa.errors import TokenizerError
 from coa.models.chat_template import ChatTemplate
 from coa.models.gguf import read_header
-from coa.models.gguf_vocabulary import read_vocabulary
+from coa.models.gguf_vocabulary import ends_by_name, read_vocabulary
 from coa.trajectory import Message
 
 SMOLLM2: Final = "smollm2"
@@ -330,11 +330,12 @@ def _from_gguf(path: Path) -> TextTokenizer:
     try:
         fast = read_vocabulary(header)
     except TokenizerError as error:
-        hint = "give the folder with the model's own tokenizer.json (--set tokenizer=FOLDER)"
+        hint = "give the folder with the model's own tokenizer.json instead"
         raise TokenizerError(f"cannot read the tokenizer of {path}: {error.message}", hint=hint) from error
     ids = {name: _ids(header.get(f"tokenizer.ggml.{name}_token_id")) for name in ("bos", "eos", "eot", "eom")}
-    special = {f"{name}_token": fast.id_to_token(ids[name][0]) for name in ("bos", "eos") if ids[name]}
-    ends = [index for name in ("eos", "eot", "eom") for index in ids[name]]
+    named = {f"{name}_token": fast.id_to_token(ids[name][0]) for name in ("bos", "eos") if ids[name]}
+    special = {name: token for name, token in named.items() if token is not None}
+    ends = [index for name in ("eos", "eot", "eom") for index in ids[name]] + ends_by_name(fast)
     return _build(fast, str(header.get("tokenizer.chat_template", "")), special, ends, special)
 
 

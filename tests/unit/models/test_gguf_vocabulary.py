@@ -52,7 +52,7 @@ def test_chinese_words_do_not_join_latin_ones_in_kimi() -> None:
 
 def test_a_word_of_the_vocabulary_is_one_token_for_llama_3_even_without_merges(tmp_path: Path) -> None:
     tokens, merges = byte_vocabulary()
-    more = {"tokens": [*tokens, "Ġzyzzyva"], "token_type": [CONTROL] * 2 + [NORMAL] * (len(tokens) - 1)}
+    more: dict[str, Any] = {"tokens": [*tokens, "Ġzyzzyva"], "token_type": [CONTROL] * 2 + [NORMAL] * (len(tokens) - 1)}
     for name, whole in (("llama-bpe", True), ("qwen2", False)):
         tok = load_tokenizer(byte_level(tmp_path / f"{name}.gguf", name, merges=merges, **more))
         assert (pieces(tok, " zyzzyva") == [" zyzzyva"]) is whole
@@ -68,6 +68,14 @@ def test_added_tokens_that_are_ordinary_text_stay_whole_in_tool_output_and_contr
     assert "<tool_call>" in pieces(tok, "a<tool_call>b")
     assert "<|im_end|>" not in pieces(tok, "a<|im_end|>b")
     assert tok.decode(tok.encode(["a<|im_end|>b"])[0]) == "a<|im_end|>b"
+
+
+def test_every_control_token_that_ends_a_turn_is_known(tmp_path: Path) -> None:
+    tokens, _ = byte_vocabulary()
+    types = [CONTROL] * 2 + [NORMAL] * (len(tokens) - 2) + [CONTROL, CONTROL, USER_DEFINED]
+    more = [*tokens, "<|endoftext|>", "<|vision_start|>", "<end_of_turn>"]
+    tok = load_tokenizer(byte_level(tmp_path / "m.gguf", "qwen2", tokens=more, token_type=types, eot_token_id=7))
+    assert tok.end_of_turn == 1 and tok.end_ids == {1, 7, len(tokens)}
 
 
 @pytest.mark.parametrize("blank_before", [True, False])
