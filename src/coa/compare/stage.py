@@ -105,8 +105,8 @@ def compare(
     paths = [Path(run) for run in runs]
     if len(paths) != len({str(path) for path in paths}):
         raise ConfigError("a run is named twice")
-    reader = RunReader(tokenizer=tokenizer, tasks=tasks, scorer=scorer, judge=judge, profile=profile)
-    found = compare_runs(run_blocking(reader.read_all(paths)), shared=not every_task, seed=seed)
+    with RunReader(tokenizer=tokenizer, tasks=tasks, scorer=scorer, judge=judge, profile=profile) as reader:
+        found = compare_runs(run_blocking(reader.read_all(paths)), shared=not every_task, seed=seed)
     if out is not None:
         data = orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         with lock(out):

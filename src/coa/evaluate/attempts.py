@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,8 +19,6 @@ GROUPS: Final = (
 SELECTED_AMONG: Final = "selected_among"
 """Key of a trajectory's meta, beside `SELECTED`: the number of answers among which it was chosen. A choice among fewer
 answers than there are by now does not count."""
-Grouped = dict[str, dict[str, Sequence["Attempt"]]]
-"""Tasks with their attempts, by the value of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +169,3 @@ def by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
     for key in sorted(found):
         tasks.setdefault(key[0], []).append(found[key])
     return tasks
-
-
-def broken_down(tasks: Mapping[str, Sequence[Attempt]], keys: Sequence[str], most: int = 20) -> dict[str, Grouped]:
-    """By each key that divides the tasks into at most `most` groups; tasks without the key are under an empty name."""
-    found: dict[str, Grouped] = {}
-    for key in dict.fromkeys(keys):
-        groups: Grouped = {}
-        for task, attempts in tasks.items():
-            groups.setdefault(attempts[0].meta.get(key, ""), {})[task] = attempts
-        if 2 <= len(groups) <= most and set(groups) != {""}:
-            found[key] = dict(sorted(groups.items()))
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,13 +12,12 @@ import orjson
 
 from coa.choices import Select
 from coa.errors import EvaluationError
-from coa.evaluate.attempts import GROUPS, Attempt, by_task
+from coa.evaluate.attempts import GROUPS
 from coa.evaluate.folder import Folder
 from coa.evaluate.metrics import Estimate
-from coa.evaluate.summary import Figures, figures, times
+from coa.evaluate.summary import Figures, Tasks, summed_up
 from coa.folder import write_atomic
 from coa.report import Bar, bars, page, paragraph, plural, table
-from coa.scoring import agreement
 from coa.version import __version__
 
 _LONGEST: Final = 200
@@ -134,23 +133,24 @@ class Evaluation:
         return self.reports[0]
 
 
-def make_report(attempts: Sequence[Attempt], config: Mapping[str, Any], *, retried: int = 0) -> Figures:
+def make_report(tasks: Tasks, config: Mapping[str, Any], *, retried: int = 0) -> Figures:
     """`config` is the folder's config.json, which says what the numbers are about."""
-    tasks, samples = by_task(attempts), int(config["samples"])
-    # A folder may hold more tasks than the latest limit includes.
-    planned, scorer = max(int(config["benchmark"]["tasks"]), len(tasks)), deciding(config)
+    samples, scorer = int(config["samples"]), deciding(config)
     select = Select(config["select"]) if config.get("select") else None
     groups = config["benchmark"].get("groups") or GROUPS
-    found = figures(tasks, samples=samples, planned=planned, ks=config.get("ks") or (), groups=groups, select=select)
+    found = summed_up(tasks, groups=groups, select=select, scorer=scorer)
+    # A folder may hold more tasks than the latest limit includes.
+    planned = max(int(config["benchmark"]["tasks"]), found.counts.tasks)
+    figures = found.figures(samples=samples, planned=planned, ks=config.get("ks") or ())
     return {
         "benchmark": config["benchmark"],
         "scorer": scorer,
-        "complete": found["results"]["missing"] == 0,
-        **found,
+        "complete": figures["results"]["missing"] == 0,
+        **figures,
         "runs_tried_again_on_request": retried,
-        "agreement": agreements(tasks, scorer),
+        "agreement": found.agreements(),
         "provenance": {name: value for name, value in config.items() if name not in ("stage", "benchmark")},
-        "timing": times(tasks),
+        "timing": found.times(),
     }
 
 
@@ -158,19 +158,6 @@ def deciding(config: Mapping[str, Any]) -> str:
     """The scorer that decides: the evaluation's, or the one that scored it again."""
     again = config.get("scored_again")
     return str(again["by"] if again else config["scorer"])
-
-
-def agreements(tasks: Mapping[str, Sequence[Attempt]], scorer: str) -> Figures:
-    """How often the scorer that decides and each other scorer agree."""
-    attempts = [attempt for listed in tasks.values() for attempt in listed]
-    others = sorted({name for attempt in attempts for name in attempt.scores} - {scorer})
-    found: Figures = {}
-    for other in others:
-        both = [a for a in attempts if scorer in a.scores and other in a.scores]
-        counts = agreement((a.scores[scorer], a.scores[other]) for a in both)
-        if counts.compared:
-            found[other] = {**asdict(counts), "rate": counts.rate, "kappa": counts.kappa}
-    return found
 
 
 def write_report(folder: Folder, report: Figures) -> None:
