@@ -29,13 +29,9 @@ class AttemptStore:
     def __init__(self) -> None:
         self._waiting: list[tuple[bytes, int, int, bytes]] = []
         self._added = 0
-        with _on_disk():
-            # Without a name: temporary. A notebook writes it in one thread and reads it in another.
-            self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-            self._connection.executescript(
-                "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-                "CREATE TABLE attempts (task BLOB, sample INTEGER, place INTEGER, record BLOB)"
-            )
+        self._connection = temporary_database(
+            "CREATE TABLE attempts (task BLOB, sample INTEGER, place INTEGER, record BLOB)"
+        )
 
     @classmethod
     def of(cls, attempts: Iterable[Attempt]) -> Self:
@@ -46,7 +42,7 @@ class AttemptStore:
 
     def add(self, attempt: Attempt, place: int | None = None) -> None:
         """`place` orders attempts at the same task with the same sample number, of which the first counts."""
-        key = attempt.task.encode("utf-8", "surrogatepass")  # as bytes: sorted as Python sorts text
+        key = task_key(attempt.task)
         self._waiting.append((key, attempt.sample, self._added if place is None else place, _packed(attempt)))
         self._added += 1
         if len(self._waiting) >= _BATCH:
@@ -60,13 +56,13 @@ class AttemptStore:
     def doubles(self) -> int:
         """Number of attempts that iterating leaves out, because another one of that task and sample came before."""
         self._flush()
-        with _on_disk():
+        with on_disk():
             query = "SELECT count(*) FROM (SELECT DISTINCT task, sample FROM attempts)"
             return self._added - int(self._connection.execute(query).fetchone()[0])
 
     def __iter__(self) -> Iterator[tuple[str, list[Attempt]]]:
         self._flush()
-        with _on_disk():
+        with on_disk():
             rows = self._connection.execute("SELECT task, sample, record FROM attempts ORDER BY task, sample, place")
             for key, same in groupby(rows, key=lambda row: row[0]):
                 task = key.decode("utf-8", "surrogatepass")
@@ -78,7 +74,7 @@ class AttemptStore:
                 yield task, listed
 
     def _flush(self) -> None:
-        with _on_disk():
+        with on_disk():
             self._connection.execute("BEGIN")
             self._connection.executemany("INSERT INTO attempts VALUES (?, ?, ?, ?)", self._waiting)
             self._connection.execute("COMMIT")
@@ -96,12 +92,26 @@ class AttemptStore:
         self.close()
 
 
+def temporary_database(script: str) -> sqlite3.Connection:
+    """A database without a name: SQLite keeps it in memory while it is small, else in a file that it removes itself."""
+    with on_disk():
+        # A notebook may write it in one thread and read it in another.
+        connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        connection.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {script}")
+    return connection
+
+
+def task_key(task: str) -> bytes:
+    """A task's id as bytes, which SQLite sorts as Python sorts text and which may hold any character."""
+    return task.encode("utf-8", "surrogatepass")
+
+
 @contextmanager
-def _on_disk() -> Iterator[None]:
+def on_disk() -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise StoreError(f"attempts cannot be kept in a temporary file: {error}", hint=_HINT) from error
+        raise StoreError(f"what was read cannot be kept in a temporary file: {error}", hint=_HINT) from error
 
 
 def _packed(a: Attempt) -> bytes:

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, fmean
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -127,18 +127,23 @@ def resample(runs: Sequence[TaskColumns], *, seed: int = 0, resamples: int = RES
     thousand times.
     """
     count = len(runs[0])
-    columns = [pa.Array.from_buffers(pa.float64(), count, [None, pa.py_buffer(c)]) for run in runs for c in run.columns]
-    many, bits = pa.scalar(count, pa.uint64()), pa.scalar(32, pa.uint64())
+    columns = [_arrow(pa.float64(), column) for run in runs for column in run.columns]
+    many, bits = _arrow(pa.uint64(), array("Q", [count, 32]))  # `pa.scalar` would import pandas, which takes 0.3 s
     rng = random.Random(seed)
     found: list[list[Sums]] = [[] for _ in runs]
     for _ in range(resamples if count else 0):
-        drawn = pa.Array.from_buffers(pa.uint32(), count, [None, pa.py_buffer(rng.randbytes(4 * count))])
+        drawn = _arrow(pa.uint32(), array("I", rng.randbytes(4 * count)))
         # A number below 2**32, scaled down to one below `count`.
         places = pc.shift_right(pc.multiply(drawn.cast(pa.uint64()), many), bits)
         sums = [pc.sum(column.take(places)).as_py() for column in columns]
         for at, sink in enumerate(found):
             sink.append((sums[3 * at], sums[3 * at + 1], sums[3 * at + 2]))
     return found
+
+
+def _arrow(kind: pa.DataType, numbers: array[Any]) -> pa.Array:
+    """The same memory as an Arrow array."""
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def interval(value: float | None, resampled: Iterable[float | None]) -> Estimate | None:

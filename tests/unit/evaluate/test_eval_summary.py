@@ -18,7 +18,7 @@ from coa.errors import EvaluationError
 from coa.evaluate.attempt_store import AttemptStore
 from coa.evaluate.attempts import Attempt, attempt_of, by_task, shared, short_meta
 from coa.evaluate.evaluation import read_evaluation
-from coa.evaluate.metrics import mean
+from coa.evaluate.metrics import TaskColumns, mean, resample
 from coa.evaluate.report import BenchmarkReport, Evaluation, headline, make_report
 from coa.evaluate.summary import Figures, chosen, summed_up
 from coa.trajectory import Stop, Tokens, Usage
@@ -166,6 +166,24 @@ def test_attempts_come_back_from_disk_as_they_were_by_task_and_without_doubles()
         assert list(store) == list(by_task([first, *others, late]).items())
         assert len(store) == 5 and store.doubles == 1
         assert [task for task, _ in store] == ["b", "z", "é"]
+
+
+def test_comparing_keeps_a_few_bytes_of_a_run() -> None:
+    """Two runs of 5,000 attempts with answers of a kilobyte; kept as objects they would be 20 MB."""
+
+    def many(seed: str) -> Iterator[Attempt]:
+        for at in range(5_000):
+            yield attempt(f"{at:05}", 0, float(at % 3 == 0), f"{seed}{at}" * 150, meta={"level": str(at % 4)})
+
+    resample([TaskColumns.of([(1.0, 1.0, 1.0)])])  # Arrow loads what it needs at its first use
+    tracemalloc.start()
+    try:
+        runs = [ComparedRun(name, name, AttemptStore.of(many(name))) for name in ("one", "two")]
+        found = compare_runs(runs)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found["shared_tasks"] == 5_000 and peak < 6_000_000
 
 
 @given(
