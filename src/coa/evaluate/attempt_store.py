@@ -18,7 +18,7 @@ from coa.evaluate.attempts import Attempt
 from coa.trajectory import Stop, Usage
 
 _USAGE: Final = tuple(Usage.model_fields)
-_BATCH: Final = 1_000
+_BATCH: Final = 200
 """Number of attempts that are inserted at once."""
 _HINT: Final = "free some space there, or set TMPDIR to a folder with more"
 
