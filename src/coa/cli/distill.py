@@ -76,6 +76,7 @@ def _show(report: DistillReport) -> None:
     from rich.table import Table
 
     from coa.cli.terminal import printable
+    from coa.distill.report import copies_note
 
     table = Table(box=None, pad_edge=False)
     for column in ("stage", "in", "kept", "dropped", "why"):
@@ -89,6 +90,6 @@ def _show(report: DistillReport) -> None:
         typer.echo(printable(f"unreadable: {place.file} {place.place}: {place.reason}"), err=True)
     if report.unreadable > _SHOWN:
         typer.echo(f"... {report.unreadable:,} unreadable places in all; report.json names them", err=True)
-    copies = f" in {plural(report.rows, 'row')}" if report.rows != report.kept else ""
-    kept = plural(report.kept, "trajectory", "trajectories")
-    typer.echo(f"{kept}{copies} in {report.out}; the funnel with examples: {report.html}")
+    typer.echo(f"{plural(report.kept, 'trajectory', 'trajectories')} in {report.out}; the funnel: {report.html}")
+    if report.rows != report.kept:
+        typer.echo(copies_note(report.kept, report.rows))

@@ -111,7 +111,7 @@ def compare(
         data = orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         with lock(out):
             write_atomic(Path(out) / "report.json", data)
-            write_atomic(Path(out) / "report.html", comparison_page(found))
+            write_atomic(Path(out) / "report.html", comparison_page(found, out))
     return Comparison(found)
 
 

@@ -163,7 +163,7 @@ async def _evaluate(
 
 def _report(folder: Folder, attempts: Sequence[Attempt], record: Mapping[str, Any]) -> BenchmarkReport:
     report = make_report(by_task(attempts).items(), record, retried=folder.retried())
-    write_report(folder, report)
+    write_report(folder, report, {attempt.key for attempt in attempts})
     return BenchmarkReport(report, folder.path)
 
 

@@ -247,8 +247,8 @@ class Summary:
         """
         counts = self.counts
         total: dict[str, float | None] = {name: self._usage[name] for name in SPENT}
-        if counts.attempts and self._sequence is not None:
-            total["sequence_tokens"] = self._sequence
+        if counts.attempts and self._sequence is not None:  # a tokenizer counted, which does not know what was cached
+            total |= {"sequence_tokens": self._sequence, "cached_tokens": None}
         total["cost"] = self._cost
         picked = self._chosen[self._select] if self._select is not None else None
         return {

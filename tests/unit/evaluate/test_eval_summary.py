@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from coa.choices import Select
 from coa.compare.comparison import ComparedRun, compare_runs
-from coa.compare.page import comparison_page, look
+from coa.compare.page import comparison_page, look, table_rows
 from coa.errors import EvaluationError
 from coa.evaluate.attempt_store import AttemptStore
 from coa.evaluate.attempts import Attempt, attempt_of, by_task, shared, short_meta
@@ -239,7 +240,7 @@ def test_runs_are_compared_on_the_tasks_they_share() -> None:
     assert pair["success"]["value"] == pytest.approx(3 / 9) and pair["only_second"] == ["4", "5", "6"]
     assert pair["only_first"] == []
     page = comparison_page(found)
-    assert look("runs/one", "5") in page and "<svg" in page and found == compare_runs([one, two])
+    assert look("runs/one", "5") in page and 'class="bars"' in page and found == compare_runs([one, two])
     assert compare_runs([one, two], shared=False)["runs"][0]["results"]["tasks"] == 10
 
 
@@ -247,8 +248,25 @@ def test_a_page_shows_a_cost_without_an_upper_end() -> None:
     found = compare_runs([compared("one", [attempt(str(at), 0, float(at == 0)) for at in range(10)])])
     assert found["runs"][0]["tokens_per_success"]["high"] is None
     page = comparison_page(found)
-    assert "1,200.0 [" in page and ", no end]" in page and ">nan" not in page and "inf]" not in page
-    assert 'Hnan"' not in page and 'Hinf"' not in page
+    assert "1,200.0 [at least " in page and 'class="interval open"' in page and "An arrow marks an interval" in page
+    assert "no end" not in page and ">nan" not in page and "inf" not in page
+    assert dict(table_rows(found["runs"]))["tokens per success"][0].startswith("1,200.0 [at least ")
+
+
+def test_a_comparison_has_no_heading_without_content() -> None:
+    page = comparison_page(
+        compare_runs([compared("one", [attempt("1", 0, 1.0)]), compared("two", [attempt("1", 0, 1.0)])])
+    )
+    assert "disagree" not in page and "Who wrote how much" not in page and "</h2>\n</body>" not in page
+    assert not re.search(r"</h2>\s*<h2>", page)
+
+
+def test_tokens_from_a_cache_are_unknown_where_a_tokenizer_counted() -> None:
+    counted = compare_runs([compared("one", [attempt("1", 0, 1.0, sequence_tokens=120)])])["runs"]
+    metered = compare_runs([compared("two", [attempt("1", 0, 1.0)])])["runs"]
+    assert counted[0]["spent"]["per_attempt"]["cached_tokens"] is None
+    assert dict(table_rows([*counted, *metered]))["  from cache per attempt"] == ["-", "40.0"]
+    assert "  from cache per attempt" not in dict(table_rows(counted))
 
 
 def test_pairs_are_compared_on_the_tasks_of_both_even_if_a_third_run_lacks_them() -> None:

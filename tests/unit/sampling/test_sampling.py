@@ -257,7 +257,7 @@ def test_the_report_counts_every_task_once_and_unscored_attempts_apart(tmp_path:
     assert data["solved_with_tools"] == [1, 1, 2, 0, 1]
     assert data["unscored_attempts"] == 3 + 3 + 2 and data["attempts"] == 8 * 4 + 6 * 4
     page = (tmp_path / "report.html").read_text()
-    assert page.count("<svg") == 3 and "&lt;agent&gt;" in page and "unscored, 2" in page
+    assert page.count('class="bars"') == 3 and "&lt;agent&gt;" in page and "unscored, 2" in page
 
 
 def test_nothing_kept_leaves_no_older_selection(tmp_path: Path) -> None:
