@@ -65,7 +65,7 @@ def _table(rows: Sequence[Spending]) -> None:
         table.add_row(heading)
         for name, label in _SPENT.items():
             table.add_row(f"  {label}", *(_number(row, group, name) for row in sums))
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False).print(table)
     for row in rows:
         if row.unmetered_calls:
             calls = plural(row.unmetered_calls, "model call was", "model calls were")

@@ -85,7 +85,7 @@ def _show(report: DistillReport) -> None:
     for stage in report.stages:
         why = ", ".join(f"{count:,} {reason}" for reason, count in stage.reasons.items())
         table.add_row(stage.name, f"{stage.entered:,}", f"{stage.kept:,}", f"{stage.dropped:,}", why)
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False).print(table)
     for place in report.unreadable_places[:_SHOWN]:
         typer.echo(printable(f"unreadable: {place.file} {place.place}: {place.reason}"), err=True)
     if report.unreadable > _SHOWN:

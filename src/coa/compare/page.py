@@ -39,8 +39,11 @@ def comparison_page(found: Figures, out: str | Path | None = None) -> str:
             table(columns, [(name, *cells) for name, cells in table_rows(runs)]),
         ),
         *(
-            section(f"{heading} per success", *_costs(runs, key, f"{heading.lower()} per success"))
-            for key, heading in (("tokens_per_success", "Tokens"), ("tool_calls_per_success", "Tool calls"))
+            section(f"{heading} per success", *_costs(runs, key, f"{heading.lower()} per success", digits))
+            for key, heading, digits in (
+                ("tokens_per_success", "Tokens", 0),
+                ("tool_calls_per_success", "Tool calls", 1),
+            )
         ),
         section("Differences", *([paragraph(about), _difference_table(found["pairs"])] if found["pairs"] else [])),
         section("Tasks on which two runs disagree", *disagreements),
@@ -58,9 +61,9 @@ def comparison_page(found: Figures, out: str | Path | None = None) -> str:
     )
 
 
-def _costs(runs: Sequence[Figures], key: str, title: str) -> list[str]:
+def _costs(runs: Sequence[Figures], key: str, title: str, digits: int) -> list[str]:
     """What a success took in each run, with an arrow where the interval has no upper end."""
-    shown = [_bar(run["name"], run[key], _per(run[key])) for run in runs if run[key]]
+    shown = [_bar(run["name"], run[key], per_success(run[key], digits)) for run in runs if run[key]]
     without = [run["name"] for run in runs if not run[key]]
     parts = [bars(shown, title=title) if shown else ""]
     if any(bar.open for bar in shown):
@@ -84,10 +87,10 @@ def table_rows(runs: Sequence[Figures]) -> list[tuple[str, list[str]]]:
     metrics = [run["results"]["metrics"] for run in runs]
     rows += [(name, [percent(found[name]) if found.get(name) else "-" for found in metrics]) for name in others]
     rows += [(kind, [f"{run['results'][kind]:,}" for run in runs]) for kind in ("unanswered", "failed", "unscored")]
-    rows.append(("tokens per success", [_per(run["tokens_per_success"]) for run in runs]))
+    rows.append(("tokens per success", [per_success(run["tokens_per_success"], 0) for run in runs]))
     if any("sequence_tokens" in run["spent"]["total"] for run in runs):
         rows.append(("  each counted once", [_spent(run, "per_success", "sequence_tokens") for run in runs]))
-    rows.append(("tool calls per success", [_per(run["tool_calls_per_success"]) for run in runs]))
+    rows.append(("tool calls per success", [per_success(run["tool_calls_per_success"], 1) for run in runs]))
     for name, label in _SPENT.items():
         cells = [_spent(run, "per_attempt", name) for run in runs]
         if set(cells) != {"-"}:  # what was read from the cache is unknown where a tokenizer counted
@@ -152,8 +155,10 @@ def _bar(name: str, value: Mapping[str, float], note: str) -> Bar:
     return Bar(name, value["value"], note, value["low"], value["high"])
 
 
-def _per(value: Mapping[str, float] | None) -> str:
-    return f"{value['value']:,.1f} {_interval(value, ',.1f')}" if value else "no success"
+def per_success(value: Mapping[str, float] | None, digits: int) -> str:
+    """What a success took, with its interval."""
+    shape = f",.{digits}f"
+    return f"{value['value']:{shape}} {_interval(value, shape)}" if value else "no success"
 
 
 def _interval(value: Mapping[str, float | None], shape: str) -> str:

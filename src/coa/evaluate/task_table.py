@@ -6,6 +6,7 @@ the first two hundred are in the page, their steps shortened. `coa inspect` show
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable
 from itertools import islice
@@ -20,6 +21,7 @@ _MOST_ROWS: Final = 1_000
 _MOST_RUNS: Final = 200
 _LONGEST_STEP: Final = 2_000
 _LONGEST_CELL: Final = 160
+_NUMBERS: Final = re.compile(r"(\D*)(\d{0,18})")
 _COLUMNS: Final = ("task", "question", "expected", "answer", "score", "stopped by", "tokens", "tool calls", "repairs")
 
 
@@ -32,8 +34,8 @@ def task_table(runs: Iterable[Trajectory], scorer: str, folder: Path, attempts: 
         if anchor:
             folds.append((run.key, _run(run, scorer, anchor)))
         rows.append((run.key, _row(run, scorer, anchor)))
-    rows.sort(key=lambda row: row[0])
-    folds.sort(key=lambda fold: fold[0])
+    rows.sort(key=lambda row: _order(*row[0]))
+    folds.sort(key=lambda fold: _order(*fold[0]))
     look = f"coa inspect {shlex.quote(str(folder))} --task ID"
     left = (
         f"{plural(attempts - len(rows), 'more attempt is', 'more attempts are')} not listed."
@@ -45,6 +47,11 @@ def task_table(runs: Iterable[Trajectory], scorer: str, folder: Path, attempts: 
         section("Tasks", paragraph(about.strip()) if rows else "", table(_COLUMNS, [row for _, row in rows])),
         section("Runs", *(fold for _, fold in folds)),
     ])  # fmt: skip
+
+
+def _order(task: str, sample: int) -> tuple[list[tuple[str, int]], int]:
+    """t2 before t10."""
+    return [(text, int(number or 0)) for text, number in _NUMBERS.findall(task)], sample
 
 
 def _row(run: Trajectory, scorer: str, anchor: str) -> list[object]:
@@ -73,7 +80,7 @@ def _run(run: Trajectory, scorer: str, anchor: str) -> str:
         )
     found = run.scores.get(scorer)
     if found is not None and found.reason:
-        parts.append(paragraph(f"{scorer}: {shorten(found.reason, _LONGEST_STEP)}"))
+        parts.append(paragraph(f"Scored by {scorer}: {shorten(found.reason, _LONGEST_STEP)}"))
     return details(f"{_name(run)}: {_verdict(run, scorer)}", parts=parts, anchor=anchor)
 
 

@@ -17,7 +17,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 table { border-collapse: collapse; margin: .5rem 0; }
 td, th { padding: .25rem .75rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-td { max-width: 28rem; overflow-wrap: break-word; }
+td { max-width: 28rem; overflow-wrap: break-word; } td.long { min-width: 14rem; }
 th { text-align: left; } td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 details { margin: .3rem 0; } details > div { padding: .3rem 0 .3rem 1rem; border-left: 3px solid var(--soft); }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .2rem 0 .6rem; font-size: .85rem; }
@@ -47,6 +47,8 @@ figure { margin: .8rem 0; font-size: .9rem; }
   td, th { padding: .25rem .5rem; }
 }
 """
+_LONG: Final = 40
+"""Number of characters from which a cell gets room of its own, beside which a narrow screen scrolls."""
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
@@ -144,4 +146,6 @@ def _cell(value: object) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         shown = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
         return f'<td class="number">{shown}</td>'
-    return f"<td>{escape(str(value))}</td>"
+    text = str(value)
+    wide = ' class="long"' if len(text) > _LONG else ""
+    return f"<td{wide}>{escape(text)}</td>"

@@ -248,9 +248,9 @@ def test_a_page_shows_a_cost_without_an_upper_end() -> None:
     found = compare_runs([compared("one", [attempt(str(at), 0, float(at == 0)) for at in range(10)])])
     assert found["runs"][0]["tokens_per_success"]["high"] is None
     page = comparison_page(found)
-    assert "1,200.0 [at least " in page and 'class="interval open"' in page and "An arrow marks an interval" in page
+    assert "1,200 [at least " in page and 'class="interval open"' in page and "An arrow marks an interval" in page
     assert "no end" not in page and ">nan" not in page and "inf" not in page
-    assert dict(table_rows(found["runs"]))["tokens per success"][0].startswith("1,200.0 [at least ")
+    assert dict(table_rows(found["runs"]))["tokens per success"][0].startswith("1,200 [at least ")
 
 
 def test_a_comparison_has_no_heading_without_content() -> None:
