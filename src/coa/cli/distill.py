@@ -90,6 +90,6 @@ def _show(report: DistillReport) -> None:
         typer.echo(printable(f"unreadable: {place.file} {place.place}: {place.reason}"), err=True)
     if report.unreadable > _SHOWN:
         typer.echo(f"... {report.unreadable:,} unreadable places in all; report.json names them", err=True)
-    typer.echo(f"{plural(report.kept, 'trajectory', 'trajectories')} in {report.out}; the funnel: {report.html}")
-    if report.rows != report.kept:
-        typer.echo(copies_note(report.kept, report.rows))
+    copies = f", {copies_note(report.rows)}" if report.rows != report.kept else ""
+    typer.echo(f"{plural(report.kept, 'trajectory', 'trajectories')} in {report.out}{copies}")
+    typer.echo(f"the funnel with examples: {report.html}")

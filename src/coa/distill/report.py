@@ -111,7 +111,7 @@ def _html(out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[st
     )
 
 
-def copies_note(kept: int, rows: int) -> str:
+def copies_note(rows: int) -> str:
     """Why there are more rows than trajectories."""
     return (
         f"in {plural(rows, 'row')}: runs that corrected themselves are written several times, to weigh more in training"
@@ -119,7 +119,7 @@ def copies_note(kept: int, rows: int) -> str:
 
 
 def _summary(found: Funnel, settings: dict[str, Any]) -> str:
-    again = f" ({copies_note(found.kept, found.rows)})" if found.rows != found.kept else ""
+    again = f" ({copies_note(found.rows)})" if found.rows != found.kept else ""
     return (
         f"{plural(found.entered, 'run')} read under the profile {settings['profile']}, {found.kept:,} kept{again}; "
         f"{plural(found.unreadable, 'place')} could not be read."
