@@ -125,4 +125,4 @@ def _packed(a: Attempt) -> bytes:
 def _unpacked(task: str, sample: int, record: bytes) -> Attempt:
     value, answer, stop, usage, *rest = marshal.loads(record)
     spent: dict[str, Any] = dict(zip(_USAGE, usage, strict=True))
-    return Attempt(task, sample, value, answer, Stop(stop), Usage.model_construct(**spent), *rest)
+    return Attempt(task, sample, value, answer, Stop(stop), Usage(**spent), *rest)

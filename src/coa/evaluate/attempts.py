@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -94,7 +93,7 @@ def attempt_of(trajectory: Trajectory, scorer: str | None) -> Attempt:
         usage=trajectory.usage,
         written=written,
         shared_out=shared_out,
-        repairs=len(trajectory.repairs),
+        repairs=sum(len(step.repairs) for step in trajectory.steps),
         own_score=_own_score(trajectory),
         selected=str(chosen) if (chosen := trajectory.meta.get(SELECTED)) else None,
         selected_among=among if isinstance(among := trajectory.meta.get(SELECTED_AMONG), int) else 0,
@@ -125,12 +124,18 @@ def _own_score(trajectory: Trajectory) -> int:
 
 def written_by(trajectory: Trajectory) -> tuple[dict[str, int], bool]:
     """Tokens of each agent: as sampled, or the server's sum split by characters (the second value is then true)."""
-    steps = [step for step in trajectory.steps if step.author is Author.MODEL]
-    exact = all(step.tokens is not None for step in steps)
-    counts: Counter[str] = Counter()
-    for step in steps:
-        counts[step.agent] += len(step.tokens.ids) if exact and step.tokens else len(step.surface or step.text) + 1
-    return (dict(counts), False) if exact else (shared(trajectory.usage.completion_tokens, counts), True)
+    sampled: dict[str, int] = {}
+    characters: dict[str, int] = {}
+    exact = True
+    for step in trajectory.steps:
+        if step.author is Author.MODEL:
+            agent = step.agent
+            characters[agent] = characters.get(agent, 0) + len(step.surface or step.text) + 1
+            if step.tokens is None:
+                exact = False
+            elif exact:
+                sampled[agent] = sampled.get(agent, 0) + len(step.tokens.ids)
+    return (sampled, False) if exact else (shared(trajectory.usage.completion_tokens, characters), True)
 
 
 def shared(total: int, sizes: Mapping[str, int]) -> dict[str, int]:

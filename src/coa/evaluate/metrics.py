@@ -135,7 +135,7 @@ def resample(runs: Sequence[TaskColumns], *, seed: int = 0, resamples: int = RES
         drawn = _arrow(pa.uint32(), array("I", rng.randbytes(4 * count)))
         # A number below 2**32, scaled down to one below `count`.
         places = pc.shift_right(pc.multiply(drawn.cast(pa.uint64()), many), bits)
-        sums = [pc.sum(column.take(places)).as_py() for column in columns]
+        sums = [pc.sum(pc.take(column, places, boundscheck=False)).as_py() for column in columns]
         for at, sink in enumerate(found):
             sink.append((sums[3 * at], sums[3 * at + 1], sums[3 * at + 2]))
     return found
