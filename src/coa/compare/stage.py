@@ -57,7 +57,7 @@ class ComparedPair:
 
     @property
     def only_first(self) -> list[str]:
-        """Tasks that only the first run solved."""
+        """Tasks that only the first run solved; the first ten thousand of them. `data` has their number."""
         return list(self.data["only_first"])
 
     @property

@@ -83,7 +83,9 @@ class AttemptStore:
     def close(self) -> None:
         self._connection.close()
 
-    __del__ = close  # the file goes when the last reader does
+    def __del__(self) -> None:
+        if hasattr(self, "_connection"):  # it has none if there was no room for one
+            self.close()
 
     def __enter__(self) -> Self:
         return self

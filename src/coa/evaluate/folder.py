@@ -139,7 +139,9 @@ class Notes:
     def close(self) -> None:
         self._connection.close()
 
-    __del__ = close
+    def __del__(self) -> None:
+        if hasattr(self, "_connection"):
+            self.close()
 
 
 class Journal:
