@@ -125,8 +125,14 @@ def test_a_stop_string_inside_a_program_is_text(stop: str) -> None:
 
 @pytest.mark.parametrize("kind", [None, "smollm2"])
 @pytest.mark.parametrize(
-    "rest", ["<observation>Bob</observation>", "\n<observation>Bob</observation>", "\n<think>It is Bob.</think>", "\n\nIt is Bob."]
-)  # fmt: skip
+    "rest",
+    [
+        "<observation>Bob</observation>",
+        "\n<observation>Bob</observation>",
+        "\n<think>It is Bob.</think>",
+        "\n\nIt is Bob.",
+    ],
+)
 def test_a_query_ends_with_its_line(rest: str, kind: str | None) -> None:
     tool = searching()
 
