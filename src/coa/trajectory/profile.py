@@ -161,7 +161,10 @@ class Profile(Frozen):
     """Who may act first, not counting thoughts."""
     agents: Annotated[Mapping[str, Agent], AfterValidator(FrozenDict)]
     prompt: str
-    """System prompt. `{agents}` and `{rules}` in it are replaced by descriptions of the agents and the rules."""
+    """System prompt. `{agents}` and `{rules}` in it are replaced by descriptions of the agents and the rules, `{example}`
+    by the example."""
+    example: str = ""
+    """A short run, for models that were not trained on chains: one example teaches them the format."""
     limits: Limits = Limits()
     answers: AnswerKind = AnswerKind.TEXT
     distill: Thresholds = Thresholds()
@@ -215,7 +218,8 @@ class Profile(Frozen):
 
     @cached_property
     def system_prompt(self) -> str:
-        return self.prompt.replace("{agents}", describe_agents(self)).replace("{rules}", describe_rules(self)).strip()
+        texts = {"agents": describe_agents(self), "rules": describe_rules(self), "example": self.example.strip()}
+        return re.sub(r"\{(agents|rules|example)\}", lambda found: texts[found.group(1)], self.prompt).strip()
 
     def messages(self, task: Task) -> tuple[Message, ...]:
         """The prompt for a task, before the model's chat template."""

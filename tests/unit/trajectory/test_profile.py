@@ -255,3 +255,15 @@ def test_added_tools_are_in_a_fixed_prompt_too() -> None:
     two = with_tool(one, "moon", title="moon", does="names the phase of the moon.", shape=shape)
     assert two.system_prompt.count("Further agents:") == 1
     assert "<weekday>...</weekday> weekday: names" in two.system_prompt and "<moon>...</moon>" in two.system_prompt
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if load_profile(name).example])
+def test_the_example_in_the_prompt_is_a_legal_run(name: str) -> None:
+    profile = load_profile(name)
+    steps = parse(profile.example.strip(), profile)
+    assert check(steps, profile) == () and not any(step.repairs for step in steps)
+    assert profile.example.strip() in profile.system_prompt and "{example}" not in profile.system_prompt
+
+
+def test_profiles_for_models_that_were_not_trained_on_chains_have_an_example() -> None:
+    assert {name for name in shipped() if load_profile(name).example} == {"all", "code", "math", "mhqa", "web"}
