@@ -161,8 +161,8 @@ class Profile(Frozen):
     """Who may act first, not counting thoughts."""
     agents: Annotated[Mapping[str, Agent], AfterValidator(FrozenDict)]
     prompt: str
-    """System prompt. `{agents}` and `{rules}` in it are replaced by descriptions of the agents and the rules, `{example}`
-    by the example."""
+    """System prompt. `{agents}` and `{rules}` in it are replaced by descriptions of the agents and the rules, and
+    `{example}` by the example."""
     example: str = ""
     """A short run, for models that were not trained on chains: one example teaches them the format."""
     limits: Limits = Limits()

@@ -182,28 +182,33 @@ def test_a_listener_does_not_hear_what_is_discarded() -> None:
 # ---- budgets
 
 
-def limited(tokens: int, script: str, **options: object) -> Trajectory:
+def limited(tokens: int, script: str, kind: str = "smollm2", **options: object) -> Trajectory:
     def replies(context: Context) -> str:
         if context.text.endswith("<answer>"):
             return "\\boxed{9}</answer>"
         return script[len(context.text) :] if script.startswith(context.text) else END
 
     tool = FakeTool(lambda arguments: "9")
-    model = ScriptedModel(replies, tokenizer=tokenizer("smollm2"))
-    return asyncio.run(run("4 + 5?", model, {"code": tool}, "math", limits=Limits(model_tokens=tokens), **options))
+    model = ScriptedModel(replies, tokenizer=tokenizer(kind))
+    done = asyncio.run(run("4 + 5?", model, {"code": tool}, "math", limits=Limits(model_tokens=tokens), **options))
+    ids = ledger_of(done, tokenizer(kind), MATH).ids
+    for call in model.calls[-1:]:
+        assert call.ids is not None and ids[: len(call.ids)] == list(call.ids), "training sees what the model saw"
+    return done
 
 
 LONG = "<code>\n```py\n" + "".join(f"x{n} = {n}\n" for n in range(200)) + "```\n</code>"
 
 
-@pytest.mark.parametrize("tokens", [40, 64, 200])
-def test_a_program_that_the_budget_cuts_is_withdrawn(tokens: int) -> None:
-    done = limited(tokens, PLAN + LONG)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tokens", [64, 200])
+def test_a_program_that_the_budget_cuts_is_withdrawn(tokens: int, kind: str) -> None:
+    done = limited(tokens, PLAN + LONG, kind)
     assert done.stop is Stop.TOKENS and done.answer == "\\boxed{9}"
     assert [step.agent for step in done.steps] == ["plan", "think", "answer"]
     assert done.meta["discarded_tokens"] and done.usage.completion_tokens <= tokens
-    sample = to_sample(done, tokenizer("smollm2"), MATH)
-    assert sample.logprobs is not None and "x1" not in tokenizer("smollm2").decode(sample.ids)
+    sample = to_sample(done, tokenizer(kind), MATH)
+    assert sample.logprobs is not None and "x1" not in tokenizer(kind).decode(sample.ids)
 
 
 @pytest.mark.parametrize("tokens", [40, 64])
