@@ -23,6 +23,13 @@ def repeated(step: int) -> str:
     return f"note: this very call was made before (step {step}); its result is above. Try something else."
 
 
-def unfinished(legal: Iterable[str]) -> str:
+def unfinished(legal: Iterable[str], result: str | None = None) -> str:
+    """`result` is what the model has stated as its result, though not as its answer."""
+    if result is not None:
+        return f"note: there is no <answer> yet. If your final answer is {result}, write <answer>{result}</answer>."
     names = ", ".join(f"<{tag}>" for tag in legal)
     return f"note: there is no <answer> yet. Go on with {names or '<answer>'}; the run ends with <answer>...</answer>."
+
+
+def conclude(result: str) -> str:
+    return f"note: the budget of this run is used up. You have written {result}. Give the final answer now."
