@@ -39,9 +39,9 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar], *, title: str, most: float | None = None) -> str:
-    """Horizontal bars on a scale from 0 to `most`, or to the largest value or interval end."""
+    """Horizontal bars on a scale from 0 to `most`, or to the largest value or interval end if that is more."""
     largest = max((row.reach * (_BEYOND if row.open else 1) for row in rows), default=0)
-    scale = 100 / (most or largest or 1)
+    scale = 100 / (max(most or 0, largest) or 1)
     parts = []
     for row in rows:
         inside = _box("fill", 0, max(row.value, 0) * scale)

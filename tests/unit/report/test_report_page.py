@@ -53,6 +53,8 @@ def test_pictures_are_well_formed() -> None:
 def test_bars_are_as_long_as_their_values() -> None:
     first, second = widths(bars([Bar("a", 50), Bar("b", 25)], title="t"), "fill")
     assert first == 2 * second == 100
+    assert widths(bars([Bar("a", 0.5)], title="t", most=1.0), "fill") == [50]
+    assert widths(bars([Bar("a", 2.0)], title="t", most=1.0), "fill") == [100]
 
 
 def test_an_interval_beyond_the_bar_sets_the_scale() -> None:
