@@ -242,7 +242,7 @@ def test_a_result_that_stands_in_the_run_is_offered_as_the_answer(stated: str) -
         return "<answer>\\boxed{9}</answer>"
 
     done = asyncio.run(run("4 + 5?", ScriptedModel(script), {}, "math"))
-    assert done.answer == "\\boxed{9}" and "write <answer>\\boxed{9}</answer>" in parse(offers[0], MATH)[-1].text
+    assert done.answer == "\\boxed{9}" and "If \\boxed{9} is your final answer" in parse(offers[0], MATH)[-1].text
 
 
 def test_a_model_that_gives_no_answer_has_its_stated_result() -> None:
@@ -275,4 +275,4 @@ def test_finish_reasons_of_models_that_name_no_stop_string_are_kept() -> None:
             return dataclasses.replace(made, finish=Finish.STOP)
 
     done = asyncio.run(run("?", Vague([f"{PLAN}<think>hm</think>", END]), {}, "math"))
-    assert "there is no <answer> yet" in done.steps[3].text and done.answer == "\\boxed{9}"
+    assert "there is no answer yet" in done.steps[3].text and done.answer == "\\boxed{9}"
