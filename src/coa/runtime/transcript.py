@@ -205,13 +205,11 @@ class Transcript:
             paused = as_text or (not stopped and _stopped(text, request.pauses, after=len(start.text)) is not None)
             limited = generation.finish is Finish.LENGTH and (stopped is None or as_text)
             cut = limited or (generation.finish is Finish.STOP and paused)
-        if tokens is not None and self._ledger is not None and steps:
-            steps = self._with_tokens(steps, tokens, ends_line=start.ends_line)
         if meta := _provenance(generation, request, partial=partial):
             steps = tuple(step.model_copy(update={"meta": FrozenDict({**step.meta, **meta})}) for step in steps)
-        for step in steps:
-            self._append(step)
-            if self._listen is not None:
+        steps = self._append_read(steps, tokens, ends_line=start.ends_line)
+        if self._listen is not None:
+            for step in steps:
                 self._listen(step)
         if ended is not None:
             token, logprob = ended
@@ -232,12 +230,13 @@ class Transcript:
         if unfinished is None or not self.steps or self.steps[-1].agent not in self._profile.tools:
             return False
         kept = self.steps[unfinished.first_step : -1]
-        surfaces = self._surfaces(self.steps[unfinished.first_step :], unfinished.ends_line)
-        end = sum(map(len, surfaces[:-1]))
+        end = sum(map(len, self._surfaces(kept, unfinished.ends_line)))
         text, tokens = self._cut(unfinished.text, unfinished.tokens, end)
         self._rewind(unfinished)
-        for step in kept:
-            self._append(step)
+        steps = self._read(text, end, unfinished)[0] if kept else ()
+        metas = [step.meta for step in kept]
+        steps = tuple(step.model_copy(update={"meta": meta}) for step, meta in zip(steps, metas, strict=True))
+        self._append_read(steps, tokens, ends_line=unfinished.ends_line)
         self.unfinished = replace(unfinished, text=text, tokens=tokens)
         self._write_unfinished()
         return True
@@ -269,16 +268,16 @@ class Transcript:
 
     def _end_of_call(self, steps: Sequence[Step], text: str, ends_line: bool, finish: Finish) -> int | None:
         """Where the first tool call ends, if the model wrote on behind it; None if nothing has to be discarded."""
-        start = 0
-        over = finish is not Finish.LENGTH  # a call at the end of the text is then complete
-        for step, surface in zip(steps, self._surfaces(steps, ends_line), strict=True):
-            end = start + len(surface)
-            if step.agent in self._profile.tools:
-                if step.has(RepairKind.MISSING_CLOSE) and (over or end < len(text)):
-                    end = start + extent(surface, self._profile, step.agent)
-                return end if text[end:].strip() else None
-            start = end
-        return None
+        at = next((at for at, step in enumerate(steps) if step.agent in self._profile.tools), None)
+        if at is None:
+            return None
+        call, last, unclosed = steps[at], at == len(steps) - 1, steps[at].has(RepairKind.MISSING_CLOSE)
+        if last and (not unclosed or finish is Finish.LENGTH):
+            return None
+        surfaces = self._surfaces(steps[: at + 1], ends_line)
+        length = extent(surfaces[at], self._profile, call.agent) if unclosed else len(surfaces[at])
+        end = sum(map(len, surfaces[:at])) + length
+        return end if text[end:].strip() else None
 
     def _cut(self, text: str, tokens: Tokens | None, end: int) -> tuple[str, Tokens | None]:
         """The text up to `end`, and its ids. A token that begins before the end is kept whole."""
@@ -303,11 +302,14 @@ class Transcript:
             ends_line = surface.endswith("\n") if surface else ends_line
         return surfaces
 
-    def _with_tokens(self, steps: Sequence[Step], tokens: Tokens, *, ends_line: bool) -> tuple[Step, ...]:
-        """Divide the sampled ids among the steps that they spell."""
-        assert self.tokenizer is not None
-        shares = attribute(self.tokenizer, tokens.ids, tokens.logprobs, self._surfaces(steps, ends_line))
-        return tuple(step.model_copy(update={"tokens": share}) for step, share in zip(steps, shares, strict=True))
+    def _append_read(self, steps: tuple[Step, ...], tokens: Tokens | None, *, ends_line: bool) -> tuple[Step, ...]:
+        """Append steps that were read, with the sampled ids divided among the steps that they spell."""
+        if tokens is not None and self.tokenizer is not None and steps:
+            shares = attribute(self.tokenizer, tokens.ids, tokens.logprobs, self._surfaces(steps, ends_line))
+            steps = tuple(step.model_copy(update={"tokens": share}) for step, share in zip(steps, shares, strict=True))
+        for step in steps:
+            self._append(step)
+        return steps
 
     def _write_unfinished(self) -> None:
         """Nothing will be added to the last generation: it becomes part of the text and the ledger."""

@@ -1,4 +1,8 @@
-"""What the runtime says to the model when something is not as it should be. Short, and it names the way out."""
+"""What the runtime says to the model when something is not as it should be. Short, and it names the way out.
+
+Agents are named without angle brackets: these texts stand in observations, where tags are neutralised, and a model that
+reads a neutralised tag copies it.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +30,9 @@ def repeated(step: int) -> str:
 def unfinished(legal: Iterable[str], result: str | None = None) -> str:
     """`result` is what the model has stated as its result, though not as its answer."""
     if result is not None:
-        return f"note: there is no <answer> yet. If your final answer is {result}, write <answer>{result}</answer>."
-    names = ", ".join(f"<{tag}>" for tag in legal)
-    return f"note: there is no <answer> yet. Go on with {names or '<answer>'}; the run ends with <answer>...</answer>."
+        return f"note: there is no answer yet. If {result} is your final answer, write it between answer tags."
+    names = " or ".join(legal) or "answer"
+    return f"note: there is no answer yet. Go on with {names}, in its tags. The run ends with answer."
 
 
 def conclude(result: str) -> str:

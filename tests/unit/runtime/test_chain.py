@@ -164,7 +164,7 @@ def test_an_own_observation_is_not_believed() -> None:
 def test_a_model_that_stops_early_is_told_to_go_on_and_then_led_to_an_answer() -> None:
     done = play(["<think>hm</think>"] * 4 + ["Ada</answer>"])
     assert done.stop is Stop.UNANSWERED and done.answer == "Ada"
-    assert sum("there is no <answer> yet" in step.text for step in done.steps) == 3
+    assert sum("there is no answer yet" in step.text for step in done.steps) == 3
     led = done.steps[-1]
     assert led.given == len("\n<answer>")
 

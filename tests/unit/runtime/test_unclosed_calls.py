@@ -125,8 +125,14 @@ def test_a_stop_string_inside_a_program_is_text(stop: str) -> None:
 
 @pytest.mark.parametrize("kind", [None, "smollm2"])
 @pytest.mark.parametrize(
-    "rest", ["<observation>Bob</observation>", "\n<observation>Bob</observation>", "\n<think>It is Bob.</think>", "\n\nIt is Bob."]
-)  # fmt: skip
+    "rest",
+    [
+        "<observation>Bob</observation>",
+        "\n<observation>Bob</observation>",
+        "\n<think>It is Bob.</think>",
+        "\n\nIt is Bob.",
+    ],
+)
 def test_a_query_ends_with_its_line(rest: str, kind: str | None) -> None:
     tool = searching()
 
@@ -176,28 +182,33 @@ def test_a_listener_does_not_hear_what_is_discarded() -> None:
 # ---- budgets
 
 
-def limited(tokens: int, script: str, **options: object) -> Trajectory:
+def limited(tokens: int, script: str, kind: str = "smollm2", **options: object) -> Trajectory:
     def replies(context: Context) -> str:
         if context.text.endswith("<answer>"):
             return "\\boxed{9}</answer>"
         return script[len(context.text) :] if script.startswith(context.text) else END
 
     tool = FakeTool(lambda arguments: "9")
-    model = ScriptedModel(replies, tokenizer=tokenizer("smollm2"))
-    return asyncio.run(run("4 + 5?", model, {"code": tool}, "math", limits=Limits(model_tokens=tokens), **options))
+    model = ScriptedModel(replies, tokenizer=tokenizer(kind))
+    done = asyncio.run(run("4 + 5?", model, {"code": tool}, "math", limits=Limits(model_tokens=tokens), **options))
+    ids = ledger_of(done, tokenizer(kind), MATH).ids
+    for call in model.calls[-1:]:
+        assert call.ids is not None and ids[: len(call.ids)] == list(call.ids), "training sees what the model saw"
+    return done
 
 
 LONG = "<code>\n```py\n" + "".join(f"x{n} = {n}\n" for n in range(200)) + "```\n</code>"
 
 
-@pytest.mark.parametrize("tokens", [40, 64, 200])
-def test_a_program_that_the_budget_cuts_is_withdrawn(tokens: int) -> None:
-    done = limited(tokens, PLAN + LONG)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tokens", [64, 200])
+def test_a_program_that_the_budget_cuts_is_withdrawn(tokens: int, kind: str) -> None:
+    done = limited(tokens, PLAN + LONG, kind)
     assert done.stop is Stop.TOKENS and done.answer == "\\boxed{9}"
     assert [step.agent for step in done.steps] == ["plan", "think", "answer"]
     assert done.meta["discarded_tokens"] and done.usage.completion_tokens <= tokens
-    sample = to_sample(done, tokenizer("smollm2"), MATH)
-    assert sample.logprobs is not None and "x1" not in tokenizer("smollm2").decode(sample.ids)
+    sample = to_sample(done, tokenizer(kind), MATH)
+    assert sample.logprobs is not None and "x1" not in tokenizer(kind).decode(sample.ids)
 
 
 @pytest.mark.parametrize("tokens", [40, 64])
@@ -231,7 +242,7 @@ def test_a_result_that_stands_in_the_run_is_offered_as_the_answer(stated: str) -
         return "<answer>\\boxed{9}</answer>"
 
     done = asyncio.run(run("4 + 5?", ScriptedModel(script), {}, "math"))
-    assert done.answer == "\\boxed{9}" and "write <answer>\\boxed{9}</answer>" in parse(offers[0], MATH)[-1].text
+    assert done.answer == "\\boxed{9}" and "If \\boxed{9} is your final answer" in parse(offers[0], MATH)[-1].text
 
 
 def test_a_model_that_gives_no_answer_has_its_stated_result() -> None:
@@ -264,4 +275,4 @@ def test_finish_reasons_of_models_that_name_no_stop_string_are_kept() -> None:
             return dataclasses.replace(made, finish=Finish.STOP)
 
     done = asyncio.run(run("?", Vague([f"{PLAN}<think>hm</think>", END]), {}, "math"))
-    assert "there is no <answer> yet" in done.steps[3].text and done.answer == "\\boxed{9}"
+    assert "there is no answer yet" in done.steps[3].text and done.answer == "\\boxed{9}"
