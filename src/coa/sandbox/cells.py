@@ -7,6 +7,7 @@ is one run in a warm interpreter. `result_of` turns an exit status and the reaso
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -28,14 +29,22 @@ GRACE_S: Final = 5.0
 MSG_CMSG_CLOEXEC: Final = 0x40000000
 
 
-def memory_file(data: bytes) -> int:
-    """An unnamed file in memory that holds `data`, positioned at its beginning."""
-    handle = os.memfd_create("coa", os.MFD_CLOEXEC)
+_SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+
+def memory_file(data: bytes, *, sealed: bool = True) -> int:
+    """An unnamed file in memory that holds `data`, positioned at its beginning. A sealed one never changes again.
+
+    A run that could write to its standard input would have memory there that no limit counts.
+    """
+    handle = os.memfd_create("coa", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         view = memoryview(data)
         while view:
             view = view[os.write(handle, view) :]
         os.lseek(handle, 0, os.SEEK_SET)
+        if sealed:
+            fcntl.fcntl(handle, fcntl.F_ADD_SEALS, _SEALS)
     except BaseException:
         os.close(handle)
         raise
