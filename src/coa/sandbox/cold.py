@@ -22,7 +22,17 @@ from pathlib import Path
 from typing import Final
 
 from coa.sandbox import cells
-from coa.sandbox.base import MB, CodeVerdict, Program, ProgramLimits, ProgramResult, Sandbox, SandboxError, Script
+from coa.sandbox.base import (
+    MB,
+    CodeVerdict,
+    Program,
+    ProgramLimits,
+    ProgramResult,
+    Sandbox,
+    SandboxError,
+    Script,
+    UnreadableArguments,
+)
 from coa.sandbox.cells import GRACE_S, Capture, memory_file
 from coa.sandbox.inside.usage import Holdings, memory_of, socket_bytes, sockets_of, usage
 from coa.sandbox.interpreter import Interpreter
@@ -64,6 +74,8 @@ class ColdSandbox(Sandbox):
             try:
                 with ExitStack() as stack:
                     return await self._run(stack, job, script, limits, nonce)
+            except UnreadableArguments:
+                raise
             except (SandboxError, OSError) as error:
                 return ProgramResult(CodeVerdict.SANDBOX_ERROR, note=str(error))
 

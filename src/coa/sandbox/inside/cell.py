@@ -276,9 +276,8 @@ def _execute(
     # As if it were imported: code under `if __name__ == "__main__"` is not wanted.
     names["__name__"] = "solution"
     sys.modules["solution"] = sys.modules["__main__"]
-    with open(0, "rb", closefd=False) as file:
-        given = file.read()
-    arguments = read_arguments(given) if job["assertions"] is None else ()
+    arguments = _arguments(job, result) if job["assertions"] is None else []
+    os.write(result, job["nonce"].encode() + READABLE)
 
     def call() -> None:
         exec(code, names)
@@ -293,10 +292,21 @@ def _execute(
     _leave(_call(call), drop)
 
 
-def read_arguments(given: bytes) -> list[Any]:
-    """The first byte says which: JSON, or a Python literal for what JSON lacks (tuples, sets)."""
-    text = given[1:].decode()
-    return list(json.loads(text) if given[:1] == b"j" else ast.literal_eval(text))
+READABLE, UNREADABLE = b"+", b"!"
+"""Written before anything of the program runs, so that a program cannot blame the arguments."""
+
+
+def _arguments(job: dict[str, Any], result: int) -> list[Any]:
+    """From standard input. The first byte says which: JSON, or a Python literal for what JSON lacks (tuples, sets)."""
+    with open(0, "rb", closefd=False) as file:
+        given = file.read()
+    try:
+        text = given[1:].decode()
+        return list(json.loads(text) if given[:1] == b"j" else ast.literal_eval(text))
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        why = f"{error}"[:200] or "they nest too deeply, or need more memory than the run may have"
+        os.write(result, job["nonce"].encode() + UNREADABLE + why.encode("utf-8", "replace"))
+        os._exit(1)
 
 
 def _call(body: Callable[[], object]) -> int:

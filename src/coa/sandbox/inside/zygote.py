@@ -147,8 +147,10 @@ class _RunWatch:
 
     def serve(self) -> Forked | None:
         """Start a run for every order. Returns in each forked process; returns None when the supervisor is gone."""
+        next_look = 0.0
         while True:
-            for key, _ in self.selector.select(TICK_S if self.runs else None):
+            watching = bool(self.runs)
+            for key, _ in self.selector.select(max(next_look - time.monotonic(), 0) if watching else None):
                 forked = None
                 if key.fileobj is self.channel:
                     data, handles, _, _ = socket.recv_fds(self.channel, 1 << 16, 8, MSG_CMSG_CLOEXEC)
@@ -164,8 +166,11 @@ class _RunWatch:
                         forked = self._fork(limits)
                 if forked is not None:
                     return forked
-            if self.runs:
+            if watching and time.monotonic() >= next_look:
                 self._look()
+            elif watching:
+                continue
+            next_look = time.monotonic() + TICK_S
 
     def _fork(self, limits: dict[str, Any]) -> Forked | None:
         """Fork one process ahead of its run."""
