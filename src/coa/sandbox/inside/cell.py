@@ -60,8 +60,11 @@ class Locks:
     @classmethod
     def here(cls, writable: tuple[str, ...], own_bytes: int, own_resident_bytes: int) -> Locks:
         """As far as this kernel has them."""
-        covered = tuple(path for name in _COVERED if os.path.exists(path := f"/proc/{name}"))
-        return cls(seccomp.program(), landlock.version(), writable, own_bytes, own_resident_bytes, covered)
+        return cls(seccomp.program(), landlock.version(), writable, own_bytes, own_resident_bytes, covered_files())
+
+
+def covered_files() -> tuple[str, ...]:
+    return tuple(path for name in _COVERED if os.path.exists(path := f"/proc/{name}"))
 
 
 def stand_by(limits: dict[str, Any], given: int, network: int, locks: Locks) -> NoReturn:
