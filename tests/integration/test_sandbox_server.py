@@ -266,7 +266,16 @@ def test_sandboxfusion_clients_are_understood() -> None:
     with_server(body)
 
 
-class Recording(Sandbox, Program):
+class RecordingProgram(Program):
+    def __init__(self, given: list[bytes]) -> None:
+        self.given = given
+
+    async def test(self, stdin: bytes, function: str | None = None, assertions: str | None = None) -> ProgramResult:
+        self.given.append(stdin)
+        return ProgramResult(CodeVerdict.OK)
+
+
+class Recording(Sandbox):
     """Runs nothing, and keeps what it was asked to test."""
 
     about = "nothing"
@@ -283,13 +292,7 @@ class Recording(Sandbox, Program):
         return ProgramResult(CodeVerdict.OK)
 
     async def program(self, code: str, *, prelude: str = "", limits: ProgramLimits | None = None) -> Program:
-        return self
-
-    async def test(self, stdin: bytes, function: str | None = None, assertions: str | None = None) -> ProgramResult:
-        self.given.append(stdin)
-        return ProgramResult(CodeVerdict.OK)
-
-    async def close(self) -> None: ...
+        return RecordingProgram(self.given)
 
 
 def with_recording(

@@ -285,6 +285,17 @@ ATTACKS = (
         memory_mb=64,
     ),
     Attack(
+        "hold memory in access lists",
+        "import os, struct\n"
+        "entry = lambda kind, user: struct.pack('<HHI', kind, 7, user)\n"
+        "given = struct.pack('<I', 2) + entry(1, -1 & 0xffffffff) + entry(2, os.getuid()) * 8000\n"
+        "given += b''.join(entry(kind, -1 & 0xffffffff) for kind in (4, 16, 32))\n"
+        "for n in range(10):\n"
+        "    open('/tmp/%d' % n, 'w').close()\n"
+        "    try: os.setxattr('/tmp/%d' % n, 'system.posix_acl_access', given); print('ESCAPED')\n"
+        "    except OSError: pass",
+    ),
+    Attack(
         "write to standard input",
         "import os\n"
         "written = 0\n"
