@@ -310,7 +310,7 @@ def with_recording(
 
 
 def test_arguments_reach_the_run_unread() -> None:
-    """To read them takes a hundred times their size in memory, and as long as the sender likes."""
+    """To read them takes many times their size in memory, and as long as the sender likes."""
     given = b"p[" + b"[]," * 1000 + b"not even a literal"
 
     async def body(sandbox: Recording, url: str, session: aiohttp.ClientSession) -> None:

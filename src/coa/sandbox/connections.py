@@ -24,7 +24,8 @@ class Connections:
     def __init__(self, server: web.Server, caps: Caps) -> None:
         self._server = server
         self.header_s, self.idle_s = caps.header_s, caps.idle_s
-        self.most = min(caps.connections, _descriptors(caps.connections + _SPARE_DESCRIPTORS) - _SPARE_DESCRIPTORS)
+        descriptors = _descriptors(caps.connections + _SPARE_DESCRIPTORS)
+        self.most = min(caps.connections, max(descriptors - _SPARE_DESCRIPTORS, descriptors // 2))
         self._idle: dict[_Connection, asyncio.TimerHandle] = {}
         """In the order in which they became idle."""
         self._open: set[_Connection] = set()

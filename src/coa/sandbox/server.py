@@ -26,7 +26,7 @@ from coa.sandbox.wire import RUN_ANSWER, FusionAnswer, FusionRequest, RunRequest
 
 DEFAULT = Caps()
 STRUCTURE_BYTES: Final = MB
-"""Of a request's JSON outside of strings, where little is needed. Brackets take a hundred times their size."""
+"""Of a request's JSON outside of strings, where little is needed. Brackets take fifty times their size."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _Asked = TypeVar("_Asked", bound=BaseModel)

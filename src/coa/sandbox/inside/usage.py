@@ -119,11 +119,12 @@ class Holdings:
     That is pipes, mappings, locks on files, and watches of epoll.
 
     A process is counted when it is first seen and again after `RESCAN_S`. If there is no time for all of them in one
-    look, the others have their turn at the next.
+    look, the others have their turn at the next. `begun` are processes that have just begun and hold nothing yet.
     """
 
-    def __init__(self) -> None:
-        self._scans: dict[int, _Scan] = {}
+    def __init__(self, begun: Iterable[int] = ()) -> None:
+        now = time.monotonic()
+        self._scans = {pid: _Scan(now, frozenset(), 0) for pid in begun}
 
     def bytes_of(self, used: Used) -> int:
         began = time.monotonic()

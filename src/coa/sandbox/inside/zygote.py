@@ -25,7 +25,7 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from . import cell, syscalls, tiny_init
@@ -86,8 +86,10 @@ class Watched:
     test_cpu_s: float = 0.0
     """Of the test that runs now, if this is a cell for tests: all processes but the one that forks the tests."""
     peak_bytes: int = 0
-    holdings: Holdings = field(default_factory=Holdings)
     ended: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.holdings = Holdings((self.init, self.process))
 
 
 def main(descriptor: int) -> None:
