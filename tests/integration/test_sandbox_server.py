@@ -7,6 +7,7 @@ import base64
 import dataclasses
 import io
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -285,11 +286,12 @@ class Recording(Sandbox):
         self.started = 0
         self.may_end = asyncio.Event()
         self.may_end.set()
+        self.result = ProgramResult(CodeVerdict.OK)
 
     async def run_script(self, script: Script, limits: ProgramLimits) -> ProgramResult:
         self.started += 1
         await self.may_end.wait()
-        return ProgramResult(CodeVerdict.OK)
+        return self.result
 
     async def program(self, code: str, *, prelude: str = "", limits: ProgramLimits | None = None) -> Program:
         return RecordingProgram(self.given)
@@ -429,6 +431,28 @@ def test_a_connection_that_does_nothing_is_closed() -> None:
             assert all([await is_closed(reader) for reader in readers])
 
     with_recording(body, Caps(header_s=0.2, idle_s=0.2, body_s=0.2))
+
+
+def test_a_client_that_does_not_read_its_answer_is_given_up() -> None:
+    async def body(sandbox: Recording, url: str, session: aiohttp.ClientSession) -> None:
+        host, _, port = url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            sandbox.result = ProgramResult(CodeVerdict.OK, bytes(16 << 20))
+            request = b'POST /run HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n{"code": ""}'
+            await loop.sock_sendall(client, request)
+            while sandbox.started < 1:
+                await asyncio.sleep(0.01)
+            for _ in range(10):  # longer than an answer may lie there unread, by the clock of the server's own loop
+                await asyncio.sleep(0.05)
+            received = 0
+            with suppress(ConnectionError):
+                while data := await loop.sock_recv(client, 1 << 20):
+                    received += len(data)
+            assert received < 16 << 20
+
+    with_recording(body, Caps(idle_s=0.1))
 
 
 def test_the_bodies_of_all_requests_together_have_a_cap() -> None:

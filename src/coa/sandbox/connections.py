@@ -1,8 +1,9 @@
 """The connections of a sandbox server: how many there may be, and how long one may do nothing.
 
-A connection is busy while a request of its is being handled. All others wait for a client that may never send anything.
-They are closed after a time limit, and at once, the oldest first, when there are too many connections. So a client that
-opens connections and sends half a request on each shuts out only itself: a real request arrives whole and is busy.
+A connection is busy while a request of its is being handled and answered. All others wait for a client that may never
+send anything. They are closed after a time limit, and at once, the oldest first, when there are too many connections.
+So a client that opens connections and sends half a request on each shuts out only itself: a real request arrives whole
+and is busy.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Connections:
         self._open.add(connection)
         self._wait(connection, self.header_s)
         if len(self._open) > self.most:
-            self._close(next(iter(self._idle)))  # if all others are busy, the new one
+            self._close(next(iter(self._idle), connection))  # if all others are busy, the new one
 
     def ended(self, connection: _Connection) -> None:
         self._open.discard(connection)

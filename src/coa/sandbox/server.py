@@ -57,7 +57,15 @@ class _SandboxServer:
     @web.middleware
     async def guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         with busy(request):
-            return self._refusal(request) or await self._handle(request, handler)
+            response = self._refusal(request) or await self._handle(request, handler)
+            try:
+                async with asyncio.timeout(self.caps.idle_s):  # for a client that does not read the answer
+                    await response.prepare(request)
+                    await response.write_eof()
+            except TimeoutError:
+                if request.transport is not None:
+                    request.transport.abort()
+            return response
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         """For what the headers alone decide."""
