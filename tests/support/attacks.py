@@ -296,6 +296,17 @@ ATTACKS = (
         "    except OSError: pass",
     ),
     Attack(
+        "map memory that belongs to no process",
+        "import ctypes, mmap, os\n"
+        "libc = ctypes.CDLL(None)\n"
+        "for name, get in {'memfd': lambda: os.memfd_create('x'), 'shared': lambda: mmap.mmap(-1, 1 << 20),\n"
+        "        'zero': lambda: mmap.mmap(os.open('/dev/zero', os.O_RDONLY), 1 << 20, prot=mmap.PROT_READ),\n"
+        "        'huge': lambda: mmap.mmap(-1, 2 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)}.items():\n"
+        "    try: get(); print('ESCAPED', name)\n"
+        "    except (OSError, ValueError): pass\n"
+        "if libc.shmget(0, 1 << 20, 0o1600) >= 0: print('ESCAPED shmget')",
+    ),
+    Attack(
         "write to standard input",
         "import os\n"
         "written = 0\n"

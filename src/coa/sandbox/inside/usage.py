@@ -24,6 +24,8 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 # What the kernel keeps for one of each, in bytes, rounded up.
 _THREAD = 32 << 10
 _MAPPING = 512
+_ANCESTOR = 64
+"""For each mapping, and for each process from which it was inherited."""
 _DESCRIPTOR = 1 << 10
 _ENTRY = 256
 """A lock on a part of a file, or a watch of epoll. A program may take one for every byte of every file."""
@@ -110,6 +112,7 @@ def _threads(pid: int) -> Iterable[int]:
 class _Scan(NamedTuple):
     when: float
     pipes: frozenset[tuple[int, int]]
+    mappings: int
     other_bytes: int
 
 
@@ -124,12 +127,12 @@ class Holdings:
 
     def __init__(self, begun: Iterable[int] = ()) -> None:
         now = time.monotonic()
-        self._scans = {pid: _Scan(now, frozenset(), 0) for pid in begun}
+        self._scans = {pid: _Scan(now, frozenset(), 0, 0) for pid in begun}
 
     def bytes_of(self, used: Used) -> int:
         began = time.monotonic()
         self._scans = {pid: scan for pid, scan in self._scans.items() if pid in used.tasks}
-        never = _Scan(-RESCAN_S, frozenset(), 0)
+        never = _Scan(-RESCAN_S, frozenset(), 0, 0)
         for pid in sorted(used.tasks, key=lambda pid: self._scans.get(pid, never).when):
             if began - self._scans.get(pid, never).when < RESCAN_S:
                 break
@@ -138,7 +141,8 @@ class Holdings:
                 break
         scans = self._scans.values()
         pipes = set[tuple[int, int]]().union(*(scan.pipes for scan in scans))  # a pipe is mostly in several processes
-        return len(pipes) * _PIPE + sum(scan.other_bytes for scan in scans)
+        mapping = _MAPPING + _ANCESTOR * len(used.tasks)
+        return len(pipes) * _PIPE + sum(scan.mappings * mapping + scan.other_bytes for scan in scans)
 
 
 def _scan(pid: int) -> _Scan:
@@ -159,8 +163,7 @@ def _scan(pid: int) -> _Scan:
                     entries += _lines(f"/proc/{pid}/fdinfo/{name}")
     with suppress(OSError):
         mappings = _lines(f"/proc/{pid}/maps")
-    other = descriptors * _DESCRIPTOR + entries * _ENTRY + mappings * _MAPPING
-    return _Scan(time.monotonic(), frozenset(pipes), other)
+    return _Scan(time.monotonic(), frozenset(pipes), mappings, descriptors * _DESCRIPTOR + entries * _ENTRY)
 
 
 def _lines(path: str) -> int:
