@@ -271,7 +271,7 @@ ATTACKS = (
         "for _ in range(8):\n"
         "    if os.fork() == 0: time.sleep(20); os._exit(0)\n"
         "time.sleep(5); print('ESCAPED')",
-        memory_mb=64,
+        memory_mb=32,
     ),
     Attack(
         "hold memory in watches",
@@ -282,7 +282,7 @@ ATTACKS = (
         "    for target in targets:\n"
         "        for n in range(40): queue.register(os.dup2(target, 210 + n), 0)\n"
         "time.sleep(5); print('ESCAPED')",
-        memory_mb=64,
+        memory_mb=32,
     ),
     Attack(
         "hold memory in access lists",
