@@ -259,16 +259,16 @@ class Transcript:
 
     def _end_of_call(self, steps: Sequence[Step], text: str, ends_line: bool, finish: Finish) -> int | None:
         """Where the first tool call ends, if the model wrote on behind it; None if nothing has to be discarded."""
-        start = 0
-        over = finish is not Finish.LENGTH  # a call at the end of the text is then complete
-        for step, surface in zip(steps, self._surfaces(steps, ends_line), strict=True):
-            end = start + len(surface)
-            if step.agent in self._profile.tools:
-                if step.has(RepairKind.MISSING_CLOSE) and (over or end < len(text)):
-                    end = start + extent(surface, self._profile, step.agent)
-                return end if text[end:].strip() else None
-            start = end
-        return None
+        at = next((at for at, step in enumerate(steps) if step.agent in self._profile.tools), None)
+        if at is None:
+            return None
+        call, last, unclosed = steps[at], at == len(steps) - 1, steps[at].has(RepairKind.MISSING_CLOSE)
+        if last and (not unclosed or finish is Finish.LENGTH):
+            return None
+        surfaces = self._surfaces(steps[: at + 1], ends_line)
+        length = extent(surfaces[at], self._profile, call.agent) if unclosed else len(surfaces[at])
+        end = sum(map(len, surfaces[:at])) + length
+        return end if text[end:].strip() else None
 
     def _cut(self, text: str, tokens: Tokens | None, end: int) -> tuple[str, Tokens | None]:
         """The text up to `end`, and its ids. A token that begins before the end is kept whole."""
