@@ -98,7 +98,7 @@ def _output(result: ProgramResult) -> str:
     explained = result.verdict in (CodeVerdict.CE, CodeVerdict.RE) and result.stderr.strip()
     if not result.ok and not explained:
         parts.append(f"error: {result.note}")
-    return "\n".join(parts) or "(the program printed nothing)"
+    return "\n".join(parts) or "(the program printed nothing; print what you want to know)"
 
 
 def open_code(setting: str | None, environment: Environment) -> CodeTool:
