@@ -16,20 +16,20 @@ from coa.folder import lock
 from coa.models.tokenizer import TextTokenizer
 from coa.progress import Progress, Silent
 from coa.report import plural
-from coa.sft import data as examples_of
 from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked, has_stopped
+from coa.sft.checks import Checked, check
 from coa.sft.config import SftConfig
+from coa.sft.data import SftData
 from coa.sft.evaluation import AgentEval, tasks_of
-from coa.sft.plan import HeldOut, UpdatePlan
+from coa.sft.examples import refuse_unusable, to_examples
 from coa.sft.trainer import RowTrainer, arguments
+from coa.sft.updates import HeldOut, UpdatePlan
 from coa.tools import Tool
 from coa.training import checkpoint, packed_model, weights
 from coa.training.card import model_card
 from coa.training.packing import TokenSample
-from coa.training.requirements import refuse_absent
 from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim, figures
 from coa.trajectory import Profile, Tally, profile_of
-from coa.trajectory.formats.tasks import read_tasks
 from coa.version import __version__
 
 _FREE: Final = ("report_to", "save_steps", "save_total_limit")
@@ -43,26 +43,27 @@ def train(
     tools: Mapping[str, Tool] | None = None,
     command: str | None = None,
     progress: Progress | None = None,
+    checked: Checked | None = None,
 ) -> TrainingResult:
     """Fine-tune as the settings say. `progress` gets the report of the data, and results as they come.
 
-    `tools` are objects for `num_eval_tasks`, beside those that the settings name.
+    `tools` are objects for `num_eval_tasks`, beside those that the settings name. `checked` is the result of `check`,
+    where the caller has called it.
     """
+    checked = checked or check(config)
     # On a machine without an accelerator several processes only find each other if accelerate knows that there is none.
     everyone = PartialState(cpu=not torch.accelerator.is_available())
     shown = progress if progress is not None and everyone.is_main_process else Silent()
     # One process holds the folder for all of them.
     with lock(out) if everyone.is_main_process else nullcontext():
-        return _train(config, out, tools or {}, command, shown, everyone)
+        return _train(config, checked, out, tools or {}, command, shown, everyone)
 
 
 def _train(
-    config: SftConfig, out: Path, tools: Mapping[str, Tool], command: str | None, progress: Progress,
-    everyone: PartialState,
+    config: SftConfig, checked: Checked, out: Path, tools: Mapping[str, Tool], command: str | None,
+    progress: Progress, everyone: PartialState,
 ) -> TrainingResult:  # fmt: skip
-    say = progress.say
-    refuse_absent(config.report_to)
-    loaded = examples_of.load(config)
+    say, loaded = progress.say, checked.data
     with everyone.main_process_first():
         claim(out, "sft", config, loaded.fingerprint, free=_FREE, write=everyone.is_main_process)
         if everyone.is_main_process:
@@ -76,7 +77,7 @@ def _train(
     trained, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device="cpu")
     tally, pools = _pools(config, loaded, tokenizer)
     for pool, counted in zip(pools, tally, strict=True):
-        examples_of.refuse_unusable(tokenizer, pool, counted, packed_model.vocabulary_of(model))
+        refuse_unusable(tokenizer, pool, counted, packed_model.vocabulary_of(model))
     say(_data_line(config, loaded, tally, pools))
     packed_model.take_rows(model)
     # Checked with our own attention: others, such as flash_attention_2, need the device that the model will be on.
@@ -86,7 +87,7 @@ def _train(
         weights.freeze_embeddings(model)
     plan = UpdatePlan(pools, config, processes=everyone.num_processes)
     held_out = _held_out(config, loaded, tokenizer)
-    agent_eval = _agent_eval(config, loaded, tokenizer, tools, out, progress, everyone)
+    agent_eval = _agent_eval(config, checked, tokenizer, tools, out, progress, everyone)
     if not len(held_out) and (config.held_out or config.early_stopping_patience):
         raise TrainingError(
             f"none of the {len(loaded.held_out)} held-out trajectories can be evaluated: they are too long, or nothing "
@@ -149,24 +150,24 @@ def _train(
 
 
 def _pools(
-    config: SftConfig, loaded: examples_of.SftData, tokenizer: TextTokenizer
+    config: SftConfig, loaded: SftData, tokenizer: TextTokenizer
 ) -> tuple[list[Tally], list[list[TokenSample]]]:
     tallies = [Tally() for _ in config.phases]
     pools = [
-        examples_of.to_examples(loaded.train, tokenizer, config, phase.max_length, tally)
+        to_examples(loaded.train, tokenizer, config, phase.max_length, tally)
         for phase, tally in zip(config.phases, tallies, strict=True)
     ]
     return tallies, pools
 
 
-def _held_out(config: SftConfig, loaded: examples_of.SftData, tokenizer: TextTokenizer) -> HeldOut:
+def _held_out(config: SftConfig, loaded: SftData, tokenizer: TextTokenizer) -> HeldOut:
     longest = max(phase.max_length for phase in config.phases)
-    found = examples_of.to_examples(loaded.held_out, tokenizer, config, longest, Tally())
+    found = to_examples(loaded.held_out, tokenizer, config, longest, Tally())
     return HeldOut(found, config.micro_batch_tokens or longest)
 
 
 def _agent_eval(
-    config: SftConfig, loaded: examples_of.SftData, tokenizer: TextTokenizer, tools: Mapping[str, Tool], out: Path,
+    config: SftConfig, checked: Checked, tokenizer: TextTokenizer, tools: Mapping[str, Tool], out: Path,
     progress: Progress, everyone: PartialState,
 ) -> AgentEval | None:  # fmt: skip
     if not config.num_eval_tasks:
@@ -176,18 +177,13 @@ def _agent_eval(
             "num_eval_tasks runs the agent in the training process, which only works with one process",
             hint="--set num_eval_tasks=0, and evaluate the checkpoints afterwards",
         )
+    loaded = checked.data
     commonest = Counter((t.profile, t.profile_hash) for t in loaded.train).most_common(1)[0][0]
     profile = profile_of(next(t for t in loaded.train if (t.profile, t.profile_hash) == commonest))
     profiles: dict[str, Profile] = {}
     prompts: Any = {}
     if config.eval_tasks is not None:
-        tasks = list(read_tasks(config.eval_tasks))[: config.num_eval_tasks]
-        trained = {examples_of.asked(t.task) for t in loaded.train} & {examples_of.asked(task) for task in tasks}
-        if trained:
-            raise TrainingError(
-                f"{len(trained)} of the tasks to evaluate on are also trained on, e.g. {min(trained)!r}",
-                hint="give tasks that the training data does not hold",
-            )
+        tasks = checked.eval_tasks
         if any(t.prompt for t in loaded.train):  # the rows' prompts were trained on, so they are shown
             prompts = {task.id: task.prompt for task in tasks if task.prompt}
     else:
@@ -196,14 +192,14 @@ def _agent_eval(
 
 
 def _data_line(
-    config: SftConfig, loaded: examples_of.SftData, tally: Sequence[Tally], pools: Sequence[Sequence[TokenSample]]
+    config: SftConfig, loaded: SftData, tally: Sequence[Tally], pools: Sequence[Sequence[TokenSample]]
 ) -> str:
     phases = _data_lines(config, loaded, tally, pools)[len(config.data) : len(config.data) + len(pools)]
     return "; ".join(filter(None, ["data: " + "; then ".join(phases), loaded.defects]))
 
 
 def _data_lines(
-    config: SftConfig, loaded: examples_of.SftData, tally: Sequence[Tally], pools: Sequence[Sequence[TokenSample]]
+    config: SftConfig, loaded: SftData, tally: Sequence[Tally], pools: Sequence[Sequence[TokenSample]]
 ) -> list[str]:
     held = f"; {len(loaded.held_out)} held out" if loaded.held_out else ""
     lines = [f"{source}" for source in config.data]

@@ -108,8 +108,14 @@ def read(folder: str | Path) -> Built:
         raise WorldError(f"{path} does not describe a world", hint="build it again with --force") from error
 
 
-def locate(name_or_folder: str | Path) -> Path:
-    """A world's folder: the one given, or that of a world by name (`atlas`, `atlas:SEED`), built if necessary."""
+def check_world(name: str | None) -> None:
+    """Refuse a world that `locate` would refuse; one that has a name need not be built yet."""
+    if name is not None:
+        _found(name)
+
+
+def _found(name_or_folder: str | Path) -> Path | Atlas:
+    """The folder of a world, or the world of that name."""
     text = str(name_or_folder)
     name, colon, seed = text.partition(":")
     if name != Atlas.name or (not colon and Path(text).is_dir()):
@@ -120,8 +126,15 @@ def locate(name_or_folder: str | Path) -> Path:
         return Path(text)
     if colon and not seed.isdecimal():
         raise WorldError(f"{text!r} has no seed", hint="write for instance atlas:7")
-    atlas = Atlas(int(seed)) if colon else Atlas()
-    folder = cache_folder() / "worlds" / f"{name}-{atlas.seed}-{atlas.hash[:12]}"
+    return Atlas(int(seed)) if colon else Atlas()
+
+
+def locate(name_or_folder: str | Path) -> Path:
+    """A world's folder: the one given, or that of a world by name (`atlas`, `atlas:SEED`), built if necessary."""
+    atlas = _found(name_or_folder)
+    if isinstance(atlas, Path):
+        return atlas
+    folder = cache_folder() / "worlds" / f"{atlas.name}-{atlas.seed}-{atlas.hash[:12]}"
     if not (folder / NAME).is_file():
         with lock_file(folder, wait=True):  # several processes may want it for the first time; one of them builds it
             _build(atlas, folder, force=False)
