@@ -20,6 +20,7 @@ from coa.models.tokenizer import SMOLLM2, result_folder, smollm2_file
 from coa.trajectory.types import Frozen
 
 _HINT: Final = "give a model folder, a hub id, nano, smollm2, or the URL of a model server"
+_TIMEOUT_S: Final = 10.0
 PROGRAM_BYTES: Final = 480 << 20
 """What Python with torch and transformers takes before a model is loaded, as measured."""
 
@@ -118,10 +119,16 @@ def _of_folder(folder: Path, source: str | Path) -> ModelShape | None:
 
 
 def _of_hub(name: str) -> ModelShape | None:
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
 
+    cached = try_to_load_from_cache(name, "config.json")
     try:
-        return _shape(_json(Path(hf_hub_download(name, "config.json"))), None)
+        if not isinstance(cached, str):
+            HfApi().model_info(name, timeout=_TIMEOUT_S)  # one request without retries: a mistake is reported at once
+            cached = hf_hub_download(name, "config.json")
+        return _shape(_json(Path(cached)), None)
+    except ModelError:
+        raise
     except Exception as error:  # network, gated, misspelled: the library's errors have no common base
         raise ModelError(
             f"there is no folder {name}, and the hub has no such model, or cannot be reached: {type(error).__name__}",

@@ -54,7 +54,7 @@ async def open_setting(
     """
     config, own = (config or RunConfig()).resolved(), tools or {}
     _check_objects(model, own)
-    profile, prompt = profile or config.loaded_profile(), _prompt(config, tasks)
+    profile, prompt = profile or config.loaded_profile(), prompts_of(config, tasks)
     limits = _limits(config, profile)
     if config.prices is not None:
         read_prices(config.prices)  # a bad file stops everything now, not after the model is loaded
@@ -162,7 +162,7 @@ def _profiles_of(chosen: Profile, tasks: Sequence[Task]) -> list[Profile]:
     return found
 
 
-def _prompt(config: RunConfig, tasks: Sequence[Task]) -> Prompt:
+def prompts_of(config: RunConfig, tasks: Sequence[Task]) -> Prompt:
     """The messages in front of a task's run; None for what the profile says."""
     if config.prompt is PromptSource.ROW:
         if without := [task.id for task in tasks if not task.prompt]:

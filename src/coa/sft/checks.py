@@ -1,4 +1,4 @@
-"""What a fine-tuning run needs besides weights, checked before torch is loaded: settings, data, tasks, the model's name.
+"""What fine-tuning needs besides weights, checked before torch is loaded: settings, data, tasks, the model's name.
 
 A mistake in any of them is reported at once, not after the half minute that torch and the weights take.
 """
@@ -43,7 +43,7 @@ def check(config: SftConfig) -> Checked:
         left = f": {data.defects}" if data.defects else ""
         raise TrainingError(
             f"{', '.join(config.data)} holds no trajectory to train on{left}",
-            hint="give trajectories (coa distill, coa run --out) or AFM SFT rows; `coa inspect DATA` shows what is there",
+            hint="give trajectories (coa distill, coa run --out) or AFM SFT rows; `coa inspect DATA` shows it",
         )
     return Checked(data, _eval_tasks(config, data), shape_of(config.model))
 

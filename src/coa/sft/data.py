@@ -1,6 +1,6 @@
 """From trajectories to training samples, through the ledger, with a count of what was dropped and repaired.
 
-Nothing here needs torch, so data are read and refused before anything heavy is loaded; `examples.py` makes tensors of it.
+Nothing here needs torch, so data are read and refused before anything heavy is loaded; `examples.py` makes tensors.
 """
 
 from __future__ import annotations

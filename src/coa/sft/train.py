@@ -149,9 +149,7 @@ def _train(
     return TrainingResult(out / MODEL, step, True, measured, everyone.is_main_process)
 
 
-def _pools(
-    config: SftConfig, loaded: SftData, tokenizer: TextTokenizer
-) -> tuple[list[Tally], list[list[TokenSample]]]:
+def _pools(config: SftConfig, loaded: SftData, tokenizer: TextTokenizer) -> tuple[list[Tally], list[list[TokenSample]]]:
     tallies = [Tally() for _ in config.phases]
     pools = [
         to_examples(loaded.train, tokenizer, config, phase.max_length, tally)

@@ -1,4 +1,4 @@
-"""What training needs: torch, the trackers of metrics, a tokenizer that ends turns. Checked before weights are loaded."""
+"""What training needs: torch, trackers of metrics, a tokenizer that ends turns. Checked before weights are loaded."""
 
 from __future__ import annotations
 
