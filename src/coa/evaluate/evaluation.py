@@ -140,7 +140,9 @@ async def _evaluate(
 ) -> BenchmarkReport:  # fmt: skip
     run = run_config_of(loaded, config.run)
     async with AsyncExitStack() as stack:
-        setting = await stack.enter_async_context(open_setting(run, tasks=loaded.tasks, model=model, tools=tools))
+        setting = await stack.enter_async_context(
+            open_setting(run, tasks=loaded.tasks, model=model, tools=tools, progress=progress)
+        )
         judge = await stack.enter_async_context(open_judge(config))
         scorers = await _scorers(stack, folder, loaded, config.scorer or loaded.benchmark.scorer, judge)
         record = _record(loaded, setting, config, run, scorers, judge)

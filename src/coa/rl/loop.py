@@ -20,7 +20,7 @@ import torch
 from coa.blocking import run_blocking
 from coa.folder import lock
 from coa.models.base import Sampling
-from coa.progress import Progress, Silent
+from coa.progress import Progress, Silent, part
 from coa.report import plural
 from coa.rl import report, state
 from coa.rl.checks import Checked, check, profiles_of
@@ -80,8 +80,8 @@ async def _train(
     exact = config.full_determinism
     if exact is None:
         exact = device == "cpu" and not config.one_step_off_policy
-    async with _opened(config, own_tools, (*tasks, *held_out), device) as (policy, box, rewards):
-        at_step = report.StepProgress(progress, config.max_steps)
+    async with _opened(config, own_tools, (*tasks, *held_out), device, progress) as (policy, box, rewards):
+        at_step = report.StepProgress(progress, config.max_steps, policy.sampler)
         # Where attempts of two steps are made at once, they cannot be counted as one step's.
         made = at_step.made if not config.one_step_off_policy else lambda: None
         rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact, made)
@@ -110,6 +110,7 @@ async def _train(
 
         following: asyncio.Task[tuple[Collected, float]] | None = None
         progress.start("steps", config.max_steps)
+        watching = asyncio.create_task(at_step.follow())
         try:
             if held_out and start == 0:
                 await _look(held_out, rollouts, policy, out, 0, log, progress)
@@ -160,6 +161,7 @@ async def _train(
                     progress.say(f"step {step}: {warning}")
                 watch.warnings.clear()
                 if held_out and (step % config.eval_steps == 0 or step == config.max_steps):
+                    at_step.pause()
                     await _look(held_out, rollouts, policy, out, step, log, progress)
                 if step % config.save_steps == 0 or step == config.max_steps or interruption.asked:
                     state.save(out, step, trainer, drawing, watch, surplus, config)
@@ -167,9 +169,10 @@ async def _train(
                     progress.say(f"stopped after step {step}; the same command goes on from there")
                     return TrainingResult(out, step, False, {})
         finally:
-            if following is not None:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+            for task in (watching, following):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
             interruption.restore()
             progress.finish()
             log.close()
@@ -228,17 +231,20 @@ async def _with_kl_in_reward(groups: list[Group], trainer: Trainer, config: RlCo
 
 @asynccontextmanager
 async def _opened(
-    config: RlConfig, own: Mapping[str, Tool], tasks: Sequence[Task], device: str
+    config: RlConfig, own: Mapping[str, Tool], tasks: Sequence[Task], device: str, progress: Progress
 ) -> AsyncIterator[tuple[Policy, Mapping[str, Tool], Rewards]]:
     reward = config.reward
     async with AsyncExitStack() as stack:
         judge = await stack.enter_async_context(open_judge(reward))
         scorer = await stack.enter_async_context(open_scorer(reward.scorer, judge))
         rewards = Rewards(reward, scorer, own_reward(reward.function) if reward.function else None)
-        policy = open_policy(config, device)
+        with part(progress, f"opening {config.model}"):
+            policy = open_policy(config, device)
         stack.push_async_callback(policy.sampler.close)
         run = RunConfig(profile=config.profile, world=config.world, tools=config.tools)
-        setting = await stack.enter_async_context(open_setting(run, tasks=tasks, model=policy.sampler, tools=own))
+        setting = await stack.enter_async_context(
+            open_setting(run, tasks=tasks, model=policy.sampler, tools=own, progress=progress)
+        )
         yield policy, setting.tools, rewards
 
 
@@ -255,7 +261,7 @@ async def _look(
         cut, limits = Sampling(max_tokens=config.max_turn_tokens), config.limits(profile)
         setting = Setting(rollouts.model, rollouts.tools, profile, sampling=cut, limits=limits, prompt=rollouts.prompt)
         tasks = [task for task in held_out if (task.profile or config.profile) == name]
-        done += await success.look(tasks, setting, rollouts.rewards.scorer)
+        done += await success.look(tasks, setting, rollouts.rewards.scorer, progress)
     success.keep(done, out / "agent" / f"step-{step}")
     log.write(step, {f"held_out_{name}": value for name, value in success.figures(done).items()})
     progress.say(f"step {step}: {success.sentence(done)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,6 +20,7 @@ from coa.errors import CoaError, ConfigError, StoreError
 from coa.models.base import Model
 from coa.models.opening import open_model
 from coa.models.price import price_of, read_prices
+from coa.progress import Progress, Silent, part
 from coa.report import plural
 from coa.runtime.best_of import SELECTED, best_of
 from coa.runtime.chain import run
@@ -46,8 +47,9 @@ async def open_setting(
     model: Model | None = None,
     tools: Mapping[str, Tool] | None = None,
     profile: Profile | None = None,
+    progress: Progress | None = None,
 ) -> AsyncIterator[Setting]:
-    """Opens what the config names; closes it at the end.
+    """Opens what the config names; closes it at the end. `progress` shows that it takes a while, up to the start.
 
     `tasks` that name profiles or files of their own get the tools for these too. `model`, `tools` and `profile` are
     objects that the caller made and closes; they take the place of what the config names.
@@ -65,6 +67,9 @@ async def open_setting(
     if config.cache is not CacheMode.REPLAY:  # which opens no file
         _warn_of_missing_files(tasks, config)
     async with AsyncExitStack() as stack:
+        what = f"opening {config.model}" if model is None else "opening tools"
+        opening = stack.enter_context(ExitStack())
+        opening.enter_context(part(progress or Silent(), what))
         given = await stack.enter_async_context(world_tools(config.world, config.tools))
         box = await stack.enter_async_context(
             open_cached_tools(
@@ -85,6 +90,7 @@ async def open_setting(
             )
             stack.push_async_callback(model.close)
         price = config.price or (price_of(model.name, config.prices) if config.prices is not None else None)
+        opening.close()
         yield Setting(
             model,
             {**box.tools, **own},

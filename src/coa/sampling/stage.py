@@ -80,7 +80,9 @@ async def _sample(
     folder, rules = folder_beside(out), config.rules
     trained_on = [question for source in config.exclude for question in _questions_in(source)]
     async with AsyncExitStack() as stack:
-        setting = await stack.enter_async_context(open_setting(run, tasks=tasks, model=model, tools=tools))
+        setting = await stack.enter_async_context(
+            open_setting(run, tasks=tasks, model=model, tools=tools, progress=progress)
+        )
         closed_book = await _closed_book(stack, config, run, setting)
         judge = await stack.enter_async_context(open_judge(config))
         settings = _record(run, setting, closed_book)

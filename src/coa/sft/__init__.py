@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from coa.progress import Progress
+from coa.progress import Progress, Silent, part
 from coa.sft.checks import check
 from coa.sft.config import SftConfig
 from coa.sft.dry_run import SftPlan, plan
 from coa.stage import Stage
 from coa.tools import Tool
-from coa.training.requirements import loading_torch
+from coa.training.requirements import loading_torch, reports_for_all
 from coa.training.run_folder import TrainingResult
 
 __all__ = ["SftConfig", "SftPlan", "plan", "sft"]
@@ -35,7 +35,9 @@ def sft(
     model card names as the command that made the model. Settings and data are checked before torch is loaded;
     `plan(config)` checks the same and says what the run would do.
     """
-    checked = check(config)
-    with loading_torch():
+    shown = (progress if reports_for_all() else None) or Silent()
+    with part(shown, "reading the data"):
+        checked = check(config)
+    with part(shown, "loading torch"), loading_torch():
         from coa.sft.train import train
     return train(config, Path(out), tools=tools, command=command, progress=progress, checked=checked)

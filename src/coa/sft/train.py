@@ -14,7 +14,7 @@ from accelerate import PartialState
 from coa.errors import TrainingError
 from coa.folder import lock
 from coa.models.tokenizer import TextTokenizer
-from coa.progress import Progress, Silent
+from coa.progress import Progress, Silent, part
 from coa.report import plural
 from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked, has_stopped
 from coa.sft.checks import Checked, check
@@ -74,8 +74,10 @@ def _train(
     bf16 = weights.uses_bf16(config.precision)
     torch.manual_seed(config.seed)
     dtype = weights.frozen_dtype(config.precision, config.lora)
-    trained, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device="cpu")
-    tally, pools = _pools(config, loaded, tokenizer)
+    with part(progress, f"opening {config.model}"):
+        trained, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device="cpu")
+    with part(progress, "tokenizing the data"):
+        tally, pools = _pools(config, loaded, tokenizer)
     for pool, counted in zip(pools, tally, strict=True):
         refuse_unusable(tokenizer, pool, counted, packed_model.vocabulary_of(model))
     say(_data_line(config, loaded, tally, pools))
@@ -117,7 +119,8 @@ def _train(
         f"{count / 1e6:.3g} M of {sum(p.numel() for p in trained.parameters()) / 1e6:.3g} M weights trained"
         + (f"; going on after update {checkpoint.step_of(last)}" if last else "")
     )
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    with part(progress, "updates", len(plan.updates)):
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
     step = trainer.state.global_step
     if interruption.asked and step < len(plan.updates):
         say(f"stopped after update {step}; the same command goes on from there")
@@ -144,7 +147,8 @@ def _train(
         figures=measured,
         command=command or ["--model", config.model, *sources, "--out", str(out)],
     )
-    _save(trainer, config, out, tokenizer, card, bf16=bf16)
+    with part(progress, "saving the model"):
+        _save(trainer, config, out, tokenizer, card, bf16=bf16)
     say(f"wrote {out / MODEL}")
     return TrainingResult(out / MODEL, step, True, measured, everyone.is_main_process)
 

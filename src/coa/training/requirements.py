@@ -31,6 +31,11 @@ def loading_torch() -> Iterator[None]:
         ) from error
 
 
+def reports_for_all() -> bool:
+    """Whether this process is the one that reports, where several train together."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def refuse_absent(report_to: Sequence[str]) -> None:
     for name in report_to:
         if name not in TRACKERS:

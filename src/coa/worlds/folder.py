@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from coa.errors import WorldError
 from coa.folder import lock_file, replacing
 from coa.models.tokenizer import cache_folder
+from coa.progress import Progress, Silent, part
 from coa.tools.index import build as build_index
 from coa.tools.index.documents import IndexedDocument
 from coa.trajectory.formats.tasks import from_task
@@ -53,13 +54,13 @@ def sample_question(name: str, seed: int | None = None) -> str:
     return random.Random(seed).choice(read(locate(name)).atlas().tasks(Split.TEST)).question
 
 
-def build(atlas: Atlas, out: str | Path, *, force: bool = False) -> Built:
+def build(atlas: Atlas, out: str | Path, *, force: bool = False, progress: Progress | None = None) -> Built:
     """Write a world, completely or not at all."""
     with lock_file(out):
-        return _build(atlas, Path(out), force)
+        return _build(atlas, Path(out), force, progress or Silent())
 
 
-def _build(atlas: Atlas, out: Path, force: bool) -> Built:
+def _build(atlas: Atlas, out: Path, force: bool, progress: Progress) -> Built:
     if out.exists():
         if not (out / NAME).is_file() and any(out.iterdir()):
             raise WorldError(f"{out} exists and is not a world", hint="choose another --out")
@@ -68,23 +69,25 @@ def _build(atlas: Atlas, out: Path, force: bool) -> Built:
                 return read(out)
             raise WorldError(f"{out} holds another world", hint="add --force to replace it, or choose another --out")
     try:
-        with replacing(out) as part:
-            _write(atlas, part)
+        with replacing(out) as folder:
+            _write(atlas, folder, progress)
     except OSError as error:
         raise WorldError(f"cannot write {out}: {error.strerror or error}") from error
     return read(out)
 
 
-def _write(atlas: Atlas, folder: Path) -> None:
-    for address, text in atlas.html.items():
-        path = folder / PAGES / (f"{address}.html" if address else START)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+def _write(atlas: Atlas, folder: Path, progress: Progress) -> None:
+    with part(progress, "pages written", len(atlas.html)):
+        for number, (address, text) in enumerate(atlas.html.items()):
+            progress.update(number)
+            path = folder / PAGES / (f"{address}.html" if address else START)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
     (folder / TASKS).mkdir()
     for split in Split:
         rows = b"".join(orjson.dumps(from_task(task)) + b"\n" for task in atlas.tasks(split))
         (folder / TASKS / f"{split}.jsonl").write_bytes(rows)
-    build_index(_documents(atlas), folder / INDEX, language="none", memory_bytes=64 << 20)
+    build_index(_documents(atlas), folder / INDEX, language="none", memory_bytes=64 << 20, progress=progress)
     about = asdict(Built(atlas.name, atlas.seed, atlas.sizes, atlas.hash, len(atlas.pages)))
     (folder / NAME).write_bytes(orjson.dumps(about, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
@@ -137,5 +140,5 @@ def locate(name_or_folder: str | Path) -> Path:
     folder = cache_folder() / "worlds" / f"{atlas.name}-{atlas.seed}-{atlas.hash[:12]}"
     if not (folder / NAME).is_file():
         with lock_file(folder, wait=True):  # several processes may want it for the first time; one of them builds it
-            _build(atlas, folder, force=False)
+            _build(atlas, folder, False, Silent())
     return folder

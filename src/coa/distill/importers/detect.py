@@ -39,6 +39,19 @@ def read_traces(paths: str | Path | Iterable[str | Path]) -> Iterator[Imported]:
         yield from read_file(file)
 
 
+class Traces:
+    """The same, with a count of the files for whoever wants to show how far reading has come."""
+
+    def __init__(self, paths: Iterable[str | Path]) -> None:
+        self.files = list(trace_files(paths))
+        self.files_read = 0
+
+    def __iter__(self) -> Iterator[Imported]:
+        for file in self.files:
+            yield from read_file(file)
+            self.files_read += 1
+
+
 def trace_files(paths: str | Path | Iterable[str | Path]) -> Iterator[Path]:
     """The files at these paths and in these folders that may hold traces."""
     for path in map(Path, [paths] if isinstance(paths, str | Path) else paths):
