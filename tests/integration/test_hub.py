@@ -34,7 +34,10 @@ DATA_SET = {
     "/datasets/lab/rl/resolve/main/data/train.json": json.dumps([_RL_ROW] * 2).encode(),
     "/datasets/lab/rl/resolve/main/data/test.json": json.dumps([_RL_ROW]).encode(),
     "/api/datasets/HuggingFaceH4/MATH-500": json.dumps(
-        {"id": "HuggingFaceH4/MATH-500", "siblings": [{"rfilename": path} for path in ("README.md", "test.jsonl", "other.jsonl")]}
+        {
+            "id": "HuggingFaceH4/MATH-500",
+            "siblings": [{"rfilename": path} for path in ("README.md", "test.jsonl", "other.jsonl")],
+        }
     ).encode(),
     "/datasets/HuggingFaceH4/MATH-500/resolve/main/test.jsonl": b"".join(
         json.dumps({"problem": f"{n} + 1?", "answer": str(n + 1), "level": n, "subject": "Sums"}).encode() + b"\n"

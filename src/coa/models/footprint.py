@@ -81,10 +81,12 @@ def gigabytes(size: int) -> str:
 
 
 def running_memory(shape: ModelShape, *, kv_bytes: int, weight_bytes: int = 4) -> Memory:
-    """Of a model that runs in this process: its weights, the copy that the engine packs for speed, and contexts."""
+    """Of a model in this process: its weights, the file they are read from, the copy that the engine packs for speed, and
+    contexts."""
     return Memory(
         parts={
             "weights": weight_bytes * shape.parameters,
+            "loading": weight_bytes * shape.parameters,
             "packed copy of the weights": weight_bytes * (shape.parameters - shape.embeddings),
             "contexts": kv_bytes,
             "program": PROGRAM_BYTES,

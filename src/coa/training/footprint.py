@@ -3,6 +3,7 @@
 The formula, for a model of P weights of which T are trained, and a row of N tokens:
 
     weights        4 P bytes; 2 P under an adapter in bf16
+    loading        the same again: the file that weights are read from stays mapped into memory
     gradients      4 T
     optimizer      8 T, AdamW's two moments
     activations    N times, for each layer, what the backward pass needs: 9 times the hidden width, 2 times the width of
@@ -11,7 +12,8 @@ The formula, for a model of P weights of which T are trained, and a row of N tok
     logits         two chunks of `LOGIT_BYTES`, and the gradient of the output head where it is trained
     program        Python, torch and transformers
 
-It is for one process. With several, FSDP divides the first three among them.
+Merging an adapter at the end takes four times the weights, which can be more than training takes. All of it is for one
+process; with several, FSDP divides weights, gradients and optimizer among them.
 """
 
 from __future__ import annotations
@@ -48,9 +50,11 @@ def training_memory(
     layers = max(shape.layers - freeze_layers, 1)
     activations = shape.layers * shape.hidden + kept if gradient_checkpointing else layers * kept
     head = 0 if lora is not None or freeze_embeddings else 4 * shape.vocabulary * shape.hidden
-    return Memory(
+    weights = (2 if lora is not None and bf16 else 4) * shape.parameters
+    memory = Memory(
         parts={
-            "weights": (2 if lora is not None and bf16 else 4) * shape.parameters,
+            "weights": weights,
+            "loading": weights,
             "gradients": 4 * trained,
             "optimizer": 8 * trained,
             "activations": number * tokens * activations,
@@ -58,3 +62,7 @@ def training_memory(
             "program": PROGRAM_BYTES,
         }
     )
+    merging = PROGRAM_BYTES + 4 * weights if lora is not None and lora.merge else 0
+    if merging <= memory.total:
+        return memory
+    return Memory(parts={**memory.parts, "merging the adapter": merging - memory.total})
