@@ -10,6 +10,7 @@ from typing import Any, Final
 from coa.evaluate.report import group_table, percent
 from coa.evaluate.summary import Figures
 from coa.report import Bar, bars, details, page, paragraph, plural, table
+from coa.trajectory import Stop
 from coa.trajectory.store import NAMES
 
 _MOST_SHOWN: Final = 50
@@ -44,7 +45,9 @@ def comparison_page(found: Figures) -> str:
     shares = [(name, *(_percent(run["agents"]["share"].get(name)) for run in runs)) for name in agents]
     parts += [table(["agent", *names], shares), paragraph("", heading="How runs ended")]
     stops = sorted({stop for run in runs for stop in run["stops"]})
-    parts.append(table(["stop", *names], [(stop, *(run["stops"].get(stop, 0) for run in runs)) for stop in stops]))
+    parts.append(
+        table(["stop", *names], [(Stop(stop).words, *(run["stops"].get(stop, 0) for run in runs)) for stop in stops])
+    )
     for run in runs:
         for key, groups in run["breakdown"].items():
             parts += [paragraph("", heading=f"{run['name']} by {key}"), group_table(groups)]

@@ -19,6 +19,7 @@ from coa.evaluate.summary import Figures, figures, times
 from coa.folder import write_atomic
 from coa.report import Bar, bars, page, paragraph, plural, table
 from coa.scoring import agreement
+from coa.trajectory import Stop
 from coa.version import __version__
 
 _LONGEST: Final = 200
@@ -265,7 +266,7 @@ def _html(report: Figures) -> str:
         paragraph("", heading="Who wrote how much"),
         table(["agent", "tokens written", "share"], written),
         paragraph("", heading="How runs ended"),
-        table(["stop", "attempts"], list(report["stops"].items())),
+        table(["stop", "attempts"], [(Stop(stop).words, count) for stop, count in report["stops"].items()]),
     ]
     for key, groups in report["breakdown"].items():
         parts += [paragraph("", heading=f"By {key}"), group_table(groups)]

@@ -81,8 +81,8 @@ def gigabytes(size: int) -> str:
 
 
 def running_memory(shape: ModelShape, *, kv_bytes: int, weight_bytes: int = 4) -> Memory:
-    """Of a model in this process: its weights, the file they are read from, the copy that the engine packs for speed, and
-    contexts."""
+    """Of a model in this process: its weights, the file they are read from, the packed copy that the engine makes for
+    speed, and contexts."""
     return Memory(
         parts={
             "weights": weight_bytes * shape.parameters,

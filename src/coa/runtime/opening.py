@@ -120,7 +120,7 @@ def ask(
     questions use `open_setting`.
     """
     named, own = ({"model": model}, None) if isinstance(model, str) else ({}, model)
-    task = Task(id=content_id(question, None), question=question) if isinstance(question, str) else question
+    task = task_of(question) if isinstance(question, str) else question
     try:
         chosen = AskConfig.model_validate(
             {**(config.model_dump(exclude_unset=True) if config else {}), **settings, **named}
@@ -136,6 +136,13 @@ def ask(
             return next((attempt for attempt in made if SELECTED in attempt.meta), made[0])
 
     return run_blocking(work())
+
+
+def task_of(question: str, *, files: Sequence[str] = ()) -> Task:
+    """A task that asks this."""
+    if not question.strip():
+        raise ConfigError("the question is empty", hint='ask one in quotes: coa run "What is 17 * 23?"')
+    return Task(id=content_id(question, None), question=question, files=tuple(files))
 
 
 def _check_objects(model: object, tools: Mapping[str, object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from coa.models.tokenizer import cache_folder
 from coa.progress import Progress, Silent, part
 from coa.tools.index import build as build_index
 from coa.tools.index.documents import IndexedDocument
+from coa.trajectory import Task
 from coa.trajectory.formats.tasks import from_task
 from coa.worlds.atlas.entities import CITY, PAPER, Sizes, Split
 from coa.worlds.atlas.world import Atlas
@@ -49,9 +51,23 @@ def world_hash(name: str) -> str:
     return f"{found.world} {found.hash}"
 
 
-def sample_question(name: str, seed: int | None = None) -> str:
-    """The question of one of the world's held-out tasks."""
-    return random.Random(seed).choice(read(locate(name)).atlas().tasks(Split.TEST)).question
+def sample_task(name: str, seed: int | None = None) -> Task:
+    """One of the world's held-out tasks."""
+    return random.Random(seed).choice(read(locate(name)).atlas().tasks(Split.TEST))
+
+
+def known_answer(name: str, question: str) -> tuple[str, ...]:
+    """The right answers to a question that is one of the world's tasks; empty for any other."""
+    atlas = read(locate(name)).atlas()
+    tasks = (task for split in Split for task in atlas.tasks(split))
+    return next((task.answer for task in tasks if task.question == question.strip()), ())
+
+
+def names_in(name: str, question: str) -> list[str]:
+    """The pages of the world that a text names."""
+    text = question.casefold()
+    pages = read(locate(name)).atlas().pages.values()
+    return [page.name for page in pages if re.search(rf"\b{re.escape(page.name.casefold())}\b", text)]
 
 
 def build(atlas: Atlas, out: str | Path, *, force: bool = False, progress: Progress | None = None) -> Built:
