@@ -51,9 +51,8 @@ def close(picked: Trajectory, candidates: Sequence[Trajectory]) -> None:
     answer = printable(picked.answer.strip()) if picked.answer else "(none)"
     several = len(candidates) > 1
     chosen = f" (sample {picked.sample} of {len(candidates)})" if several else ""
-    typer.echo(
-        f"\nanswer: {answer}{chosen}{_verdict(picked)}\n{picked.stop.words}, {plural(len(picked.steps), 'step')}, {spent(picked.usage)}"
-    )
+    typer.echo(f"\nanswer: {answer}{chosen}{_verdict(picked)}")
+    typer.echo(f"{picked.stop.words}, {plural(len(picked.steps), 'step')}, {spent(picked.usage)}")
     if several:
         typer.echo(f"all {len(candidates)}: {spent(Usage.sum(candidate.usage for candidate in candidates))}")
     if picked.failure:

@@ -90,7 +90,7 @@ def run(
     elif samples > 1 or retry_failed:
         raise misused("--samples and --retry-failed are for --tasks; --best-of tries a question several times")
     world_used = chosen.resolved().world
-    if tasks is None and chosen.model == NANO and world_used and question != "":
+    if tasks is None and chosen.model == NANO and world_used and (question is None or question.strip()):
         typer.echo(about_nano(), err=True)
         if question is None:
             question = sample_task(world_used, chosen.seed).question

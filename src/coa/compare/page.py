@@ -45,9 +45,8 @@ def comparison_page(found: Figures) -> str:
     shares = [(name, *(_percent(run["agents"]["share"].get(name)) for run in runs)) for name in agents]
     parts += [table(["agent", *names], shares), paragraph("", heading="How runs ended")]
     stops = sorted({stop for run in runs for stop in run["stops"]})
-    parts.append(
-        table(["stop", *names], [(Stop(stop).words, *(run["stops"].get(stop, 0) for run in runs)) for stop in stops])
-    )
+    ends = [(Stop(stop).words, *(run["stops"].get(stop, 0) for run in runs)) for stop in stops]
+    parts.append(table(["stop", *names], ends))
     for run in runs:
         for key, groups in run["breakdown"].items():
             parts += [paragraph("", heading=f"{run['name']} by {key}"), group_table(groups)]

@@ -10,14 +10,12 @@ from coa.worlds.folder import names_in
 
 
 def about_nano() -> str:
-    """Two sentences; the figure is the one in its model card."""
+    """Two lines; the figure is the one in its model card."""
     card = (Path(result_folder(NANO)) / "README.md").read_text(encoding="utf-8")
     measured = re.search(r"([\d.]+%) \[[^]]*\] of (\d+)", card)
-    right = f" At temperature 0 it answered {measured[1]} of {measured[2]} held-out ones right." if measured else ""
-    return (
-        "nano is a model of 135 M weights that was trained for questions about the offline atlas world (invented "
-        f"cities, people and firms) and for small sums, and knows nothing else.{right}"
-    )
+    score = f"{measured[1]} of {measured[2]} held-out questions" if measured else ""
+    right = f"\nAt temperature 0 it answered {score} right." if measured else ""
+    return f"nano knows the offline atlas world and small calculations, and nothing else.{right}"
 
 
 def outside_training(question: str, world: str) -> str | None:
