@@ -9,21 +9,12 @@ import pytest
 
 from coa.errors import ModelError
 from coa.models.footprint import ModelShape, shape_of
-from coa.models.gguf import read_tensors
-from coa.models.tokenizer import smollm2_file
 
 SMOLLM2 = ModelShape(134_515_008, 30, 576, 1536, 576, 192, 49_152, True)
 
 
 def test_the_embedded_model_and_its_adapter_have_one_shape() -> None:
     assert shape_of("smollm2") == shape_of("nano") == SMOLLM2
-
-
-def test_the_tensors_of_a_gguf_file_are_those_that_the_gguf_package_sees() -> None:
-    from gguf import GGUFReader
-
-    expected = {tensor.name: tuple(int(size) for size in tensor.shape) for tensor in GGUFReader(smollm2_file()).tensors}
-    assert read_tensors(smollm2_file()) == expected
 
 
 def test_without_weights_the_config_says_how_many_there_are(tmp_path: Path) -> None:

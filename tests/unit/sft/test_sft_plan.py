@@ -44,14 +44,14 @@ def model(tmp_path: Path) -> Path:
 
 def test_the_plan_is_what_the_trainer_will_do(data: Path, model: Path) -> None:
     config = SftConfig(
-        model=str(model), data=(str(data),), batch_size=4, epochs=2, max_length=600, held_out=2, seed=3,
+        model=str(model), data=(str(data),), batch_size=4, epochs=2, max_length=450, held_out=2, seed=3,
         agent_weights={"think": 0.0},
     )  # fmt: skip
     found = plan(config)
     from coa.models.tokenizer import load_tokenizer
 
     loaded, tally, tok = load(config), Tally(), load_tokenizer(model)
-    examples = to_examples(loaded.train, tok, config, 600, tally)
+    examples = to_examples(loaded.train, tok, config, 450, tally)
     trained = UpdatePlan([examples], config)
     (phase,) = found.phases
     assert (found.trajectories, found.held_out) == (10, 2)
@@ -77,7 +77,7 @@ def test_the_number_of_weights_is_that_of_the_model(data: Path, model: Path) -> 
     assert frozen == weights - whole.get_input_embeddings().weight.numel()
 
 
-SILENT = """
+DRY_RUN = """
 import sys
 from coa.cli import main
 sys.argv = ["coa", *sys.argv[1:]]
@@ -86,14 +86,22 @@ try:
 finally:
     print("torch" in sys.modules, "transformers" in sys.modules, file=sys.stderr)
 """
-
-
-def in_process(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", SILENT, *words], capture_output=True, text=True)
+CHECKS = """
+import json, sys
+from coa.errors import CoaError
+from coa.sft import SftConfig, sft
+for given in sys.stdin.read().splitlines():
+    try:
+        sft(SftConfig.model_validate(json.loads(given)), "out")
+    except CoaError as error:
+        print(error.message)
+print("torch" in sys.modules, "transformers" in sys.modules)
+"""
 
 
 def test_a_dry_run_prints_settings_and_plan_and_loads_no_torch(data: Path, model: Path, tmp_path: Path) -> None:
-    done = in_process("sft", "--model", str(model), "--data", str(data), "--out", str(tmp_path / "out"), "--dry-run")
+    words = ["sft", "--model", str(model), "--data", str(data), "--out", str(tmp_path / "out"), "--dry-run"]
+    done = subprocess.run([sys.executable, "-c", DRY_RUN, *words], capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr.endswith("False False\n"), done.stderr
     settings, end = json.JSONDecoder().raw_decode(done.stdout)
     rest = done.stdout[end:]
@@ -116,24 +124,27 @@ def test_for_machines_a_dry_run_is_one_object(data: Path, model: Path) -> None:
     assert sum(found["plan"]["memory"]["parts"].values()) > 0
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--data", "nowhere.jsonl"], "there is no file or folder nowhere.jsonl"),
-        (["--data", "DATA", "--model", "./nothing"], "there is no model './nothing'"),
-        (["--data", "DATA", "--set", "num_eval_tasks=2", "--set", "scorer=exakt"], "there is no scorer 'exakt'"),
-        (["--data", "DATA", "--set", "num_eval_tasks=2", "--tool", "x=nomodule:Tool"], "cannot be imported"),
-        (["--data", "DATA", "--num-eval-tasks", "2", "--tasks", "nowhere.jsonl"], "nowhere.jsonl"),
-        (["--data", "DATA", "--set", 'report_to=["tensorbored"]'], "tensorbored"),
-    ],
-    ids=lambda value: "",
-)
-def test_what_is_wrong_is_reported_before_torch_is_loaded(
-    words: list[str], said: str, data: Path, tmp_path: Path
-) -> None:
-    given = [str(data) if word == "DATA" else word for word in words]
-    done = in_process("sft", *given, "--out", str(tmp_path / "out"))
-    assert done.returncode in (1, 2) and said in done.stderr and done.stderr.endswith("False False\n"), done.stderr
+def test_what_is_wrong_is_reported_before_torch_is_loaded(data: Path, tmp_path: Path) -> None:
+    evaluated = {"data": [str(data)], "num_eval_tasks": 2}
+    given = [
+        {"data": ["nowhere.jsonl"]},
+        {"data": [str(data)], "model": "./nothing"},
+        {**evaluated, "scorer": "exakt"},
+        {**evaluated, "tools": ["x=nomodule:Tool"]},
+        {**evaluated, "world": "nowhere"},
+        {**evaluated, "eval_tasks": "missing.jsonl"},
+        {"data": [str(data)], "report_to": ["tensorbored"]},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in given)
+    done = subprocess.run([sys.executable, "-c", CHECKS], input=lines, capture_output=True, text=True, cwd=tmp_path)
+    *said, loaded = done.stdout.splitlines()
+    expected = [
+        "nowhere.jsonl", "no model './nothing'", "no scorer 'exakt'", "cannot be imported", "no world 'nowhere'",
+        "missing.jsonl", "'tensorbored' is not known",
+    ]  # fmt: skip
+    assert len(said) == len(expected) and all(part in line for part, line in zip(expected, said, strict=True)), said
+    assert loaded == "False False", "torch and transformers"
+    assert not (tmp_path / "out").exists()
 
 
 def test_data_without_a_trajectory_is_refused_with_a_hint(tmp_path: Path) -> None:
