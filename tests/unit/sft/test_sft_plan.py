@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -69,7 +70,7 @@ def test_the_plan_is_what_the_trainer_will_do(data: Path, model: Path) -> None:
 def test_the_number_of_weights_is_that_of_the_model(data: Path, model: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    whole = AutoModelForCausalLM.from_pretrained(str(model))
+    whole: Any = AutoModelForCausalLM.from_pretrained(str(model))
     weights = sum(weight.numel() for weight in whole.parameters())
     found = plan(SftConfig(model=str(model), data=(str(data),)))
     assert found.parameters == found.trained_parameters == weights
