@@ -18,7 +18,7 @@ from rich.text import Text
 from coa.cli.terminal import printable
 
 FIRST_S: Final = 2.0
-"""A log gets its first line after this time, so that quick work leaves none."""
+"""A log gets its first line after this time."""
 LOG_S: Final = 30.0
 _TICK_S: Final = 0.5
 
@@ -32,6 +32,8 @@ class _Part:
     began: float
     done: int = 0
     note: str = ""
+    reported: bool = False
+    """Whether it has said anything since it began."""
 
     def counted(self) -> str:
         if self.total is None:
@@ -44,7 +46,7 @@ class TerminalProgress:
 
     A person sees a bar for each part of the work with the time that has passed, and below them what the work says about
     itself. All of it goes away when the work ends, because the result takes its place. A log gets a line after two
-    seconds, then one every half minute, and the last one.
+    seconds, then one every half minute, and the last one where the work has said anything.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -72,7 +74,7 @@ class TerminalProgress:
             if not self._parts:
                 return
             part = self._parts[-1]
-            part.done, part.note = done, printable(note)
+            part.done, part.note, part.reported = done, printable(note), True
             part.total = part.total if total is None else total
             if self._bars is not None:
                 self._bars.show(part)
@@ -103,8 +105,8 @@ class TerminalProgress:
                     self._bars.stop()
                     self._bars = None
                 return
-            if self._shown is not None and self._shown != _state(part):
-                self._write(part)  # whoever saw how it began wants to know how it ended
+            if part.reported and self._shown != _state(part):
+                self._write(part)
             if not self._parts:
                 self._ended.set()
 

@@ -160,7 +160,7 @@ class BatchProgress:
             parts.append(f"{self.failed} failed")
         if self.running:
             parts.append(f"{len(self.running)} running")
-        parts.append(f"{self.tokens_written:,} tokens")
+        parts.append(plural(self.tokens_written, "token"))
         parts.append(f"{plural(self.model_calls, 'model call')} and {plural(self.tool_calls, 'tool call')}")
         parts.append(f"{self.tokens_per_second:.0f} tokens/s")
         if self.usage.cost is not None:

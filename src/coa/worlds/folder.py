@@ -94,7 +94,7 @@ def _build(atlas: Atlas, out: Path, force: bool, progress: Progress) -> Built:
 
 def _write(atlas: Atlas, folder: Path, progress: Progress) -> None:
     with part(progress, "pages written", len(atlas.html)):
-        for number, (address, text) in enumerate(atlas.html.items()):
+        for number, (address, text) in enumerate(atlas.html.items(), start=1):
             progress.update(number)
             path = folder / PAGES / (f"{address}.html" if address else START)
             path.parent.mkdir(parents=True, exist_ok=True)
