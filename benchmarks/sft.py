@@ -79,8 +79,8 @@ def _ours(length: int) -> tuple[float, float]:
     import torch
 
     from coa.sft.config import SftConfig
-    from coa.sft.plan import HeldOut, UpdatePlan
     from coa.sft.trainer import RowTrainer, arguments
+    from coa.sft.updates import HeldOut, UpdatePlan
     from coa.training.packed_model import take_rows
     from coa.training.packing import TokenSample
     from coa.training.weights import open_trained

@@ -3,18 +3,26 @@
     coa.rl(config, "runs/rl", progress=PrintProgress(print))
 
 A stage calls `start` for each part of its work, `update` as often as it likes (an implementation decides how often to
-show it), `say` for a line that should stay, and `finish` at the end, also when it fails.
+show it), `say` for a line that should stay, and `finish` at the end of the part, also when it fails. Parts may lie in
+one another; `update` and `finish` are about the innermost. `part` makes sure that each that is started is finished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Protocol
+
+
+def time_left(seconds: float | None) -> str:
+    """For a note, such as "0:01:12 left"; empty where nothing is known or nothing is left."""
+    return f"{timedelta(seconds=round(seconds))} left" if seconds else ""
 
 
 class Progress(Protocol):
     def start(self, title: str, total: int | None = None) -> None:
-        """The work begins; `total` is the number of items, where it is known."""
+        """A part of the work begins; `total` is its number of items, where it is known."""
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
         """`done` items are finished; `note` says more in a few words."""
@@ -23,7 +31,17 @@ class Progress(Protocol):
         """A message that stays on the screen or in the log."""
 
     def finish(self) -> None:
-        """The work has ended, well or not."""
+        """The part that was started last has ended, well or not."""
+
+
+@contextmanager
+def part(progress: Progress, title: str, total: int | None = None) -> Iterator[None]:
+    """A part of the work, which ends with the block."""
+    progress.start(title, total)
+    try:
+        yield
+    finally:
+        progress.finish()
 
 
 class Silent:

@@ -167,7 +167,8 @@ def test_runs_are_scored_compared_and_counted(archive: Path, joined: Path, tmp_p
 def test_it_is_data_for_training(joined: Path) -> None:
     from coa.models.tokenizer import load_tokenizer
     from coa.sft.config import SftConfig
-    from coa.sft.data import load, to_examples
+    from coa.sft.data import load
+    from coa.sft.examples import to_examples
     from coa.trajectory import Tally
 
     config = SftConfig.model_validate({"data": [str(joined)], "agent_weights": {"ledger": 0.5}})

@@ -24,17 +24,20 @@ COMMIT = "0" * 40
 _RL_ROW = {"prompt": "Question: Who?", "reward_model": {"ground_truth": {"target": ["Ada"]}}, "extra_info": None}
 _ROW = {"instruction": "Use tools.", "input": "Who?", "output": "<think>hm</think><web_search>x</web_search>"}
 DATA_SET = {
-    "/api/datasets/lab/afm/tree/main": json.dumps(
-        [{"type": "file", "oid": "1", "size": 9, "path": path} for path in ("README.md", "data.json")]
+    "/api/datasets/lab/afm": json.dumps(
+        {"id": "lab/afm", "siblings": [{"rfilename": path} for path in ("README.md", "data.json")]}
     ).encode(),
     "/datasets/lab/afm/resolve/main/data.json": json.dumps([_ROW] * 3).encode(),
-    "/api/datasets/lab/rl/tree/main": json.dumps(
-        [{"type": "file", "oid": "1", "size": 9, "path": f"data/{name}.json"} for name in ("test", "train")]
+    "/api/datasets/lab/rl": json.dumps(
+        {"id": "lab/rl", "siblings": [{"rfilename": f"data/{name}.json"} for name in ("test", "train")]}
     ).encode(),
     "/datasets/lab/rl/resolve/main/data/train.json": json.dumps([_RL_ROW] * 2).encode(),
     "/datasets/lab/rl/resolve/main/data/test.json": json.dumps([_RL_ROW]).encode(),
-    "/api/datasets/HuggingFaceH4/MATH-500/tree/main": json.dumps(
-        [{"type": "file", "oid": "1", "size": 9, "path": path} for path in ("README.md", "test.jsonl", "other.jsonl")]
+    "/api/datasets/HuggingFaceH4/MATH-500": json.dumps(
+        {
+            "id": "HuggingFaceH4/MATH-500",
+            "siblings": [{"rfilename": path} for path in ("README.md", "test.jsonl", "other.jsonl")],
+        }
     ).encode(),
     "/datasets/HuggingFaceH4/MATH-500/resolve/main/test.jsonl": b"".join(
         json.dumps({"problem": f"{n} + 1?", "answer": str(n + 1), "level": n, "subject": "Sums"}).encode() + b"\n"

@@ -18,7 +18,7 @@ from coa.distill.importers.atif_reader import from_atif
 from coa.distill.recorder import Recorder, record
 from coa.distill.team_run import AgentRun, CodeCall, Event, ModelCall, Purpose, SubRun, TeamRun, ToolResult
 from coa.errors import RecordingError
-from coa.trajectory.types import Stop, Task
+from coa.trajectory.types import Stop, Task, Usage
 from support.atif_rules import assert_atif
 from support.teams import ScriptedTeamModel, VisitPage, WebSearch, searcher, two_agents
 
@@ -43,6 +43,18 @@ def kept_on_disk(run: TeamRun) -> TeamRun:
     assert_atif(document)
     assert from_atif(document) == run
     return run
+
+
+def test_what_each_model_call_takes_is_heard_while_the_team_works() -> None:
+    agent, models = two_agents()
+    heard: list[Usage] = []
+    with Recorder(agent, TASK, spending=heard.append) as recorder:
+        run = recorder.run()
+    assert len(heard) == sum(len(model.log) for model in models) == 14
+    total = Usage.sum(heard)
+    assert (total.prompt_tokens, total.completion_tokens, total.model_calls) == (
+        run.usage.prompt_tokens, run.usage.completion_tokens, run.usage.model_calls,
+    )  # fmt: skip
 
 
 def test_every_call_step_failure_and_token_of_the_event_log_is_in_the_run() -> None:

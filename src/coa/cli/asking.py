@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from coa.cli.display import close, display
+from coa.cli.progress import terminal_progress
 from coa.folder import lock_file
 from coa.runtime import AskConfig, Chain, ChainEvent, best_of, open_setting
 from coa.runtime.best_of import SELECTED
@@ -46,7 +47,7 @@ def _watched(task: Task, config: AskConfig, *, show: bool) -> list[Trajectory]:
     chains: list[Chain] = []
 
     async def work() -> Trajectory:
-        async with open_setting(config, tasks=[task]) as setting:
+        async with open_setting(config, tasks=[task], progress=terminal_progress()) as setting:
             # A listener even where nothing is shown: it keeps what Ctrl-C would cut off.
             chains.append(Chain(task, setting, listen=display(setting.profile) if show else _unshown))
             return await chains[0].run()
@@ -59,14 +60,15 @@ def _watched(task: Task, config: AskConfig, *, show: bool) -> list[Trajectory]:
 
 def _best(task: Task, config: AskConfig) -> list[Trajectory]:
     attempts: list[Trajectory] = []
+    progress = terminal_progress()
 
     def made(attempt: Trajectory) -> None:
         attempts.append(attempt)
-        typer.echo(f"{len(attempts)} of {config.best_of}: {attempt.stop}, answer {attempt.answer!r}", err=True)
+        progress.say(f"{len(attempts)} of {config.best_of}: {attempt.stop.words}, answer {attempt.answer!r}")
 
     async def work() -> list[Trajectory]:
-        async with open_setting(config, tasks=[task]) as setting, open_judge(config) as judge:
-            return await best_of(task, setting, config.best_of, config.select, judge, made=made)
+        async with open_setting(config, tasks=[task], progress=progress) as setting, open_judge(config) as judge:
+            return await best_of(task, setting, config.best_of, config.select, judge, made=made, progress=progress)
 
     try:
         return asyncio.run(work())

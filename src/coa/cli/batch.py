@@ -39,7 +39,8 @@ def run_batch(batch: Batch, config: RunConfig) -> int:
     progress, ended = BatchProgress(total=len(batch.tasks) * batch.samples), True
 
     async def work() -> None:
-        async with open_setting(config, tasks=batch.tasks) as setting:
+        shown = terminal_progress()
+        async with open_setting(config, tasks=batch.tasks, progress=shown) as setting:
             runs = run_many(
                 batch.tasks,
                 setting,
@@ -48,7 +49,7 @@ def run_batch(batch: Batch, config: RunConfig) -> int:
                 retry_failed=batch.retry_failed,
                 progress=progress,
             )
-            async with reported(progress, terminal_progress(), "runs"):
+            async with reported(progress, shown, "runs"):
                 lines = Lines()
                 try:
                     async for trajectory in runs:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 Config = TypeVar("Config", bound="BaseModel")
+
+
+class Plan(Protocol):
+    """What a stage will do, as its function `plan` says."""
+
+    def lines(self) -> list[str]: ...
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
 
 
 def misused(message: str) -> typer.Exit:
@@ -32,8 +40,13 @@ def resolve(
     *,
     show_settings: bool = False,
     dry_run: bool = False,
+    plan: Callable[[Config], Plan] | None = None,
+    as_json: bool = False,
 ) -> Config:
-    """The config of a command; with `--settings` or `--dry-run` it is printed instead, and the command ends."""
+    """The config of a command; with `--settings` or `--dry-run` it is printed instead, and the command ends.
+
+    `plan` says what the stage will do; a dry run prints it behind the config.
+    """
     from coa.config import describe_config, load_config
     from coa.errors import ConfigError
 
@@ -46,10 +59,21 @@ def resolve(
     except ConfigError as error:
         raise misused(str(error)) from error
     if dry_run:
+        from coa.cli.terminal import printable
         from coa.runtime import RunConfig
 
         shown = config.resolved() if isinstance(config, RunConfig) else config
-        typer.echo(without_passwords(shown.model_dump_json(indent=2)))
+        if plan is None:
+            typer.echo(without_passwords(shown.model_dump_json(indent=2)))
+        elif as_json:
+            import orjson
+
+            found = {"config": shown.model_dump(mode="json"), "plan": plan(config).model_dump(mode="json")}
+            typer.echo(without_passwords(orjson.dumps(found).decode()))
+        else:
+            typer.echo(without_passwords(shown.model_dump_json(indent=2)))
+            for line in plan(config).lines():
+                typer.echo(printable(line))
         raise typer.Exit
     return config
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from coa.cli.terminal import folded, printable
 from coa.report import plural
 from coa.runtime import ChainEvent, Observed
+from coa.runtime.many import agrees
 from coa.trajectory import Delta, Opened, Profile, Trajectory, Usage
 
 _FOLD_LINES = 6
@@ -50,11 +51,20 @@ def close(picked: Trajectory, candidates: Sequence[Trajectory]) -> None:
     answer = printable(picked.answer.strip()) if picked.answer else "(none)"
     several = len(candidates) > 1
     chosen = f" (sample {picked.sample} of {len(candidates)})" if several else ""
-    typer.echo(f"\nanswer: {answer}{chosen}\n{picked.stop}, {plural(len(picked.steps), 'step')}, {spent(picked.usage)}")
+    typer.echo(f"\nanswer: {answer}{chosen}{_verdict(picked)}")
+    typer.echo(f"{picked.stop.words}, {plural(len(picked.steps), 'step')}, {spent(picked.usage)}")
     if several:
         typer.echo(f"all {len(candidates)}: {spent(Usage.sum(candidate.usage for candidate in candidates))}")
     if picked.failure:
         typer.echo(f"failed in the {picked.failure.site}: {picked.failure.message}", err=True)
+
+
+def _verdict(picked: Trajectory) -> str:
+    """Whether the answer is right, where the task has an answer to compare with."""
+    right = agrees(picked)
+    if right is None:
+        return ""
+    return "\nright" if right else f"\nwrong: the right answer is {printable(' or '.join(picked.task.answer))}"
 
 
 def spent(usage: Usage) -> str:

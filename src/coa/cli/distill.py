@@ -40,7 +40,7 @@ def distill(
     config: options.Config = None,
     settings: options.Set = None,
     show_settings: options.ShowSettings = False,
-    dry_run: options.DryRun = False,
+    dry_run: options.DryRunPlan = False,
     out: Annotated[Path | None, typer.Option(help="Folder for trajectories, dataset card and report.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -57,7 +57,12 @@ def distill(
         "fill": fill, "student": student, "concurrency": concurrency, "seed": seed,
         "quality.unscored": "keep" if keep_unscored else None,
     }  # fmt: skip
-    chosen = resolve(DistillConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run)
+    from coa.distill import plan
+
+    chosen = resolve(
+        DistillConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run, as_json=as_json,
+        plan=lambda chosen: plan(chosen, traces or ()),
+    )  # fmt: skip
     if not traces or out is None:
         raise misused("name the traces, and a folder for the data with --out: coa distill traces/ --out data/")
     from coa.distill import distill as run

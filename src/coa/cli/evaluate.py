@@ -64,7 +64,7 @@ def evaluate(
     ] = None,
     settings: options.Set = None,
     show_settings: options.ShowSettings = False,
-    dry_run: options.DryRun = False,
+    dry_run: options.DryRunPlan = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the evaluation. Run again with it to go on.", rich_help_panel=options.OUTPUT),
@@ -75,7 +75,7 @@ def evaluate(
     from coa.cli.configuring import resolve, run_flags
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings
-    from coa.evaluate import EvalConfig, read_evaluation
+    from coa.evaluate import EvalConfig, plan, read_evaluation
     from coa.evaluate import evaluate as run_evaluation
 
     show_warnings()
@@ -95,7 +95,9 @@ def evaluate(
         "judge": judge, "data": data,
     }  # fmt: skip
     path = Path(files[0]) if files else None
-    config = resolve(EvalConfig, path, settings, given, show_settings=show_settings, dry_run=dry_run)
+    config = resolve(
+        EvalConfig, path, settings, given, show_settings=show_settings, dry_run=dry_run, plan=plan, as_json=as_json
+    )
     if out is None:
         raise misused("an evaluation needs a folder: add --out runs/e1")
     interrupted = False

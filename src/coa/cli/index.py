@@ -27,25 +27,16 @@ def build(
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
     """Build an index. Rows need a text; id, title, url and date are used if present."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings
     from coa.tools.index import Sources
     from coa.tools.index import build as build_index
 
     show_warnings()
     sources = Sources(source, base_url=base_url)
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn(), TextColumn("{task.fields[passages]} passages"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("", total=sources.total_bytes, passages=0)
-
-        def report(passages: int) -> None:
-            progress.update(bar, completed=sources.read_bytes, passages=f"{passages:,}")
-
-        manifest = build_index(
-            sources, out, language=language, passage_words=passage_words, replace=force, progress=report
-        )
+    manifest = build_index(
+        sources, out, language=language, passage_words=passage_words, replace=force, progress=terminal_progress()
+    )
     if as_json:
         typer.echo(manifest.model_dump_json(indent=2))
         return

@@ -132,6 +132,14 @@ ShowSettings = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the resolved settings as JSON, and stop.", rich_help_panel=SETTINGS)
 ]
+DryRunPlan = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Print the resolved settings and what the run would do, without loading a model, and stop.",
+        rich_help_panel=SETTINGS,
+    ),
+]
 
 RunFolder = Annotated[
     Path | None,

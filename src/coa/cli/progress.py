@@ -1,70 +1,170 @@
-"""Where long work stands, on stderr: redrawn in place for a person, a line now and then for a log."""
+"""Where long work stands, on stderr: a bar for a person, a line now and then for a log."""
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import typer
-from rich.console import Console
-from rich.live import Live
+from rich import progress as rich_progress
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from coa.cli.terminal import printable
 
-REDRAW_S: Final = 0.5
+FIRST_S: Final = 2.0
+"""A log gets its first line after this time."""
 LOG_S: Final = 30.0
+_TICK_S: Final = 0.5
+
+
+@dataclass
+class _Part:
+    """A part of the work that has begun and not ended."""
+
+    title: str
+    total: int | None
+    began: float
+    done: int = 0
+    note: str = ""
+    reported: bool = False
+    """Whether it has said anything since it began."""
+
+    def counted(self) -> str:
+        if self.total is None:
+            return f"{self.done:,}" if self.done else ""
+        return f"{self.done:,}/{self.total:,}"
 
 
 class TerminalProgress:
-    """`coa.progress.Progress` for a terminal: shown when the work reports, at most every half second.
+    """`coa.progress.Progress` for a terminal. It shows that work goes on even while the work does not report.
 
-    A person sees one line that goes away when the work ends, because the result takes its place. A log gets a line
-    every half minute, and the last one.
+    A person sees a bar for each part of the work with the time that has passed, and below them what the work says about
+    itself. All of it goes away when the work ends, because the result takes its place. A log gets a line after two
+    seconds, then one every half minute, and the last one where the work has said anything.
     """
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
-        self._live: Live | None = None
-        self._title = self._unshown = ""
-        self._total: int | None = None
-        self._last = 0.0
+        self._parts: list[_Part] = []
+        self._bars: _Bars | None = None
+        self._guard = threading.RLock()
+        self._ended = threading.Event()
+        self._due = 0.0
+        self._shown: tuple[str, str, str] | None = None
+        """What the log's last line was about."""
 
     def start(self, title: str, total: int | None = None) -> None:
-        self._title, self._total, self._last, self._unshown = title, total, time.monotonic(), ""
-        if self._console.is_terminal:
-            # Without rich's own thread: nothing is drawn while nothing changes.
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
-            self._last -= REDRAW_S
+        with self._guard:
+            self._parts.append(_Part(printable(title), total, time.monotonic()))
+            if self._console.is_terminal:
+                self._bars = self._bars or _Bars(self._console)
+                self._bars.push(self._parts[-1])
+            elif len(self._parts) == 1:
+                self._due, self._shown, self._ended = time.monotonic() + FIRST_S, None, threading.Event()
+                threading.Thread(target=self._follow, args=(self._ended,), name="coa-progress", daemon=True).start()
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        self._total = self._total if total is None else total
-        of = "" if self._total is None else f"/{self._total:,}"
-        self._unshown = f"{self._title}: {done:,}{of}" + (f", {printable(note)}" if note else "")
-        if time.monotonic() - self._last >= (LOG_S if self._live is None else REDRAW_S):
-            self._last = time.monotonic()
-            self._show()
+        with self._guard:
+            if not self._parts:
+                return
+            part = self._parts[-1]
+            part.done, part.note, part.reported = done, printable(note), True
+            part.total = part.total if total is None else total
+            if self._bars is not None:
+                self._bars.show(part)
+            else:
+                self.tick()
+
+    def tick(self) -> None:
+        """Write a line to the log if one is due."""
+        with self._guard:
+            if self._parts and time.monotonic() >= self._due:
+                self._due = time.monotonic() + LOG_S
+                self._write(self._parts[-1])
 
     def say(self, line: str) -> None:
-        if self._live is None:
+        if self._bars is None:
             typer.echo(printable(line), err=True)
         else:
-            self._live.console.print(Text(printable(line)), soft_wrap=True)
+            self._bars.console.print(Text(printable(line)), soft_wrap=True)
 
     def finish(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-        elif self._unshown:
-            self._show()
+        with self._guard:
+            if not self._parts:
+                return
+            part = self._parts.pop()
+            if self._bars is not None:
+                self._bars.pop(self._parts[-1] if self._parts else None)
+                if not self._parts:
+                    self._bars.stop()
+                    self._bars = None
+                return
+            if part.reported and self._shown != _state(part):
+                self._write(part)
+            if not self._parts:
+                self._ended.set()
 
-    def _show(self) -> None:
-        line, self._unshown = self._unshown, ""
-        if self._live is None:
-            typer.echo(line, err=True)
-        else:
-            self._live.update(Text(line, style="bright_black"), refresh=True)
+    def _follow(self, ended: threading.Event) -> None:
+        while not ended.wait(_TICK_S):
+            self.tick()
+
+    def _write(self, part: _Part) -> None:
+        counted, note = part.counted(), part.note
+        line = part.title + (f": {counted}" if counted else "") + (f", {note}" if note else "")
+        typer.echo(f"{line}, after {_clock(time.monotonic() - part.began)}", err=True)
+        self._shown = _state(part)
+
+
+def _state(part: _Part) -> tuple[str, str, str]:
+    return part.title, part.counted(), part.note
+
+
+class _Bars(rich_progress.Progress):
+    """A bar for each part, and below them what the innermost says about itself. Rich draws them in its own thread."""
+
+    def __init__(self, console: Console) -> None:
+        self._note = ""
+        super().__init__(
+            rich_progress.SpinnerColumn(),
+            rich_progress.TextColumn("{task.description}", markup=False),
+            rich_progress.BarColumn(),
+            rich_progress.TextColumn("{task.fields[counted]}", markup=False),
+            rich_progress.TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            refresh_per_second=4,
+            # Results may go to a file while a person watches stderr: then they must not be drawn on the screen.
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        self._stack: list[rich_progress.TaskID] = []
+        self.start()
+
+    def push(self, part: _Part) -> None:
+        self._note = ""
+        self._stack.append(self.add_task(part.title, total=part.total, counted=part.counted()))
+
+    def show(self, part: _Part) -> None:
+        self._note = part.note
+        self.update(self._stack[-1], completed=part.done, total=part.total, counted=part.counted())
+
+    def pop(self, outer: _Part | None) -> None:
+        self.remove_task(self._stack.pop())
+        self._note = outer.note if outer is not None else ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        if self._note:
+            yield Text(self._note, style="bright_black")
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
 
 
 def terminal_progress() -> TerminalProgress:

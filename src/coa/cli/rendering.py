@@ -55,7 +55,7 @@ def show_trajectory(console: Console, trajectory: Trajectory, profile: Profile, 
     calls = tool_calls(trajectory, profile)
     scores = "".join(f"  {name} {score.value}" for name, score in trajectory.scores.items())
     summary = (
-        f"{trajectory.profile}  {trajectory.stop}  {plural(len(trajectory.steps), 'step')}  "
+        f"{trajectory.profile}  {trajectory.stop.words}  {plural(len(trajectory.steps), 'step')}  "
         f"{plural(calls, 'tool call')}  {trajectory.usage.total_tokens} tokens  {trajectory.usage.seconds:.1f} s  "
         f"{plural(len(trajectory.repairs), 'repair')}  {plural(len(violations), 'violation')}{scores}"
     )

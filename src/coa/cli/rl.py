@@ -33,7 +33,7 @@ def rl(
     tool: options.Tool = None,
     settings: options.Set = None,
     show_settings: options.ShowSettings = False,
-    dry_run: options.DryRun = False,
+    dry_run: options.DryRunPlan = False,
     out: options.RunFolder = None,
     as_json: options.Json = False,
 ) -> None:  # fmt: skip
@@ -42,7 +42,7 @@ def rl(
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings
     from coa.cli.training import close, this_command
-    from coa.rl import RlConfig
+    from coa.rl import RlConfig, plan
     from coa.rl import rl as train
 
     show_warnings()
@@ -50,7 +50,9 @@ def rl(
         "model": model, "tasks": tasks, "profile": profile, "world": world, "tools": tuple(tool) if tool else None,
         "eval_tasks": eval_tasks, "max_steps": steps,
     }  # fmt: skip
-    chosen = resolve(RlConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run)
+    chosen = resolve(
+        RlConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run, plan=plan, as_json=as_json
+    )
     if out is None:
         raise misused("the run needs a folder: add --out runs/rl")
     close(train(chosen, out, command=this_command(), progress=terminal_progress()), out, as_json=as_json)

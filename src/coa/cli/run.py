@@ -72,8 +72,9 @@ def run(
     from coa.cli.terminal import show_warnings
     from coa.models.tokenizer import NANO
     from coa.runtime import AskConfig
+    from coa.runtime.nano import about_nano, outside_training
     from coa.trajectory.store import to_append
-    from coa.worlds.folder import sample_question
+    from coa.worlds.folder import sample_task
 
     show_warnings()
     given = run_flags(
@@ -88,10 +89,15 @@ def run(
             raise misused("--tasks needs --out to keep the runs in, or --json to print them")
     elif samples > 1 or retry_failed:
         raise misused("--samples and --retry-failed are for --tasks; --best-of tries a question several times")
-    if question is None and tasks is None and chosen.model == NANO and (home := chosen.resolved().world):
-        question = sample_question(home, chosen.seed)
-        typer.echo(f"question: {question}", err=True)
-    asked = _tasks(question, tasks, limit, file or [])
+    world_used = chosen.resolved().world
+    if tasks is None and chosen.model == NANO and world_used and (question is None or question.strip()):
+        typer.echo(about_nano(), err=True)
+        if question is None:
+            question = sample_task(world_used, chosen.seed).question
+            typer.echo(f"question: {question}", err=True)
+        elif why := outside_training(question, world_used):
+            typer.echo(f"note: {why}", err=True)
+    asked = _tasks(question, tasks, limit, file or [], world_used)
     kept = to_append(out) if out is not None else None
     if tasks is not None:
         code = run_batch(Batch(asked, samples, kept, retry_failed, as_json), chosen)
@@ -101,17 +107,21 @@ def run(
         raise typer.Exit(code)
 
 
-def _tasks(question: str | None, file: Path | None, limit: int | None, attached: list[str]) -> list[Task]:
+def _tasks(
+    question: str | None, file: Path | None, limit: int | None, attached: list[str], world: str | None
+) -> list[Task]:
     from itertools import islice
 
     from coa.errors import StoreError
-    from coa.trajectory import Task
-    from coa.trajectory.formats.tasks import content_id, read_tasks
+    from coa.runtime.opening import task_of
+    from coa.trajectory.formats.tasks import read_tasks
+    from coa.worlds.folder import known_answer
 
     if (question is None) == (file is None):
         raise misused("give a question, or --tasks FILE")
     if question is not None:
-        return [Task(id=content_id(question, None), question=question, files=tuple(attached))]
+        task = task_of(question, files=attached)
+        return [task.model_copy(update={"answer": known_answer(world, question)}) if world else task]
     if attached:
         raise misused("--file belongs to a question; the rows of --tasks name their own files")
     assert file is not None

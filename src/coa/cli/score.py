@@ -28,13 +28,17 @@ def score(
     """Score finished runs again, or with another scorer, without running the model."""
     from dataclasses import asdict
 
+    from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings
     from coa.evaluate.rescore import score as score_runs
     from coa.scoring.opening import JudgeConfig
 
     show_warnings()
     judging = JudgeConfig(judge=judge, judge_name=judge_name, judge_key_env=judge_key_env)
-    found = score_runs(runs, scorer, judge=judging, replace=replace, unscored=unscored, concurrency=concurrency)
+    found = score_runs(
+        runs, scorer, judge=judging, replace=replace, unscored=unscored, concurrency=concurrency,
+        progress=terminal_progress(),
+    )  # fmt: skip
     if as_json:
         import orjson
 

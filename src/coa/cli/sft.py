@@ -46,7 +46,7 @@ def sft(
     ] = None,
     settings: options.Set = None,
     show_settings: options.ShowSettings = False,
-    dry_run: options.DryRun = False,
+    dry_run: options.DryRunPlan = False,
     out: options.RunFolder = None,
     as_json: options.Json = False,
 ) -> None:  # fmt: skip
@@ -55,7 +55,7 @@ def sft(
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings
     from coa.cli.training import close, this_command
-    from coa.sft import SftConfig
+    from coa.sft import SftConfig, plan
     from coa.sft import sft as train
 
     show_warnings()
@@ -63,7 +63,9 @@ def sft(
         "model": model, "data": tuple(data) if data else None, "profile": profile, "num_eval_tasks": num_eval_tasks,
         "eval_tasks": eval_tasks, "tools": tuple(tool) if tool else None, "world": world,
     }  # fmt: skip
-    chosen = resolve(SftConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run)
+    chosen = resolve(
+        SftConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run, plan=plan, as_json=as_json
+    )
     if out is None:
         raise misused("the run needs a folder: add --out runs/sft")
     close(train(chosen, out, command=this_command(), progress=terminal_progress()), out, as_json=as_json)

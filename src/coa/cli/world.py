@@ -28,11 +28,13 @@ def build(
     as_json: Annotated[bool, typer.Option("--json", help="Print world.json.")] = False,
 ) -> None:
     """Build the atlas: invented cities, people and firms, their pages, a search index, and tasks in three splits."""
+    from coa.cli.progress import terminal_progress
     from coa.worlds.atlas import Atlas, Sizes
     from coa.worlds.folder import NAME
     from coa.worlds.folder import build as build_world
 
-    built = build_world(Atlas(seed, Sizes(cities, people, firms, train, rl, test)), out, force=force)
+    atlas = Atlas(seed, Sizes(cities, people, firms, train, rl, test))
+    built = build_world(atlas, out, force=force, progress=terminal_progress())
     if as_json:
         typer.echo((out / NAME).read_text(encoding="utf-8"), nl=False)
         return

@@ -10,6 +10,7 @@ from typing import Any, Final
 from coa.evaluate.report import group_table, percent
 from coa.evaluate.summary import Figures
 from coa.report import Bar, bars, details, page, paragraph, plural, section, table
+from coa.trajectory import Stop
 from coa.trajectory.store import NAMES
 
 _MOST_SHOWN: Final = 50
@@ -50,7 +51,10 @@ def comparison_page(found: Figures, out: str | Path | None = None) -> str:
         section("Who wrote how much", table(["agent", *names], shares)),
         section(
             "How runs ended",
-            table(["stopped by", *names], [(stop, *(run["stops"].get(stop, 0) for run in runs)) for stop in stops]),
+            table(
+                ["end", *names],
+                [(Stop(stop).words, *(run["stops"].get(stop, 0) for run in runs)) for stop in stops],
+            ),
         ),
         *(
             section(f"{run['name']} by {key}", group_table(groups))

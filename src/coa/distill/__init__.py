@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from coa.distill.config import DistillConfig
     from coa.distill.cost import CostReport, measure_cost
     from coa.distill.distillation import distill
+    from coa.distill.dry_run import DistillPlan, plan
     from coa.distill.importers.detect import read_traces
     from coa.distill.recorder import Recorder, record
     from coa.distill.report import DistillReport
@@ -27,14 +28,15 @@ if TYPE_CHECKING:
     from coa.distill.team_run import TeamRun
 
 _HOMES = {
-    "CostReport": "cost", "DistillConfig": "config", "DistillReport": "report", "Recorder": "recorder",
-    "TeachConfig": "teaching.stage", "TeachReport": "teaching.results", "TeamRun": "team_run",
-    "distill": "distillation", "measure_cost": "cost", "read_traces": "importers.detect", "record": "recorder",
-    "teach": "teaching.stage",
+    "CostReport": "cost", "DistillConfig": "config", "DistillPlan": "dry_run", "DistillReport": "report",
+    "Recorder": "recorder", "TeachConfig": "teaching.stage", "TeachReport": "teaching.results",
+    "TeamRun": "team_run",
+    "distill": "distillation", "measure_cost": "cost", "plan": "dry_run", "read_traces": "importers.detect",
+    "record": "recorder", "teach": "teaching.stage",
 }  # fmt: skip
 __all__ = [
-    "CostReport", "DistillConfig", "DistillReport", "Recorder", "TeachConfig", "TeachReport", "TeamRun", "distill",
-    "measure_cost", "read_traces", "record", "teach",
+    "CostReport", "DistillConfig", "DistillPlan", "DistillReport", "Recorder", "TeachConfig", "TeachReport", "TeamRun",
+    "distill", "measure_cost", "plan", "read_traces", "record", "teach",
 ]  # fmt: skip
 
 sys.modules[__name__].__class__ = Stage

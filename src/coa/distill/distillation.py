@@ -15,7 +15,7 @@ from coa.blocking import run_blocking
 from coa.distill.config import DistillConfig
 from coa.distill.fill import ModelWriter, TextCache
 from coa.distill.filters.contamination import BenchmarkQuestions
-from coa.distill.importers.detect import read_traces
+from coa.distill.importers.detect import Traces
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.pipeline import Distillery
 from coa.distill.report import DistillReport, write_report
@@ -24,7 +24,7 @@ from coa.errors import StoreError
 from coa.folder import claim, lock
 from coa.models.opening import open_model
 from coa.models.tokenizer import load_tokenizer
-from coa.progress import Progress, Silent
+from coa.progress import Progress, Silent, part
 from coa.scoring.opening import open_judge, open_scorer
 from coa.trajectory import load_profile
 from coa.trajectory.formats.tasks import read_tasks
@@ -52,6 +52,8 @@ async def _distill(config: DistillConfig, traces: list[Path], out: Path, progres
     for name in config.decontaminate:
         assert benchmarks is not None
         benchmarks.add(task.question for task in load_benchmark(name).tasks)
+    # Sorted: the order in which paths were given must not show in the report.
+    items = Traces(sorted(set(traces)))
     async with AsyncExitStack() as stack:
         stack.enter_context(lock(out))
         claim(out, "distill", {}, settings="config", compared=lambda _: {}, write=False)
@@ -60,17 +62,15 @@ async def _distill(config: DistillConfig, traces: list[Path], out: Path, progres
         scorer = await stack.enter_async_context(open_scorer("auto", judge, verdicts=out / "verdicts.sqlite"))
         writer: ModelWriter | None = None
         if config.fill is not None:
-            model = await open_model(config.fill, config.fill_name)
+            with part(progress, f"opening {config.fill}"):
+                model = await open_model(config.fill, config.fill_name)
             stack.push_async_callback(model.close)
             writer = ModelWriter(model, stack.enter_context(closing(TextCache(out / "filled.sqlite"))))
         distillery = Distillery(
             profile, config, scorer, roles=roles, tasks=tasks, writer=writer, tokenizer=tokenizer,
-            benchmarks=benchmarks, progress=progress,
+            benchmarks=benchmarks, progress=progress, judged=judge is not None,
         )  # fmt: skip
-        progress.start("runs read")
-        stack.callback(progress.finish)
-        # Sorted: the order in which paths were given must not show in the report.
-        found = await distillery.run(read_traces(sorted(set(traces))), out)
+        found = await distillery.run(items, out)
         settings = {
             "profile": profile.name,
             "scorer": f"rules, then {judge.name}" if judge else "rules",

@@ -7,6 +7,7 @@ texts) is cached in the output folder, so a run that was stopped is paid for onc
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +23,14 @@ from coa.distill.filters.enrichment import copies
 from coa.distill.filters.quality import SCORE
 from coa.distill.filters.questions import DUPLICATES
 from coa.distill.funnel import Funnel
+from coa.distill.importers.detect import Traces
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.roles import RoleMap
 from coa.distill.spool import Spool
 from coa.distill.team_run import Skipped, TeamRun
 from coa.folder import beside, replacing
-from coa.progress import Progress, Silent
+from coa.progress import Progress, Silent, part, time_left
+from coa.report import plural
 from coa.scoring import Scorer, score_trajectory
 from coa.trajectory import JsonlWriter, ParquetWriter, Profile, Tokenizer, Trajectory
 from coa.trajectory.profile import with_profile
@@ -51,6 +54,8 @@ class Distillery:
     tokenizer: Tokenizer | None = None
     benchmarks: BenchmarkQuestions | None = None
     progress: Progress = field(default_factory=Silent)
+    judged: bool = False
+    """Whether the scorer asks a judge."""
 
     def __post_init__(self) -> None:
         self._given = FilterInput(self.profile, self.config, self.tokenizer, self.benchmarks)
@@ -59,14 +64,27 @@ class Distillery:
         found = Funnel()
         out.mkdir(parents=True, exist_ok=True)
         with Spool(beside(out / "spool.sqlite")) as spool:
-            await self._filter(items, found, spool)
-            for trajectory, dropped in spool.choose(self.config.duplicates):
-                found.drop(DUPLICATES, dropped, trajectory)
-            self._write(spool, out, found)
+            with part(self.progress, "files read" if _file_count(items) else "runs read", _file_count(items)):
+                await self._filter(items, found, spool)
+            with part(self.progress, "looking for duplicates and writing"):
+                for trajectory, dropped in spool.choose(self.config.duplicates):
+                    found.drop(DUPLICATES, dropped, trajectory)
+                self._write(spool, out, found)
         return found
 
     async def _filter(self, items: Iterable[Item], found: Funnel, spool: Spool) -> None:
         running: set[asyncio.Task[None]] = set()
+        began = time.monotonic()
+
+        def report() -> None:
+            spent, total = time.monotonic() - began, _file_count(items)
+            done = items.files_read if isinstance(items, Traces) and total else found.entered
+            left = time_left((total - done) * spent / done) if total and done else ""
+            note = [f"{plural(found.entered, 'run')} read, {found.note()}"]
+            note += [f"{len(running)} being judged or filled"] if self.writer or self.judged else []
+            note += [f"{found.entered / max(spent, 1e-9):.0f} runs/s", left]
+            self.progress.update(done, total, ", ".join(filter(None, note)))
+
         try:
             for item in items:
                 if isinstance(item, Skipped):
@@ -79,8 +97,13 @@ class Distillery:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
                         task.result()
-                self.progress.update(found.entered, note=found.note())
-            await asyncio.gather(*running)
+                report()
+            while running:
+                report()
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            report()
         except BaseException:
             for task in running:
                 task.cancel()
@@ -128,3 +151,8 @@ class Distillery:
                     parquet.write(row)
                     jsonl.write(row)
                     found.rows += 1
+
+
+def _file_count(items: Iterable[Item]) -> int | None:
+    """Number of files; None where it is not known, and for a single file, which says nothing about its runs."""
+    return len(items.files) if isinstance(items, Traces) and len(items.files) > 1 else None

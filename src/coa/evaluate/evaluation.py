@@ -32,10 +32,12 @@ from coa.runtime import RunConfig, Setting, open_setting
 from coa.runtime.many import reported
 from coa.scoring import PROMPT_HASH, Scorer
 from coa.scoring.opening import open_judge, open_scorer
+from coa.scoring.registry import check_scorer
 from coa.tools import Tool
 from coa.tools.base import veiled
+from coa.tools.registry import check_tools
 from coa.trajectory import read
-from coa.worlds.folder import world_hash
+from coa.worlds.folder import check_world, world_hash
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +55,8 @@ def evaluate(
     `model` and `tools` are objects of the caller's that take the place of what `config.run` names. Ctrl-C writes a
     report of what is finished and raises `KeyboardInterrupt`; `read_evaluation(out)` reads it.
     """
-    if not config.benchmarks:
-        raise ConfigError("there is nothing to evaluate on", hint="name a benchmark (coa eval list) or a file of tasks")
-    loaded = [load(name, config.data, limit=config.limit) for name in config.benchmarks]
+    loaded = load_benchmarks(config)
     folders = _folders(Path(out), loaded)
-    for item in loaded:
-        _check(item, config)
 
     async def work() -> list[BenchmarkReport]:
         return [
@@ -70,6 +68,18 @@ def evaluate(
         for folder in folders:
             stack.enter_context(folder.held())
         return Evaluation(run_blocking(work()))
+
+
+def load_benchmarks(config: EvalConfig) -> list[Loaded]:
+    """The benchmarks with their tasks. Whatever would be refused is refused here, before a model is opened."""
+    if not config.benchmarks:
+        raise ConfigError("there is nothing to evaluate on", hint="name a benchmark (coa eval list) or a file of tasks")
+    loaded = [load(name, config.data, limit=config.limit) for name in config.benchmarks]
+    for item in loaded:
+        _check(item, config)
+    check_tools(config.run.tools)
+    check_world(config.run.world)
+    return loaded
 
 
 def read_evaluation(out: str | Path) -> Evaluation:
@@ -98,12 +108,13 @@ def _folders(out: Path, loaded: Sequence[Loaded]) -> list[Folder]:
 def _check(loaded: Loaded, config: EvalConfig) -> None:
     """Whether this benchmark can be evaluated as the config says."""
     benchmark = loaded.benchmark
-    samples = _samples(loaded, config)
+    samples = samples_of(loaded, config)
     if beyond := [k for k in config.pass_at if k > samples]:
         raise EvaluationError(f"pass@{beyond[0]} needs {beyond[0]} attempts at each task", hint=f"add -n {beyond[0]}")
     if (config.scorer or benchmark.scorer) == "judge" and config.judge is None:
         hint = "add --judge URL, or --scorer auto for rules"
         raise ScoringError(f"the answers of {benchmark.name} are compared by a judge", hint=hint)
+    check_scorer(config.scorer or benchmark.scorer, judged=config.judge is not None)
     if config.selection is Select.MAJORITY and any(task.tests is not None for task in loaded.tasks):
         raise EvaluationError(
             f"the answers of {benchmark.name} are programs, of which no two are alike: they cannot be voted on",
@@ -111,11 +122,11 @@ def _check(loaded: Loaded, config: EvalConfig) -> None:
         )
 
 
-def _samples(loaded: Loaded, config: EvalConfig) -> int:
+def samples_of(loaded: Loaded, config: EvalConfig) -> int:
     return config.best_of or config.samples or loaded.benchmark.protocol.samples
 
 
-def _run_config(loaded: Loaded, run: RunConfig) -> RunConfig:
+def run_config_of(loaded: Loaded, run: RunConfig) -> RunConfig:
     """The config, with the benchmark's protocol for what it does not set."""
     protocol = loaded.benchmark.protocol
     sampling = {"temperature": protocol.temperature, "top_p": protocol.top_p, "top_k": protocol.top_k, "seed": 0}
@@ -127,15 +138,17 @@ async def _evaluate(
     loaded: Loaded, folder: Folder, config: EvalConfig, progress: Progress, model: Model | None,
     tools: Mapping[str, Tool] | None,
 ) -> BenchmarkReport:  # fmt: skip
-    run = _run_config(loaded, config.run)
+    run = run_config_of(loaded, config.run)
     async with AsyncExitStack() as stack:
-        setting = await stack.enter_async_context(open_setting(run, tasks=loaded.tasks, model=model, tools=tools))
+        setting = await stack.enter_async_context(
+            open_setting(run, tasks=loaded.tasks, model=model, tools=tools, progress=progress)
+        )
         judge = await stack.enter_async_context(open_judge(config))
         scorers = await _scorers(stack, folder, loaded, config.scorer or loaded.benchmark.scorer, judge)
         record = _record(loaded, setting, config, run, scorers, judge)
         folder.claim(record)
         chooser, retry = judge or setting.model, config.retry_failed
-        plan = Plan(loaded, _samples(loaded, config), scorers, config.selection, judge=chooser, retry_failed=retry)
+        plan = Plan(loaded, samples_of(loaded, config), scorers, config.selection, judge=chooser, retry_failed=retry)
         batch = EvalProgress()
         try:
             async with reported(batch, progress, loaded.benchmark.name):
@@ -183,7 +196,7 @@ def _record(
     loaded: Loaded, setting: Setting, config: EvalConfig, run: RunConfig, scorers: Sequence[Scorer], judge: Model | None
 ) -> dict[str, Any]:
     """What the numbers are about: config.json of the folder, and the report's provenance."""
-    benchmark, samples = loaded.benchmark, _samples(loaded, config)
+    benchmark, samples = loaded.benchmark, samples_of(loaded, config)
     file, limits = run.prompt_file, setting.limits or setting.profile.limits
     return {
         "stage": "eval",

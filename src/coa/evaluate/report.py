@@ -19,7 +19,7 @@ from coa.evaluate.summary import Figures, Tasks, summed_up
 from coa.evaluate.task_table import task_table
 from coa.folder import write_atomic
 from coa.report import Bar, bars, notice, page, paragraph, plural, said, section, table
-from coa.trajectory import read
+from coa.trajectory import Stop, read
 from coa.version import __version__
 
 _LONGEST: Final = 200
@@ -261,6 +261,7 @@ def _html(report: Figures, folder: Path, tasks: str) -> str:
     ]
     benchmark, agents = report["benchmark"], report["agents"]
     shares = {name: "" if share is None else f"{share:.1%}" for name, share in agents["share"].items()}
+    ends = [(Stop(stop).words, count) for stop, count in report["stops"].items()]
     written = [(name, count, shares[name]) for name, count in agents["written_tokens"].items()]
     about = f"{benchmark['about']}. {benchmark['note']}" if benchmark.get("note") else benchmark.get("about", "")
     texts = {name: said(value) for name, value in _flat(report["provenance"]).items()}
@@ -273,7 +274,7 @@ def _html(report: Figures, folder: Path, tasks: str) -> str:
         bars(metrics, title="success with 95 % intervals", most=1.0) if metrics else "",
         section("What it took", table(["", ""], lines(report))),
         section("Who wrote how much", table(["agent", "tokens written", "share"], written)),
-        section("How runs ended", table(["stopped by", "attempts"], list(report["stops"].items()))),
+        section("How runs ended", table(["end", "attempts"], ends)),
         *(section(f"By {key}", group_table(groups)) for key, groups in report["breakdown"].items()),
         tasks,
         section("Provenance", table(["setting", "value"], provenance)),

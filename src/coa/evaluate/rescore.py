@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from coa.evaluate.run import Scoring
 from coa.evaluate.summary import summed_up
 from coa.folder import lock_file, write_atomic
 from coa.models.base import Model
+from coa.progress import Progress, Silent, part, time_left
 from coa.scoring import PROMPT_HASH, Scorer, score_trajectory
 from coa.scoring.opening import JudgeConfig, open_judge, open_scorer
 from coa.trajectory import Trajectory, read
@@ -51,6 +53,7 @@ def score(
     replace: bool = False,
     unscored: bool = False,
     concurrency: int = 32,
+    progress: Progress | None = None,
 ) -> list[ScoreSummary]:
     """Score finished runs again, or by another scorer, without running anything. Blocks.
 
@@ -60,7 +63,7 @@ def score(
     async def work() -> list[ScoreSummary]:
         async with open_judge(judge or JudgeConfig()) as judging:
             return [
-                await _score(path, scorer, judging, replace, unscored, concurrency)
+                await _score(path, scorer, judging, replace, unscored, concurrency, progress or Silent())
                 for path in [found for run in runs for found in folders_in(Path(run))]
             ]
 
@@ -68,7 +71,7 @@ def score(
 
 
 async def _score(
-    path: Path, name: str, judge: Model | None, replace: bool, unscored: bool, concurrency: int
+    path: Path, name: str, judge: Model | None, replace: bool, unscored: bool, concurrency: int, progress: Progress
 ) -> ScoreSummary:
     folder = Folder.of(path)
     if not folder.trajectories.is_file():
@@ -80,29 +83,40 @@ async def _score(
     with folder.held():
         async with open_scorer(name, judge, verdicts=verdicts) as scorer:
             with lock_file(folder.trajectories):
-                now, kept = await _rescore(folder, scorer, replace, unscored, concurrency)
+                now, kept = await _rescore(folder, scorer, replace, unscored, concurrency, progress)
         return _sum_up(folder, path, name, judge, now, kept)
 
 
-async def _rescore(folder: Folder, scorer: Scorer, replace: bool, unscored: bool, at_once: int) -> tuple[int, int]:
+async def _rescore(
+    folder: Folder, scorer: Scorer, replace: bool, unscored: bool, at_once: int, progress: Progress
+) -> tuple[int, int]:
     """The number of runs scored now, and the number of scores of that name that were kept."""
     settle(folder)
     journal = Journal(folder)
-    now = kept = 0
+    now = kept = scored = right = 0
+    with folder.trajectories.open("rb") as file:
+        total = sum(1 for _ in file)
+    began = time.monotonic()
 
     async def one(trajectory: Trajectory) -> None:
         done = await score_trajectory(trajectory, scorer)
         journal.score(done.key, {scorer.name: done.scores[scorer.name]})
+        nonlocal scored, right
+        scored, right = scored + 1, right + (done.scores[scorer.name].value == 1)
+        pace = scored / max(time.monotonic() - began, 1e-9)
+        note = [f"{right:,} right", f"{pace:.1f} answers/s", time_left((total - kept - scored) / pace)]
+        progress.update(kept + scored, total, ", ".join(filter(None, note)))
 
     try:
-        async with Scoring(at_once) as work:
-            for trajectory in read(folder.trajectories):
-                before = trajectory.scores.get(scorer.name)
-                if before is None or replace or (unscored and before.value is None):
-                    now += 1
-                    await work.add(one(trajectory))
-                else:
-                    kept += 1
+        with part(progress, f"runs scored by {scorer.name}", total):
+            async with Scoring(at_once) as work:
+                for trajectory in read(folder.trajectories):
+                    before = trajectory.scores.get(scorer.name)
+                    if before is None or replace or (unscored and before.value is None):
+                        now += 1
+                        await work.add(one(trajectory))
+                    else:
+                        kept += 1
     finally:
         journal.close()
     settle(folder)

@@ -22,7 +22,7 @@ _MOST_RUNS: Final = 200
 _LONGEST_STEP: Final = 2_000
 _LONGEST_CELL: Final = 160
 _NUMBERS: Final = re.compile(r"(\D*)(\d{0,18})")
-_COLUMNS: Final = ("task", "question", "expected", "answer", "score", "stopped by", "tokens", "tool calls", "repairs")
+_COLUMNS: Final = ("task", "question", "expected", "answer", "score", "end", "tokens", "tool calls", "repairs")
 
 
 def task_table(runs: Iterable[Trajectory], scorer: str, folder: Path, attempts: int) -> str:
@@ -62,7 +62,7 @@ def _row(run: Trajectory, scorer: str, anchor: str) -> list[object]:
         Link(name, f"#{anchor}") if anchor else name,
         *(_cell(text) for text in (task.question, expected, run.answer or "no answer")),
         _verdict(run, scorer),
-        run.stop.value.replace("_", " "),
+        run.stop.words,
         usage.total_tokens,
         usage.tool_calls,
         len(run.repairs),

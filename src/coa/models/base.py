@@ -110,6 +110,15 @@ class Constrained(Model, Protocol):
     ) -> Generation: ...  # fmt: skip
 
 
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A model that knows how much it has written while it is still writing; others say so at the end of each call."""
+
+    @property
+    def tokens_written(self) -> int:
+        """Tokens that it has written so far in all calls, those of calls that have not ended included."""
+
+
 async def complete(model: Model, messages: Sequence[Message], *, sampling: Sampling) -> str:
     """One reply to a prompt, without a chain of agents; judges use it."""
     return (await reply(model, messages, sampling=sampling)).text

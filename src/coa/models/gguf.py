@@ -7,6 +7,8 @@ The `gguf` package maps every array element separately and takes seconds for a v
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -21,20 +23,44 @@ _MOST: Final = 1 << 24
 
 def read_header(path: Path) -> dict[str, object]:
     """All keys of the header with their values."""
+    with _opened(path) as (file, _, keys):
+        return dict(_keys(file, keys))
+
+
+def read_tensors(path: Path) -> dict[str, tuple[int, ...]]:
+    """The sizes of all tensors, by their names."""
+    with _opened(path) as (file, tensors, keys):
+        for _ in _keys(file, keys):
+            pass
+        return dict(_tensor(file) for _ in range(tensors))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, int, int]]:
+    """The file behind its first numbers, the number of tensors and the number of keys."""
     try:
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":
                 raise ValueError("it does not begin with GGUF")
-            version, _tensors, count = struct.unpack("<IQQ", _exactly(file, 20))
+            version, tensors, keys = struct.unpack("<IQQ", _exactly(file, 20))
             if version not in (2, 3):
                 raise ValueError(f"its version {version} is not known")
-            header: dict[str, object] = {}
-            for _ in range(count):
-                key = _string(file)
-                header[key] = _value(file, _number(file, "<I"))
-            return header
+            yield file, tensors, keys
     except (ValueError, OSError, KeyError, UnicodeDecodeError) as error:
         raise TokenizerError(f"{path} is not a readable GGUF file: {error}") from error
+
+
+def _keys(file: BinaryIO, count: int) -> Iterator[tuple[str, object]]:
+    for _ in range(count):
+        key = _string(file)
+        yield key, _value(file, _number(file, "<I"))
+
+
+def _tensor(file: BinaryIO) -> tuple[str, tuple[int, ...]]:
+    name, dimensions = _string(file), _number(file, "<I")
+    sizes = struct.unpack(f"<{dimensions}Q", _exactly(file, 8 * dimensions))
+    _exactly(file, 12)  # its type and its place among the weights
+    return name, sizes
 
 
 def _value(file: BinaryIO, kind: int) -> object:

@@ -7,15 +7,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from coa.errors import ConfigError
-from coa.progress import Progress
+from coa.progress import Progress, Silent, part
+from coa.rl.checks import check
 from coa.rl.config import RlConfig
+from coa.rl.dry_run import RlPlan, plan
 from coa.stage import Stage
 from coa.tools import Tool
-from coa.training.requirements import loading_torch
+from coa.training.requirements import loading_torch, reports_for_all
 from coa.training.run_folder import TrainingResult
 
-__all__ = ["RlConfig", "rl"]
+__all__ = ["RlConfig", "RlPlan", "plan", "rl"]
 
 sys.modules[__name__].__class__ = Stage
 
@@ -31,10 +32,12 @@ def rl(
     """Train a model by reinforcement learning with real tools. Blocks; goes on from the checkpoints that `out` holds.
 
     `tools` are objects besides those that the config names. `command` is what the model card names as the command that
-    made the model.
+    made the model. Settings, reward and tasks are checked before torch is loaded; `plan(config)` checks the same and
+    says what the run would do.
     """
-    if config.tasks is None:
-        raise ConfigError("there are no tasks to learn from", hint="add --tasks FILE")
-    with loading_torch():
+    shown = (progress if reports_for_all() else None) or Silent()
+    with part(shown, "reading the tasks"):
+        checked = check(config)
+    with part(shown, "loading torch"), loading_torch():
         from coa.rl.loop import train
-    return train(config, Path(out), tools=tools, command=command, progress=progress)
+    return train(config, Path(out), tools=tools, command=command, progress=progress, checked=checked)

@@ -8,7 +8,7 @@ where one of the two has such a key; docs/rl.md has the table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -18,6 +18,9 @@ from coa.training.settings import Lora
 from coa.trajectory import Limits, Profile
 from coa.trajectory.types import Frozen
 from coa.worlds.atlas.questions import PROFILE as WORLD_PROFILE
+
+MICRO_BATCH_TOKENS: Final = 1024
+"""Tokens that go through the model at a time, where the settings do not say."""
 
 
 class Reward(JudgeConfig):

@@ -18,26 +18,25 @@ from typing import Final, TypeVar
 import torch
 
 from coa.blocking import run_blocking
-from coa.errors import TrainingError
 from coa.folder import lock
 from coa.models.base import Sampling
-from coa.progress import Progress, Silent
+from coa.progress import Progress, Silent, part
 from coa.report import plural
 from coa.rl import report, state
+from coa.rl.checks import Checked, check, profiles_of
 from coa.rl.config import RlConfig
 from coa.rl.groups import Collected, Group, collect, keep
 from coa.rl.guards import LogprobDiff, Watch
 from coa.rl.policy import Policy, open_policy, save_model
 from coa.rl.reward import Rewards, own_reward
 from coa.rl.rollout import Rollouts
-from coa.rl.tasks import Sampler, load_tasks
+from coa.rl.tasks import Sampler
 from coa.rl.update import Trainer, UpdateStats
 from coa.runtime import RunConfig, Setting, open_setting, success
 from coa.scoring.opening import open_judge, open_scorer
 from coa.tools import Tool
 from coa.training import checkpoint
 from coa.training.card import model_card
-from coa.training.requirements import refuse_absent
 from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim, figures, keep_until
 from coa.trajectory import Task, load_profile
 from coa.version import __version__
@@ -54,18 +53,18 @@ def train(
     tools: Mapping[str, Tool] | None = None,
     command: str | None = None,
     progress: Progress | None = None,
+    checked: Checked | None = None,
 ) -> TrainingResult:
     """Train a model by reinforcement learning as the settings say. `tools` are objects, besides those in the settings.
 
-    `progress` gets the lines of the report, and how far each step has come.
+    `progress` gets the lines of the report, and how far each step has come. `checked` is the result of `check`, where
+    the caller has called it.
     """
     progress = progress or Silent()
-    refuse_absent(config.report_to)
+    checked = checked or check(config)
+    tasks, held_out = checked.tasks, checked.held_out
     with lock(out):
-        tasks, held_out, fingerprint = load_tasks(config)
-        for name in _profiles(config, (*tasks, *held_out)):
-            config.limits(load_profile(name))  # before anything is loaded or written
-        claim(out, "rl", config, fingerprint, free=_FREE)
+        claim(out, "rl", config, checked.fingerprint, free=_FREE)
         checkpoint.clear_torn(out)
         if (out / MODEL).is_dir():
             progress.say(f"finished already: {out / MODEL}")
@@ -81,8 +80,8 @@ async def _train(
     exact = config.full_determinism
     if exact is None:
         exact = device == "cpu" and not config.one_step_off_policy
-    async with _opened(config, own_tools, (*tasks, *held_out), device) as (policy, box, rewards):
-        at_step = report.StepProgress(progress, config.max_steps)
+    async with _opened(config, own_tools, (*tasks, *held_out), device, progress) as (policy, box, rewards):
+        at_step = report.StepProgress(progress, config.max_steps, policy.sampler)
         # Where attempts of two steps are made at once, they cannot be counted as one step's.
         made = at_step.made if not config.one_step_off_policy else lambda: None
         rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact, made)
@@ -111,6 +110,7 @@ async def _train(
 
         following: asyncio.Task[tuple[Collected, float]] | None = None
         progress.start("steps", config.max_steps)
+        watching = asyncio.create_task(at_step.follow())
         try:
             if held_out and start == 0:
                 await _look(held_out, rollouts, policy, out, 0, log, progress)
@@ -161,6 +161,7 @@ async def _train(
                     progress.say(f"step {step}: {warning}")
                 watch.warnings.clear()
                 if held_out and (step % config.eval_steps == 0 or step == config.max_steps):
+                    at_step.pause()
                     await _look(held_out, rollouts, policy, out, step, log, progress)
                 if step % config.save_steps == 0 or step == config.max_steps or interruption.asked:
                     state.save(out, step, trainer, drawing, watch, surplus, config)
@@ -168,9 +169,10 @@ async def _train(
                     progress.say(f"stopped after step {step}; the same command goes on from there")
                     return TrainingResult(out, step, False, {})
         finally:
-            if following is not None:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+            for task in (watching, following):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
             interruption.restore()
             progress.finish()
             log.close()
@@ -229,19 +231,20 @@ async def _with_kl_in_reward(groups: list[Group], trainer: Trainer, config: RlCo
 
 @asynccontextmanager
 async def _opened(
-    config: RlConfig, own: Mapping[str, Tool], tasks: Sequence[Task], device: str
+    config: RlConfig, own: Mapping[str, Tool], tasks: Sequence[Task], device: str, progress: Progress
 ) -> AsyncIterator[tuple[Policy, Mapping[str, Tool], Rewards]]:
     reward = config.reward
-    if reward.judge is None and reward.scorer == "judge":
-        raise TrainingError("rewards by a judge need a model that judges", hint="--set reward.judge=URL")
     async with AsyncExitStack() as stack:
         judge = await stack.enter_async_context(open_judge(reward))
         scorer = await stack.enter_async_context(open_scorer(reward.scorer, judge))
         rewards = Rewards(reward, scorer, own_reward(reward.function) if reward.function else None)
-        policy = open_policy(config, device)
+        with part(progress, f"opening {config.model}"):
+            policy = open_policy(config, device)
         stack.push_async_callback(policy.sampler.close)
         run = RunConfig(profile=config.profile, world=config.world, tools=config.tools)
-        setting = await stack.enter_async_context(open_setting(run, tasks=tasks, model=policy.sampler, tools=own))
+        setting = await stack.enter_async_context(
+            open_setting(run, tasks=tasks, model=policy.sampler, tools=own, progress=progress)
+        )
         yield policy, setting.tools, rewards
 
 
@@ -253,20 +256,15 @@ async def _look(
     config = rollouts.config
     policy.sync_sampler()
     done = []
-    for name in _profiles(config, held_out):  # each has its limits
+    for name in profiles_of(config, held_out):  # each has its limits
         profile = load_profile(name)
         cut, limits = Sampling(max_tokens=config.max_turn_tokens), config.limits(profile)
         setting = Setting(rollouts.model, rollouts.tools, profile, sampling=cut, limits=limits, prompt=rollouts.prompt)
         tasks = [task for task in held_out if (task.profile or config.profile) == name]
-        done += await success.look(tasks, setting, rollouts.rewards.scorer)
+        done += await success.look(tasks, setting, rollouts.rewards.scorer, progress)
     success.keep(done, out / "agent" / f"step-{step}")
     log.write(step, {f"held_out_{name}": value for name, value in success.figures(done).items()})
     progress.say(f"step {step}: {success.sentence(done)}")
-
-
-def _profiles(config: RlConfig, tasks: Sequence[Task]) -> list[str]:
-    """The profiles of these tasks, each once."""
-    return list(dict.fromkeys(task.profile or config.profile for task in tasks))
 
 
 _ONE_THREAD: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coa-update")
@@ -285,7 +283,7 @@ def _say_start(config: RlConfig, policy: Policy, tasks: Sequence[Task], start: i
         f"{trained / 1e6:.3g} M of {whole / 1e6:.3g} M weights trained"
         + (f"; going on after step {start}" if start else "")
     )
-    longest = max(config.limits(load_profile(name)).context_tokens for name in _profiles(config, tasks))
+    longest = max(config.limits(load_profile(name)).context_tokens for name in profiles_of(config, tasks))
     room = policy.sampler.longest
     if longest > room:
         progress.say(

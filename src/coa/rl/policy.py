@@ -29,6 +29,7 @@ from coa.models.tokenizer import TextTokenizer
 from coa.rl.config import RlConfig
 from coa.training import attention as rows
 from coa.training import packed_model, weights
+from coa.training.requirements import refuse_endless
 
 NAME: Final = "coa_engine_and_rows"
 
@@ -181,7 +182,7 @@ def _freeze_layers(model: PreTrainedModel, count: int) -> None:
 
 
 def _refuse_unusable(config: RlConfig, tokenizer: TextTokenizer, model: PreTrainedModel) -> None:
-    weights.refuse_endless(tokenizer)
+    refuse_endless(tokenizer)
     if tokenizer.vocabulary_size > packed_model.vocabulary_of(model):
         raise TrainingError(
             f"the tokenizer of {config.model} has {tokenizer.vocabulary_size} tokens, the model embeddings for "

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from coa.models.base import CountsTokens
 from coa.progress import Progress
 from coa.report import plural
 from coa.rl.config import RlConfig
@@ -13,6 +16,9 @@ from coa.rl.groups import Collected, Group, RewardedAttempt
 from coa.rl.guards import LogprobDiff
 from coa.rl.update import UpdateStats
 from coa.training.run_folder import append, clock
+
+FOLLOW_S: Final = 0.5
+SAMPLING: Final = "sampling"
 
 
 def of_groups(collected: Collected, config: RlConfig) -> dict[str, float]:
@@ -111,26 +117,50 @@ def line(step: int, steps: int, found: Mapping[str, Any], left_s: float) -> str:
 class StepProgress:
     """How far a step has come, between two lines of the report."""
 
-    def __init__(self, progress: Progress, steps: int) -> None:
-        self._progress, self._steps = progress, steps
+    def __init__(self, progress: Progress, steps: int, sampler: CountsTokens) -> None:
+        self._progress, self._steps, self._sampler = progress, steps, sampler
         self._step = self._made = 0
-        self._left = ""
+        self._left = self._what = ""
+        self._began, self._written_before = time.monotonic(), 0
 
     def begin(self, step: int, left_s: float | None) -> None:
         self._step, self._made = step, 0
         self._left = "" if left_s is None else f", {clock(left_s)} left"
-        self._say("attempts begin")
+        self._began, self._written_before = time.monotonic(), self._sampler.tokens_written
+        self._what = SAMPLING
+        self._show()
 
     def made(self) -> None:
         """One more attempt has ended."""
         self._made += 1
-        self._say(f"{plural(self._made, 'attempt')} made")
+        self._show()
 
     def learn(self, groups: int) -> None:
-        self._say(f"{plural(self._made, 'attempt')} made, learning from {plural(groups, 'group')}")
+        self._what = f"learning from {plural(groups, 'group')}"
+        self._show()
 
-    def _say(self, what: str) -> None:
-        self._progress.update(self._step - 1, self._steps, f"step {self._step}: {what}{self._left}")
+    def pause(self) -> None:
+        """Something else is shown until the next step begins."""
+        self._what = ""
+
+    async def follow(self) -> None:
+        """Keep what is shown up to date while attempts are being made."""
+        while True:
+            self._show()
+            await asyncio.sleep(FOLLOW_S)
+
+    def _show(self) -> None:
+        if not self._what:
+            return
+        tokens = self._sampler.tokens_written - self._written_before
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        pace = f", {tokens / seconds:.0f} tokens/s" if self._what == SAMPLING else ""
+        self._progress.update(
+            self._step - 1,
+            self._steps,
+            f"step {self._step}: {self._what}, {plural(self._made, 'attempt')} made, {tokens:,} tokens sampled"
+            f"{pace}{self._left}",
+        )
 
 
 class Log:

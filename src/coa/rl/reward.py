@@ -62,7 +62,15 @@ class Rewards:
 
 
 def own_reward(path: str) -> Own:
-    return import_function(path, what="the reward", error=TrainingError)
+    found = import_function(path, what="the reward", error=TrainingError)
+    try:
+        inspect.signature(found).bind(None, None)
+    except TypeError as error:
+        hint = "it is called as function(trajectory, score)"
+        raise TrainingError(f"the reward {path!r} cannot be called: {error}", hint=hint) from error
+    except ValueError:  # a function of a C library, which does not say what it takes
+        pass
+    return found
 
 
 async def _asked(own: Own, trajectory: Trajectory, success: float | None) -> tuple[float | None, str]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from coa.errors import StoreError, TrainingError
 from coa.rl.config import RlConfig
-from coa.rl.groups import Group
 from coa.trajectory import Task
 from coa.trajectory.formats.tasks import read_tasks
+
+if TYPE_CHECKING:
+    from coa.rl.groups import Group  # which needs torch
 
 _FLOOR: Final = 0.04
 """Added to p(1-p), so that families which are always or never solved are still sampled now and then."""

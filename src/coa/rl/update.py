@@ -22,7 +22,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -32,16 +32,14 @@ from coa.errors import TrainingError
 from coa.rl.algorithms import policy_loss
 from coa.rl.algorithms.base import TokenBatch
 from coa.rl.algorithms.ppo_clip import MAX_LOG_RATIO
-from coa.rl.config import RlConfig
+from coa.rl.config import MICRO_BATCH_TOKENS, RlConfig
 from coa.rl.groups import Group, RewardedAttempt
 from coa.rl.policy import Policy
 from coa.rl.shared_prefix import PrefixBatch, SharedPrefixes, prefix_batches
 from coa.training.attention import PrefixCache
 from coa.training.packed_model import logprobs_of
-from coa.training.packing import TokenSample, balanced, on, rows_needed, to_row
-
-MICRO_BATCH_TOKENS: Final = 1024
-"""Tokens that go through the model at a time, where the settings do not say."""
+from coa.training.packing import TokenSample, on, to_row
+from coa.training.rows import balanced, rows_needed
 
 
 @dataclass(frozen=True)

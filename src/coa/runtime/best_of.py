@@ -13,7 +13,8 @@ from typing import Final, Protocol, TypeVar
 from coa.choices import Select
 from coa.errors import ModelError
 from coa.models.base import Model, Sampling, complete
-from coa.runtime.many import BatchProgress, normal_answer, run_many
+from coa.progress import Progress, Silent
+from coa.runtime.many import BatchProgress, normal_answer, reported, run_many
 from coa.runtime.setting import Setting
 from coa.scoring.quoting import quoted
 from coa.trajectory import Message, Profile, Task, Trajectory
@@ -43,23 +44,25 @@ async def best_of(
     judge: Model | None = None,
     *,
     made: Callable[[Trajectory], None] = lambda trajectory: None,
+    progress: Progress | None = None,
 ) -> list[Trajectory]:
     """Several attempts at one task; the selected one is marked in its meta. `made` hears each attempt as it ends.
 
     Cancelled, it passes what there is of the unfinished attempts to `made` before it ends.
     """
-    progress, candidates = BatchProgress(total=count), list[Trajectory]()
-    runs = run_many([task], replace(setting, concurrency=count), samples=count, progress=progress)
-    try:
-        async for candidate in runs:
-            candidates.append(candidate)
-            made(candidate)
-    except asyncio.CancelledError:
-        for unfinished in progress.interrupted:
-            made(unfinished)
-        raise
-    finally:
-        await runs.aclose()
+    batch, candidates = BatchProgress(total=count), list[Trajectory]()
+    runs = run_many([task], replace(setting, concurrency=count), samples=count, progress=batch)
+    async with reported(batch, progress or Silent(), "attempts"):
+        try:
+            async for candidate in runs:
+                candidates.append(candidate)
+                made(candidate)
+        except asyncio.CancelledError:
+            for unfinished in batch.interrupted:
+                made(unfinished)
+            raise
+        finally:
+            await runs.aclose()
     candidates.sort(key=lambda candidate: candidate.sample)
     try:
         chosen = await select(candidates, how, setting.profile, judge or setting.model)

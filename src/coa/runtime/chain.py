@@ -97,6 +97,11 @@ class Chain:
         self.doing = "starting"
         """What it waits for, for whoever asks why it takes so long."""
 
+    @property
+    def usage(self) -> Usage:
+        """What the model calls and tool calls that have ended took."""
+        return self._budget.usage
+
     async def run(self) -> Trajectory:
         self._budget.start()
         try:

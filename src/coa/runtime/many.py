@@ -6,15 +6,15 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from coa.folder import lock_file
-from coa.models.base import Sampling
-from coa.progress import Progress
+from coa.models.base import CountsTokens, Model, Sampling
+from coa.progress import Progress, time_left
+from coa.report import plural
 from coa.runtime.budget import refuse_unpriced
 from coa.runtime.chain import Chain
 from coa.runtime.constrained import constrained
@@ -87,12 +87,40 @@ class BatchProgress:
     """Of what was run now."""
     started: float = field(default_factory=time.monotonic)
     running: dict[tuple[str, int], tuple[float, Chain]] = field(default_factory=dict)
+    """Runs that have begun and are not in the counts yet, with when they began."""
     interrupted: list[Trajectory] = field(default_factory=list)
     """What there was of the runs that were under way when the batch was cancelled. They are in no file."""
+    _model: Model | None = None
+    _written_before: int = 0
+
+    def begin(self, model: Model) -> None:
+        """Runs begin with this model: from now on time counts, and the tokens that the model writes."""
+        self.started, self._model = time.monotonic(), model
+        self._written_before = model.tokens_written if isinstance(model, CountsTokens) else 0
+
+    @property
+    def tokens_written(self) -> int:
+        """Tokens that the model has written in runs of now, unfinished ones included.
+
+        Where the model does not count while it writes, those of calls that have not ended are not included.
+        """
+        running = sum(chain.usage.completion_tokens for _, chain in self.running.values())
+        counted = self._model.tokens_written - self._written_before if isinstance(self._model, CountsTokens) else 0
+        return max(self.usage.completion_tokens + running, counted)
+
+    @property
+    def model_calls(self) -> int:
+        """Calls that have ended, those of unfinished runs included."""
+        return self.usage.model_calls + sum(chain.usage.model_calls for _, chain in self.running.values())
+
+    @property
+    def tool_calls(self) -> int:
+        """Calls that were made, those of unfinished runs included."""
+        return self.usage.tool_calls + sum(chain.usage.tool_calls for _, chain in self.running.values())
 
     @property
     def tokens_per_second(self) -> float:
-        return self.usage.completion_tokens / max(time.monotonic() - self.started, 1e-9)
+        return self.tokens_written / max(time.monotonic() - self.started, 1e-9)
 
     @property
     def done(self) -> int:
@@ -107,6 +135,7 @@ class BatchProgress:
 
     def add(self, trajectory: Trajectory) -> None:
         self.finished += 1
+        self.running.pop(trajectory.key, None)  # only now, so that no token is missing from the counts in between
         self.usage = self.usage + trajectory.usage
         self._count(Outcome.of(trajectory))
 
@@ -121,7 +150,7 @@ class BatchProgress:
         self.right += outcome.right is True
 
     def status(self) -> str:
-        """One line: success, failures, speed, cost, time left, and the run that takes longest."""
+        """One line: success, failures, tokens, calls, speed, cost, time left, and the run that takes longest."""
         parts = [f"{self.answered} answered"]
         if self.graded:
             parts = [f"{self.right} of {self.graded} right ({self.right / self.graded:.1%})"]
@@ -129,11 +158,15 @@ class BatchProgress:
             parts.insert(0, f"{self.resumed} from before")
         if self.failed:
             parts.append(f"{self.failed} failed")
+        if self.running:
+            parts.append(f"{len(self.running)} running")
+        parts.append(plural(self.tokens_written, "token"))
+        parts.append(f"{plural(self.model_calls, 'model call')} and {plural(self.tool_calls, 'tool call')}")
         parts.append(f"{self.tokens_per_second:.0f} tokens/s")
         if self.usage.cost is not None:
             parts.append(f"cost {self.usage.cost:.4g}")
-        if self.seconds_left:
-            parts.append(f"{timedelta(seconds=round(self.seconds_left))} left")
+        if left := time_left(self.seconds_left):
+            parts.append(left)
         if slow := self.stuck(_SLOW_S):
             parts.append(f"slow: {slow[0]}" + (f" and {len(slow) - 1} more" if len(slow) > 1 else ""))
         return ", ".join(parts)
@@ -177,7 +210,7 @@ async def run_many(
     *,
     samples: int | Sequence[int] = 1,
     out: str | Path | None = None,
-    progress: BatchProgress | None = None,
+    progress: BatchProgress | Progress | None = None,
     retry_failed: bool = False,
     watch_s: float = 300.0,
     score: Callable[[Trajectory], Awaitable[Trajectory]] | None = None,
@@ -187,8 +220,20 @@ async def run_many(
     With `out`, a folder or a .jsonl file, each is appended to its file, which is locked until the generator ends or is
     closed. What the file holds already is not run again, and not yielded: `coa.read` reads it. `retry_failed` first
     moves the failed and interrupted runs of the file to `<out>.aside`, so that they are run again. `score` is called
-    before a run is kept; a run that is stopped meanwhile is kept unscored.
+    before a run is kept; a run that is stopped meanwhile is kept unscored. `progress` hears where the batch stands; a
+    `BatchProgress` has the counts as numbers.
     """
+    if not isinstance(progress, BatchProgress | None):
+        attempts = samples if isinstance(samples, int) else len(samples)
+        batch = BatchProgress(total=len(tasks) * attempts if isinstance(tasks, Sequence) else None)
+        runs = run_many(
+            tasks, setting, samples=samples, out=out, progress=batch, retry_failed=retry_failed, watch_s=watch_s,
+            score=score,
+        )  # fmt: skip
+        async with reported(batch, progress, "runs"), aclosing(runs) as made:
+            async for trajectory in made:
+                yield trajectory
+        return
     refuse_unpriced(setting.limits or setting.profile.limits, setting.price)
     progress = progress or BatchProgress()
     constrained(setting.model, setting.constrain)  # a model that cannot be is refused once, not in every run
@@ -199,6 +244,7 @@ async def run_many(
     held = ExitStack()
     writer, done = held.enter_context(_file(to_append(out), retry_failed, asked)) if out is not None else (None, {})
     jobs = _jobs(tasks, numbers, done, progress)
+    progress.begin(setting.model)
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=2 * concurrency)
 
     closing = False
@@ -223,8 +269,6 @@ async def run_many(
                 # A row that cannot be run, or a defect of ours, must not take its siblings down: it is kept as data.
                 log.warning("task %s: %s: %s", task.id, type(error).__name__, error)
                 result = _broken(task, number, setting.profile, error)
-            finally:
-                progress.running.pop((task.id, number), None)
             if score is not None:
                 try:
                     result = await score(result)

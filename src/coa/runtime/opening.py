@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,6 +20,7 @@ from coa.errors import CoaError, ConfigError, StoreError
 from coa.models.base import Model
 from coa.models.opening import open_model
 from coa.models.price import price_of, read_prices
+from coa.progress import Progress, Silent, part
 from coa.report import plural
 from coa.runtime.best_of import SELECTED, best_of
 from coa.runtime.chain import run
@@ -46,15 +47,16 @@ async def open_setting(
     model: Model | None = None,
     tools: Mapping[str, Tool] | None = None,
     profile: Profile | None = None,
+    progress: Progress | None = None,
 ) -> AsyncIterator[Setting]:
-    """Opens what the config names; closes it at the end.
+    """Opens what the config names; closes it at the end. `progress` shows that it takes a while, up to the start.
 
     `tasks` that name profiles or files of their own get the tools for these too. `model`, `tools` and `profile` are
     objects that the caller made and closes; they take the place of what the config names.
     """
     config, own = (config or RunConfig()).resolved(), tools or {}
     _check_objects(model, own)
-    profile, prompt = profile or config.loaded_profile(), _prompt(config, tasks)
+    profile, prompt = profile or config.loaded_profile(), prompts_of(config, tasks)
     limits = _limits(config, profile)
     if config.prices is not None:
         read_prices(config.prices)  # a bad file stops everything now, not after the model is loaded
@@ -65,6 +67,9 @@ async def open_setting(
     if config.cache is not CacheMode.REPLAY:  # which opens no file
         _warn_of_missing_files(tasks, config)
     async with AsyncExitStack() as stack:
+        what = f"opening {config.model}" if model is None else "opening tools"
+        opening = stack.enter_context(ExitStack())
+        opening.enter_context(part(progress or Silent(), what))
         given = await stack.enter_async_context(world_tools(config.world, config.tools))
         box = await stack.enter_async_context(
             open_cached_tools(
@@ -85,6 +90,7 @@ async def open_setting(
             )
             stack.push_async_callback(model.close)
         price = config.price or (price_of(model.name, config.prices) if config.prices is not None else None)
+        opening.close()
         yield Setting(
             model,
             {**box.tools, **own},
@@ -114,7 +120,7 @@ def ask(
     questions use `open_setting`.
     """
     named, own = ({"model": model}, None) if isinstance(model, str) else ({}, model)
-    task = Task(id=content_id(question, None), question=question) if isinstance(question, str) else question
+    task = task_of(question) if isinstance(question, str) else question
     try:
         chosen = AskConfig.model_validate(
             {**(config.model_dump(exclude_unset=True) if config else {}), **settings, **named}
@@ -130,6 +136,13 @@ def ask(
             return next((attempt for attempt in made if SELECTED in attempt.meta), made[0])
 
     return run_blocking(work())
+
+
+def task_of(question: str, *, files: Sequence[str] = ()) -> Task:
+    """A task that asks this."""
+    if not question.strip():
+        raise ConfigError("the question is empty", hint='ask one in quotes: coa run "What is 17 * 23?"')
+    return Task(id=content_id(question, None), question=question, files=tuple(files))
 
 
 def _check_objects(model: object, tools: Mapping[str, object]) -> None:
@@ -162,7 +175,7 @@ def _profiles_of(chosen: Profile, tasks: Sequence[Task]) -> list[Profile]:
     return found
 
 
-def _prompt(config: RunConfig, tasks: Sequence[Task]) -> Prompt:
+def prompts_of(config: RunConfig, tasks: Sequence[Task]) -> Prompt:
     """The messages in front of a task's run; None for what the profile says."""
     if config.prompt is PromptSource.ROW:
         if without := [task.id for task in tasks if not task.prompt]:

@@ -9,7 +9,8 @@ from typing import Final
 
 from coa.choices import Constrain
 from coa.models.base import Sampling
-from coa.runtime.many import run_many
+from coa.progress import Progress, Silent
+from coa.runtime.many import BatchProgress, reported, run_many
 from coa.runtime.setting import Setting
 from coa.scoring import Scorer, score_trajectory
 from coa.trajectory import Stop, Task, Trajectory, writer
@@ -18,12 +19,17 @@ SUCCESS: Final = "success"
 """Name of the score."""
 
 
-async def look(tasks: Sequence[Task], setting: Setting, scorer: Scorer) -> list[Trajectory]:
+async def look(
+    tasks: Sequence[Task], setting: Setting, scorer: Scorer, progress: Progress | None = None
+) -> list[Trajectory]:
     """One greedy attempt at each task, scored, in the order of their ids."""
     greedy = Sampling(temperature=0.0, max_tokens=setting.sampling.max_tokens, seed=0)
     # What the model has learnt is the question, so no grammar holds it.
-    runs = run_many(tasks, replace(setting, sampling=greedy, constrain=Constrain.NEVER, concurrency=32))
-    done = [await score_trajectory(run, scorer, name=SUCCESS) async for run in runs]
+    bare = replace(setting, sampling=greedy, constrain=Constrain.NEVER, concurrency=32)
+    batch = BatchProgress(total=len(tasks))
+    async with reported(batch, progress or Silent(), "held-out tasks"):
+        runs = run_many(tasks, bare, progress=batch)
+        done = [await score_trajectory(run, scorer, name=SUCCESS) async for run in runs]
     return sorted(done, key=lambda trajectory: trajectory.task.id)
 
 

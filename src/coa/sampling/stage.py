@@ -23,7 +23,9 @@ from coa.sampling.config import SampleConfig
 from coa.sampling.outcomes import Sampled, agent_runs, closed_book_runs, sample_tasks
 from coa.sampling.report import folder_beside, hold_settings, write_report, write_tasks
 from coa.scoring.opening import open_judge, open_scorer
+from coa.scoring.registry import check_scorer
 from coa.tools import Tool
+from coa.tools.registry import check_tools
 from coa.trajectory import Task, Usage
 from coa.trajectory.formats.detect import Content, detect, read_trajectories
 from coa.trajectory.formats.rows import read_rows
@@ -64,6 +66,8 @@ def sample(
         raise ConfigError(f"the kept tasks cannot be written to {out}", hint=f"--out ends with {', '.join(ENDINGS)}")
     if config.tasks is None:
         raise ConfigError("there are no tasks to sample", hint="name a file, a folder or a hub id of tasks")
+    check_scorer(config.scorer, judged=config.judge is not None)  # before a model is opened
+    check_tools(config.run.tools)
     given = list(islice(read_tasks(config.tasks), config.limit))
     if not given:
         raise StoreError(f"{config.tasks} holds no task")
@@ -80,7 +84,9 @@ async def _sample(
     folder, rules = folder_beside(out), config.rules
     trained_on = [question for source in config.exclude for question in _questions_in(source)]
     async with AsyncExitStack() as stack:
-        setting = await stack.enter_async_context(open_setting(run, tasks=tasks, model=model, tools=tools))
+        setting = await stack.enter_async_context(
+            open_setting(run, tasks=tasks, model=model, tools=tools, progress=progress)
+        )
         closed_book = await _closed_book(stack, config, run, setting)
         judge = await stack.enter_async_context(open_judge(config))
         settings = _record(run, setting, closed_book)

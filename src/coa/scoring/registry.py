@@ -40,7 +40,7 @@ def _code(_: Means) -> Scorer:
 
 def _judge(means: Means) -> Scorer:
     if means.judge is None:
-        raise ScoringError("scoring by a judge needs a model that judges", hint="add --judge URL")
+        raise _without_judge()
     return JudgeScorer(means.judge, verdicts=means.verdicts)
 
 
@@ -71,9 +71,27 @@ def scorer_for(name: str, *, judge: Model | None = None, verdicts: VerdictCache 
         return FunctionScorer(name)
     scorer = _made(name, Means(judge, verdicts))
     if scorer is None:
-        hint = f"use one of {', '.join(scorer_names())}, or module:function"
-        raise ScoringError(f"there is no scorer {name!r}", hint=hint)
+        raise _unknown(name)
     return scorer
+
+
+def check_scorer(name: str, *, judged: bool = False) -> None:
+    """Refuse a scorer that `scorer_for` would refuse, before anything is opened. `judged`: there is a judge."""
+    if ":" in name:
+        import_function(name, what="the scorer", error=ScoringError)
+    elif name not in _FACTORIES:
+        raise _unknown(name)
+    elif name == "judge" and not judged:
+        raise _without_judge()
+
+
+def _unknown(name: str) -> ScoringError:
+    hint = f"use one of {', '.join(scorer_names())}, or module:function"
+    return ScoringError(f"there is no scorer {name!r}", hint=hint)
+
+
+def _without_judge() -> ScoringError:
+    return ScoringError("scoring by a judge needs a model that judges", hint="add --judge URL")
 
 
 def _made(name: str, means: Means) -> Scorer | None:

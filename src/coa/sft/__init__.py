@@ -7,15 +7,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from coa.errors import ConfigError
-from coa.progress import Progress
+from coa.progress import Progress, Silent, part
+from coa.sft.checks import check
 from coa.sft.config import SftConfig
+from coa.sft.dry_run import SftPlan, plan
 from coa.stage import Stage
 from coa.tools import Tool
-from coa.training.requirements import loading_torch
+from coa.training.requirements import loading_torch, reports_for_all
 from coa.training.run_folder import TrainingResult
 
-__all__ = ["SftConfig", "sft"]
+__all__ = ["SftConfig", "SftPlan", "plan", "sft"]
 
 sys.modules[__name__].__class__ = Stage
 
@@ -31,10 +32,12 @@ def sft(
     """Fine-tune a model on trajectories. Blocks; goes on from the checkpoints that `out` holds.
 
     `tools` are objects for the evaluations during training, besides those that the config names. `command` is what the
-    model card names as the command that made the model.
+    model card names as the command that made the model. Settings and data are checked before torch is loaded;
+    `plan(config)` checks the same and says what the run would do.
     """
-    if not config.data:
-        raise ConfigError("there is no data to train on", hint="add --data FILE, a folder, or a hub id")
-    with loading_torch():
+    shown = (progress if reports_for_all() else None) or Silent()
+    with part(shown, "reading the data"):
+        checked = check(config)
+    with part(shown, "loading torch"), loading_torch():
         from coa.sft.train import train
-    return train(config, Path(out), tools=tools, command=command, progress=progress)
+    return train(config, Path(out), tools=tools, command=command, progress=progress, checked=checked)

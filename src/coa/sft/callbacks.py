@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,7 @@ import orjson
 from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from coa.progress import Progress
+from coa.progress import Progress, time_left
 from coa.training.checkpoint import PREFIX, Interruption, rotate, seal
 from coa.training.run_folder import append, clock, keep_until
 
@@ -23,10 +24,41 @@ class Metrics(TrainerCallback):
     def __init__(self, path: Path, progress: Progress) -> None:
         self._path, self._progress = path, progress
         self._paces: list[float] = []
+        self._rows = 0
+        """Rows of this update that have been computed."""
+        self._trained = self._began = 0.0
+        self._loss = ""
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._began = time.monotonic()
         if state.is_world_process_zero:
             keep_until(self._path, state.global_step)
+            self._show(args, state)
+
+    def on_substep_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """A row has been computed and more of the update follow."""
+        self._rows += 1
+        self._show(args, state)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._rows = 0
+        self._show(args, state)
+
+    def _show(self, args: TrainingArguments, state: TrainerState) -> None:
+        if not state.is_world_process_zero:
+            return
+        note = [f"row {self._rows + 1} of {args.gradient_accumulation_steps}", self._loss]
+        if self._trained:
+            spent = time.monotonic() - self._began
+            note.append(f"{self._trained:,.0f} trained tokens, {self._trained / max(spent, 1e-9):.0f} tokens/s")
+        note.append(time_left(self._left(state)))
+        self._progress.update(state.global_step, state.max_steps, ", ".join(filter(None, note)))
+
+    def _left(self, state: TrainerState) -> float | None:
+        """Seconds that the remaining updates will take."""
+        if not self._paces:
+            return None
+        return (state.max_steps - state.global_step) * sum(self._paces) / len(self._paces)
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl,
@@ -46,7 +78,9 @@ class Metrics(TrainerCallback):
     def _say_pace(self, state: TrainerState, found: Mapping[str, float]) -> None:
         pace = found["label_tokens_per_s"]
         self._paces = [*self._paces[-9:], found["label_tokens"] / pace]
-        left = (state.max_steps - state.global_step) * sum(self._paces) / len(self._paces)
+        self._trained += found["label_tokens"]
+        self._loss = f"loss {found['loss']:.4f}"
+        left = self._left(state) or 0.0
         self._progress.say(
             f"step {state.global_step}/{state.max_steps}  loss {found['loss']:.4f}  lr {found['lr']:.2e}  "
             f"{pace:.0f} trained tokens/s  {clock(left)} left"

@@ -1,22 +1,22 @@
-"""From trajectories to training samples, through the ledger, with a count of what was dropped and repaired."""
+"""From trajectories to training samples, through the ledger, with a count of what was dropped and repaired.
+
+Nothing here needs torch, so data are read and refused before anything heavy is loaded; `examples.py` makes tensors.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-
-import torch
+from typing import NamedTuple
 
 from coa.errors import TrainingError
 from coa.models.tokenizer import TextTokenizer
 from coa.report import plural
 from coa.sft.config import SftConfig
-from coa.training.packing import TokenSample
-from coa.training.weights import refuse_endless
 from coa.trajectory import Author, Kind, Profile, Sample, Task, Trajectory, load_profile, profile_of, with_profile
 from coa.trajectory.formats.detect import by_kind, trajectories_of
 from coa.trajectory.formats.tasks import question_in
@@ -114,32 +114,36 @@ def held_out_questions(trajectories: Sequence[Trajectory], count: int, seed: int
     return frozenset(random.Random(f"held out {seed}").sample(questions, count))
 
 
-def to_examples(
+class Labelled(NamedTuple):
+    """A sample, and the weight of each of its tokens as a label."""
+
+    trajectory: Trajectory
+    sample: Sample
+    weights: list[float]
+
+
+def labelled(
     trajectories: Sequence[Trajectory], tokenizer: TextTokenizer, config: SftConfig, max_tokens: int, tally: Tally
-) -> list[TokenSample]:
-    """In the order of the trajectories. What is dropped is counted in `tally`."""
-    examples: list[TokenSample] = []
+) -> Iterator[Labelled]:
+    """Samples in the order of the trajectories. What is dropped is counted in `tally`."""
     for _, group in groupby(trajectories, key=lambda t: (t.profile, t.profile_hash, repr(t.meta.get("tools")))):
         members = list(group)
         profile = profile_of(members[0])
         for trajectory, sample in to_samples(members, tokenizer, profile, max_tokens=max_tokens, tally=tally):
             weights = label_weights(trajectory, sample, profile, config)
-            example = TokenSample(torch.tensor(sample.ids, dtype=torch.int32), weights, trajectory.task.id)
-            if example.weight > 0:
-                examples.append(example)
+            if any(weight > 0 for weight in weights):
+                yield Labelled(trajectory, sample, weights)
             else:
                 tally.take_back(sample)
-    return examples
 
 
-def label_weights(trajectory: Trajectory, sample: Sample, profile: Profile, config: SftConfig) -> torch.Tensor:
+def label_weights(trajectory: Trajectory, sample: Sample, profile: Profile, config: SftConfig) -> list[float]:
     """How much each token counts: 0 where the environment wrote, else its agent's weight."""
     by_step = [config.agent_weights.get(agent, 1.0) for agent in sample.agents]
     if config.mask_failed_calls:
         for step in failed_calls(trajectory, profile):
             by_step[step] = 0.0
-    weights = [by_step[step] if trained else 0.0 for trained, step in zip(sample.mask, sample.steps, strict=True)]
-    return torch.tensor(weights, dtype=torch.float32)
+    return [by_step[step] if trained else 0.0 for trained, step in zip(sample.mask, sample.steps, strict=True)]
 
 
 def failed_calls(trajectory: Trajectory, profile: Profile) -> list[int]:
@@ -156,18 +160,16 @@ def failed_calls(trajectory: Trajectory, profile: Profile) -> list[int]:
     return failed
 
 
-def refuse_unusable(tokenizer: TextTokenizer, examples: Sequence[TokenSample], tally: Tally, vocabulary: int) -> None:
-    """Refuse data and tokenizers that cannot be trained on."""
-    refuse_endless(tokenizer)
-    if not examples:
+def refuse_untrainable(samples: int, highest_id: int, tally: Tally, vocabulary: int | None) -> None:
+    """Refuse data without a token to train on, and ids for which the model has no embedding."""
+    if not samples:
         raise TrainingError(
             f"there is no token to train on: {tally}",
             hint="`coa inspect DATA --mask --tokenizer M` shows what would be trained; raise max_length if all is too "
             "long, or look at agent_weights if all weights are 0",
         )
-    highest = max(int(example.ids.max()) for example in examples)
-    if highest >= vocabulary:
+    if vocabulary is not None and highest_id >= vocabulary:
         raise TrainingError(
-            f"the tokenizer gives id {highest}, but the model has embeddings for {vocabulary} tokens only",
+            f"the tokenizer gives id {highest_id}, but the model has embeddings for {vocabulary} tokens only",
             hint="give the tokenizer that belongs to the model (tokenizer.json in its folder)",
         )

@@ -68,7 +68,7 @@ class AgentEval:
                     open_scorer(self.config.scorer) as scorer,
                 ):
                     shown = replace(setting, prompt=lambda task: self.prompts.get(task.id))
-                    done += await look(tasks, shown, scorer)
+                    done += await look(tasks, shown, scorer, self.progress)
             return sorted(done, key=lambda trajectory: trajectory.task.id)
         finally:
             await model.close()

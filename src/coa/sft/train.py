@@ -14,22 +14,22 @@ from accelerate import PartialState
 from coa.errors import TrainingError
 from coa.folder import lock
 from coa.models.tokenizer import TextTokenizer
-from coa.progress import Progress, Silent
+from coa.progress import Progress, Silent, part
 from coa.report import plural
-from coa.sft import data as examples_of
 from coa.sft.callbacks import Checkpoints, EarlyStop, Metrics, StopWhenAsked, has_stopped
+from coa.sft.checks import Checked, check
 from coa.sft.config import SftConfig
+from coa.sft.data import SftData
 from coa.sft.evaluation import AgentEval, tasks_of
-from coa.sft.plan import HeldOut, UpdatePlan
+from coa.sft.examples import refuse_unusable, to_examples
 from coa.sft.trainer import RowTrainer, arguments
+from coa.sft.updates import HeldOut, UpdatePlan
 from coa.tools import Tool
 from coa.training import checkpoint, packed_model, weights
 from coa.training.card import model_card
 from coa.training.packing import TokenSample
-from coa.training.requirements import refuse_absent
 from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim, figures
 from coa.trajectory import Profile, Tally, profile_of
-from coa.trajectory.formats.tasks import read_tasks
 from coa.version import __version__
 
 _FREE: Final = ("report_to", "save_steps", "save_total_limit")
@@ -43,26 +43,27 @@ def train(
     tools: Mapping[str, Tool] | None = None,
     command: str | None = None,
     progress: Progress | None = None,
+    checked: Checked | None = None,
 ) -> TrainingResult:
     """Fine-tune as the settings say. `progress` gets the report of the data, and results as they come.
 
-    `tools` are objects for `num_eval_tasks`, beside those that the settings name.
+    `tools` are objects for `num_eval_tasks`, beside those that the settings name. `checked` is the result of `check`,
+    where the caller has called it.
     """
+    checked = checked or check(config)
     # On a machine without an accelerator several processes only find each other if accelerate knows that there is none.
     everyone = PartialState(cpu=not torch.accelerator.is_available())
     shown = progress if progress is not None and everyone.is_main_process else Silent()
     # One process holds the folder for all of them.
     with lock(out) if everyone.is_main_process else nullcontext():
-        return _train(config, out, tools or {}, command, shown, everyone)
+        return _train(config, checked, out, tools or {}, command, shown, everyone)
 
 
 def _train(
-    config: SftConfig, out: Path, tools: Mapping[str, Tool], command: str | None, progress: Progress,
-    everyone: PartialState,
+    config: SftConfig, checked: Checked, out: Path, tools: Mapping[str, Tool], command: str | None,
+    progress: Progress, everyone: PartialState,
 ) -> TrainingResult:  # fmt: skip
-    say = progress.say
-    refuse_absent(config.report_to)
-    loaded = examples_of.load(config)
+    say, loaded = progress.say, checked.data
     with everyone.main_process_first():
         claim(out, "sft", config, loaded.fingerprint, free=_FREE, write=everyone.is_main_process)
         if everyone.is_main_process:
@@ -73,10 +74,12 @@ def _train(
     bf16 = weights.uses_bf16(config.precision)
     torch.manual_seed(config.seed)
     dtype = weights.frozen_dtype(config.precision, config.lora)
-    trained, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device="cpu")
-    tally, pools = _pools(config, loaded, tokenizer)
+    with part(progress, f"opening {config.model}"):
+        trained, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device="cpu")
+    with part(progress, "tokenizing the data"):
+        tally, pools = _pools(config, loaded, tokenizer)
     for pool, counted in zip(pools, tally, strict=True):
-        examples_of.refuse_unusable(tokenizer, pool, counted, packed_model.vocabulary_of(model))
+        refuse_unusable(tokenizer, pool, counted, packed_model.vocabulary_of(model))
     say(_data_line(config, loaded, tally, pools))
     packed_model.take_rows(model)
     # Checked with our own attention: others, such as flash_attention_2, need the device that the model will be on.
@@ -86,7 +89,7 @@ def _train(
         weights.freeze_embeddings(model)
     plan = UpdatePlan(pools, config, processes=everyone.num_processes)
     held_out = _held_out(config, loaded, tokenizer)
-    agent_eval = _agent_eval(config, loaded, tokenizer, tools, out, progress, everyone)
+    agent_eval = _agent_eval(config, checked, tokenizer, tools, out, progress, everyone)
     if not len(held_out) and (config.held_out or config.early_stopping_patience):
         raise TrainingError(
             f"none of the {len(loaded.held_out)} held-out trajectories can be evaluated: they are too long, or nothing "
@@ -116,7 +119,8 @@ def _train(
         f"{count / 1e6:.3g} M of {sum(p.numel() for p in trained.parameters()) / 1e6:.3g} M weights trained"
         + (f"; going on after update {checkpoint.step_of(last)}" if last else "")
     )
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    with part(progress, "updates", len(plan.updates)):
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
     step = trainer.state.global_step
     if interruption.asked and step < len(plan.updates):
         say(f"stopped after update {step}; the same command goes on from there")
@@ -143,30 +147,29 @@ def _train(
         figures=measured,
         command=command or ["--model", config.model, *sources, "--out", str(out)],
     )
-    _save(trainer, config, out, tokenizer, card, bf16=bf16)
+    with part(progress, "saving the model"):
+        _save(trainer, config, out, tokenizer, card, bf16=bf16)
     say(f"wrote {out / MODEL}")
     return TrainingResult(out / MODEL, step, True, measured, everyone.is_main_process)
 
 
-def _pools(
-    config: SftConfig, loaded: examples_of.SftData, tokenizer: TextTokenizer
-) -> tuple[list[Tally], list[list[TokenSample]]]:
+def _pools(config: SftConfig, loaded: SftData, tokenizer: TextTokenizer) -> tuple[list[Tally], list[list[TokenSample]]]:
     tallies = [Tally() for _ in config.phases]
     pools = [
-        examples_of.to_examples(loaded.train, tokenizer, config, phase.max_length, tally)
+        to_examples(loaded.train, tokenizer, config, phase.max_length, tally)
         for phase, tally in zip(config.phases, tallies, strict=True)
     ]
     return tallies, pools
 
 
-def _held_out(config: SftConfig, loaded: examples_of.SftData, tokenizer: TextTokenizer) -> HeldOut:
+def _held_out(config: SftConfig, loaded: SftData, tokenizer: TextTokenizer) -> HeldOut:
     longest = max(phase.max_length for phase in config.phases)
-    found = examples_of.to_examples(loaded.held_out, tokenizer, config, longest, Tally())
+    found = to_examples(loaded.held_out, tokenizer, config, longest, Tally())
     return HeldOut(found, config.micro_batch_tokens or longest)
 
 
 def _agent_eval(
-    config: SftConfig, loaded: examples_of.SftData, tokenizer: TextTokenizer, tools: Mapping[str, Tool], out: Path,
+    config: SftConfig, checked: Checked, tokenizer: TextTokenizer, tools: Mapping[str, Tool], out: Path,
     progress: Progress, everyone: PartialState,
 ) -> AgentEval | None:  # fmt: skip
     if not config.num_eval_tasks:
@@ -176,18 +179,13 @@ def _agent_eval(
             "num_eval_tasks runs the agent in the training process, which only works with one process",
             hint="--set num_eval_tasks=0, and evaluate the checkpoints afterwards",
         )
+    loaded = checked.data
     commonest = Counter((t.profile, t.profile_hash) for t in loaded.train).most_common(1)[0][0]
     profile = profile_of(next(t for t in loaded.train if (t.profile, t.profile_hash) == commonest))
     profiles: dict[str, Profile] = {}
     prompts: Any = {}
     if config.eval_tasks is not None:
-        tasks = list(read_tasks(config.eval_tasks))[: config.num_eval_tasks]
-        trained = {examples_of.asked(t.task) for t in loaded.train} & {examples_of.asked(task) for task in tasks}
-        if trained:
-            raise TrainingError(
-                f"{len(trained)} of the tasks to evaluate on are also trained on, e.g. {min(trained)!r}",
-                hint="give tasks that the training data does not hold",
-            )
+        tasks = checked.eval_tasks
         if any(t.prompt for t in loaded.train):  # the rows' prompts were trained on, so they are shown
             prompts = {task.id: task.prompt for task in tasks if task.prompt}
     else:
@@ -196,14 +194,14 @@ def _agent_eval(
 
 
 def _data_line(
-    config: SftConfig, loaded: examples_of.SftData, tally: Sequence[Tally], pools: Sequence[Sequence[TokenSample]]
+    config: SftConfig, loaded: SftData, tally: Sequence[Tally], pools: Sequence[Sequence[TokenSample]]
 ) -> str:
     phases = _data_lines(config, loaded, tally, pools)[len(config.data) : len(config.data) + len(pools)]
     return "; ".join(filter(None, ["data: " + "; then ".join(phases), loaded.defects]))
 
 
 def _data_lines(
-    config: SftConfig, loaded: examples_of.SftData, tally: Sequence[Tally], pools: Sequence[Sequence[TokenSample]]
+    config: SftConfig, loaded: SftData, tally: Sequence[Tally], pools: Sequence[Sequence[TokenSample]]
 ) -> list[str]:
     held = f"; {len(loaded.held_out)} held out" if loaded.held_out else ""
     lines = [f"{source}" for source in config.data]

@@ -18,7 +18,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from coa.sft.config import SftConfig
-from coa.sft.plan import HeldOut, UpdatePlan
+from coa.sft.updates import HeldOut, UpdatePlan
 
 AgentEval = Callable[[torch.nn.Module, int], dict[str, float]]
 """Runs the agent with the model as it is after this number of updates, and returns metrics."""

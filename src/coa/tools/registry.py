@@ -10,14 +10,14 @@ import logging
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Final
+from typing import Final, TypeGuard
 
 from coa.errors import CoaError, ToolError
 from coa.importing import import_function
@@ -123,14 +123,48 @@ def declarations() -> dict[str, Declaration]:
 
 def open_tool(name: str, setting: str | None = None, environment: Environment = os.environ) -> Tool:
     """A declared tool with its setting, or a tool of the user if the setting is `module:factory`."""
-    if setting is not None and _FACTORY.fullmatch(setting) and not Path(setting).exists():
-        factory = import_function(setting, what=f"--tool {name}: the factory", error=ToolError)
-        return _checked(factory(), name)
+    if _is_factory(setting):
+        return _checked(_factory(name, setting)(), name)
     known = declarations()
     if name not in known:
-        hint = f"use one of {', '.join(known)}, or {name}=module:factory for one of your own"
-        raise ToolError(f"there is no tool named {name!r}", hint=hint)
+        raise _no_such_tool(name, known)
     return known[name].opened(setting, environment)
+
+
+def check_tools(given: Sequence[str]) -> None:
+    """Refuse names and factories that `open_tool` would refuse, without opening a tool."""
+    known = declarations()
+    for name, setting in _named(given):
+        if _is_factory(setting):
+            _factory(name, setting)
+        elif name not in known:
+            raise _no_such_tool(name, known)
+
+
+def _named(given: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Names of tools with their settings."""
+    seen: set[str] = set()
+    for item in given:
+        name, equals, setting = item.partition("=")
+        if not name or (equals and not setting):
+            raise ToolError(f"--tool {item!r} is not of the form name=setting or name=module:factory")
+        if name in seen:
+            raise ToolError(f"--tool {name} is given twice")
+        seen.add(name)
+        yield name, setting or None
+
+
+def _is_factory(setting: str | None) -> TypeGuard[str]:
+    return setting is not None and _FACTORY.fullmatch(setting) is not None and not Path(setting).exists()
+
+
+def _factory(name: str, setting: str) -> Callable[[], object]:
+    return import_function(setting, what=f"--tool {name}: the factory", error=ToolError)
+
+
+def _no_such_tool(name: str, known: Iterable[str]) -> ToolError:
+    hint = f"use one of {', '.join(known)}, or {name}=module:factory for one of your own"
+    return ToolError(f"there is no tool named {name!r}", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -161,13 +195,8 @@ async def open_tools(
     box = Toolbox()
     stack = AsyncExitStack()
     try:
-        for item in given:
-            name, equals, setting = item.partition("=")
-            if not name or (equals and not setting):
-                raise ToolError(f"--tool {item!r} is not of the form name=setting or name=module:factory")
-            if name in box.tools:
-                raise ToolError(f"--tool {name} is given twice")
-            box.tools[name] = open_tool(name, setting or None, environment)
+        for name, setting in _named(given):
+            box.tools[name] = open_tool(name, setting, environment)
         known = declarations()
         for name in wanted:
             if name not in box.tools:

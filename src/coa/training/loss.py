@@ -14,13 +14,12 @@ more in the backward pass.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 
-LOGIT_BYTES: Final = 128 << 20
-"""Memory that a chunk of logits may take, about."""
+from coa.training.settings import LOGIT_BYTES
 
 
 def label_loss(

@@ -1,4 +1,4 @@
-"""What training needs of this machine: torch and the trackers of metrics. It is checked before anything is loaded."""
+"""What training needs: torch, trackers of metrics, a tokenizer that ends turns. Checked before weights are loaded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from coa.errors import TrainingError
+from coa.models.tokenizer import TextTokenizer
 
 TRACKERS: Final = ("tensorboard", "wandb", "swanlab", "trackio")
 """Trackers that may get the metrics of a run besides metrics.jsonl."""
@@ -30,6 +31,11 @@ def loading_torch() -> Iterator[None]:
         ) from error
 
 
+def reports_for_all() -> bool:
+    """Whether this process is the one that reports, where several train together."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def refuse_absent(report_to: Sequence[str]) -> None:
     for name in report_to:
         if name not in TRACKERS:
@@ -38,3 +44,11 @@ def refuse_absent(report_to: Sequence[str]) -> None:
             raise TrainingError(
                 f"report_to: {name} is not installed", hint=f"pip install {name}, or --set 'report_to=[]'"
             )
+
+
+def refuse_endless(tokenizer: TextTokenizer) -> None:
+    if tokenizer.end_of_turn is None:
+        raise TrainingError(
+            "the model's tokenizer names no token that ends a turn (eos_token), so it could not learn when to stop",
+            hint='add "eos_token" to tokenizer_config.json in the model folder',
+        )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pydantic import Field
 
 from coa.trajectory.types import Frozen
+
+LOGIT_BYTES: Final = 128 << 20
+"""Memory that a chunk of logits may take, about."""
 
 
 class Lora(Frozen):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from coa.errors import ModelError, TrainingError
+from coa.errors import ModelError
 from coa.folder import put
 from coa.models.local.model import base_of_adapter, is_adapter, load_weights, with_adapter
 from coa.models.tokenizer import TextTokenizer, load_tokenizer, result_folder
@@ -52,14 +52,6 @@ def open_trained(
     adapter = Path(result_folder(source))
     model, _ = load_weights(base_of_adapter(adapter), dtype=dtype, device=device)
     return with_adapter(model, adapter, trainable=True), model, load_tokenizer(adapter)
-
-
-def refuse_endless(tokenizer: TextTokenizer) -> None:
-    if tokenizer.end_of_turn is None:
-        raise TrainingError(
-            "the model's tokenizer names no token that ends a turn (eos_token), so it could not learn when to stop",
-            hint='add "eos_token" to tokenizer_config.json in the model folder',
-        )
 
 
 def _add_lora(model: PreTrainedModel, base: str, lora: Lora) -> PeftModel:

@@ -48,6 +48,25 @@ class Stop(StrEnum):
     FAILED = "failed"
     """A model, tool or scorer failed; see `Trajectory.failure`."""
 
+    @property
+    def words(self) -> str:
+        """For people."""
+        return _STOP_WORDS[self]
+
+
+_STOP_WORDS: Final = {
+    Stop.ANSWERED: "answered",
+    Stop.UNANSWERED: "stopped: the model ended without an answer",
+    Stop.STEPS: "stopped: out of steps",
+    Stop.TOKENS: "stopped: out of tokens",
+    Stop.TOOL_CALLS: "stopped: out of tool calls",
+    Stop.CONTEXT: "stopped: the context is full",
+    Stop.TIME: "stopped: out of time",
+    Stop.COST: "stopped: out of money",
+    Stop.INTERRUPTED: "interrupted",
+    Stop.FAILED: "failed",
+}
+
 
 class RepairKind(StrEnum):
     """A mistake in the model's text whose meaning was clear, so that the codec could repair it."""

@@ -39,6 +39,14 @@ class Counting:
         self.calls.append("finish")
 
 
+class Stopping(Counting):
+    """Somebody presses Ctrl-C."""
+
+    def update(self, done: int, total: int | None = None, note: str = "") -> None:
+        super().update(done, total, note)
+        raise KeyboardInterrupt
+
+
 def traces(folder: Path) -> Path:
     """Two runs that are kept, one with a wrong answer, and a file that holds no trace."""
     wrong = good(task_id="w", question="Who painted the gate of the harbour?", answer="no")
@@ -77,11 +85,14 @@ def test_it_runs_inside_a_running_loop_and_gives_the_same_bytes(tmp_path: Path) 
 def test_progress_is_started_updated_and_finished_also_when_it_fails(tmp_path: Path) -> None:
     shown = Counting()
     distill(DistillConfig(), [traces(tmp_path / "traces")], tmp_path / "data", progress=shown)
-    assert shown.calls[0] == "start" and shown.calls[-1] == "finish" and shown.done == 3
-    failed = Counting()
+    assert shown.calls[0] == "start" and shown.calls[-1] == "finish"
+    assert shown.calls.count("start") == shown.calls.count("finish") and shown.done == 2, "files"
+    stopped = Stopping()
+    with pytest.raises(KeyboardInterrupt):
+        distill(DistillConfig(), [tmp_path / "traces"], tmp_path / "data", progress=stopped)
+    assert stopped.calls[0] == "start" and stopped.calls[2:] == ["finish"]
     with pytest.raises(StoreError, match="nowhere"):
-        distill(DistillConfig(), [tmp_path / "nowhere"], tmp_path / "data", progress=failed)
-    assert failed.calls == ["start", "finish"]
+        distill(DistillConfig(), [tmp_path / "nowhere"], tmp_path / "data")
 
 
 def test_settings_of_this_machine_are_not_in_what_is_shared(tmp_path: Path) -> None:
@@ -117,7 +128,6 @@ def test_flags_settings_and_file_give_one_config(tmp_path: Path) -> None:
     words = ["distill", "traces", "--out", "data", "--config", str(tmp_path / "d.toml"), "--set", "seed=4"]
     words += ["--decontaminate", "gaia", "--keep-unscored", "--at-once", "5", "--dry-run"]
     done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
     expected = DistillConfig.model_validate(
         {
             "profile": "nano",
@@ -127,7 +137,7 @@ def test_flags_settings_and_file_give_one_config(tmp_path: Path) -> None:
             "quality": {"error_share": 0.5, "unscored": "keep"},
         }
     )
-    assert DistillConfig.model_validate_json(done.stdout) == expected
+    assert DistillConfig.model_validate(json.JSONDecoder().raw_decode(done.stdout)[0]) == expected
 
 
 def test_settings_of_teaching_are_one_config_too(tmp_path: Path) -> None:

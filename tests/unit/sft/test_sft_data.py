@@ -14,9 +14,10 @@ from coa.models.chat_template import ChatTemplate
 from coa.models.tokenizer import TextTokenizer
 from coa.scoring.auto import rules_for
 from coa.sft.config import SftConfig
-from coa.sft.data import failed_calls, load, refuse_unusable, to_examples
+from coa.sft.data import failed_calls, load
 from coa.sft.evaluation import tasks_of
-from coa.sft.plan import HeldOut, UpdatePlan
+from coa.sft.examples import refuse_unusable, to_examples
+from coa.sft.updates import HeldOut, UpdatePlan
 from coa.training.packing import TokenSample
 from coa.trajectory import (
     Author,

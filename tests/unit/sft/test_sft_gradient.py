@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from coa.sft.config import SftConfig
-from coa.sft.data import to_examples
-from coa.sft.plan import UpdatePlan
+from coa.sft.examples import to_examples
+from coa.sft.updates import UpdatePlan
 from coa.training import packed_model
 from coa.training.packing import TokenSample
 from coa.trajectory import Author, Message, Tally, ledger_of, load_profile

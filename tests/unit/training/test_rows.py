@@ -12,7 +12,8 @@ from transformers import GemmaConfig, GemmaForCausalLM, Qwen3Config, Qwen3ForCau
 
 from coa.errors import ModelError
 from coa.training.packed_model import check, give_back, logprobs_of, take_rows
-from coa.training.packing import TokenSample, balanced, rows_needed, to_row
+from coa.training.packing import TokenSample, to_row
+from coa.training.rows import balanced, rows_needed
 from support.tiny import tiny_model
 
 

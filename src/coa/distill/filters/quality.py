@@ -50,7 +50,7 @@ _SHORT: Final = 3
 def answered(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
     if trajectory.answer is None or not trajectory.answer.strip():
         why = f": {trajectory.failure.message}" if trajectory.failure else ""
-        return Dropped(NO_ANSWER, f"the run ended without an answer ({trajectory.stop}{why})")
+        return Dropped(NO_ANSWER, f"the run ended without an answer ({trajectory.stop.words}{why})")
     return None
 
 

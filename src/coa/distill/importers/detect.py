@@ -6,6 +6,7 @@ with the file, the place in it and the reason. The content of a file never raise
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,8 @@ FORMATS: Final = (
     trajectory_rows.OWN,
 )  # fmt: skip
 """What can be read. The first format that matches a value reads it, so the strictest come first."""
+UNKNOWN: Final = "unknown"
+"""Format of what is no trace that can be read."""
 _ENDINGS: Final = frozenset({".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".log", ".otlp"})
 _BESIDE: Final = frozenset({"README.md", "report.html", "verdicts.sqlite", "filled.sqlite"})
 """What `coa distill` writes beside trajectories. It is passed over in silence there, and is no trace anywhere."""
@@ -32,14 +35,52 @@ _BESIDE: Final = frozenset({"README.md", "report.html", "verdicts.sqlite", "fill
 
 def read_traces(paths: str | Path | Iterable[str | Path]) -> Iterator[Imported]:
     """Everything that files and folders hold, as runs of teams, trajectories, and what had to be skipped."""
+    for file in trace_files(paths):
+        yield from read_file(file)
+
+
+class Traces:
+    """The same, with a count of the files for whoever wants to show how far reading has come."""
+
+    def __init__(self, paths: Iterable[str | Path]) -> None:
+        self.files = list(trace_files(paths))
+        self.files_read = 0
+
+    def __iter__(self) -> Iterator[Imported]:
+        for file in self.files:
+            yield from read_file(file)
+            self.files_read += 1
+
+
+def trace_files(paths: str | Path | Iterable[str | Path]) -> Iterator[Path]:
+    """The files at these paths and in these folders that may hold traces."""
     for path in map(Path, [paths] if isinstance(paths, str | Path) else paths):
         if path.is_dir():
-            for file in _files(path):
-                yield from read_file(file)
+            yield from _files(path)
         elif path.exists():
-            yield from read_file(path)
+            yield path
         else:
-            raise StoreError(f"there is no file or folder {path}")
+            raise StoreError(f"there is no file or folder {path}", hint="name the traces: files or folders")
+
+
+def survey(path: Path) -> Counter[str]:
+    """Number of records in a file by the name of their format, without reading any of them as a run.
+
+    The records of some formats are parts of a run, such as the spans of OpenTelemetry.
+    """
+    found: Counter[str] = Counter()
+    if path.suffix.lower() not in _ENDINGS:
+        return found
+    try:
+        for _, value in _values(path):
+            known = _format(value)
+            several = isinstance(value, list) and not (known is not None and known.takes_lists)
+            for item in value if several else [value]:
+                kind = _format(item)
+                found[UNKNOWN if kind is None else kind.name] += 1
+    except (OSError, CoaError, *FAULTS, pa.ArrowException):
+        found[UNKNOWN] += 1
+    return found
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -75,18 +116,25 @@ def format_of(value: object) -> TraceFormat | None:
 
 
 def _read(path: Path) -> Iterator[Imported]:
-    def found() -> Iterator[tuple[str, Any]]:
-        return ((f"row {number}", row) for number, row in enumerate(read_rows(path), 1)) if parquet else values(path)
-
-    parquet = path.suffix.lower() == ".parquet"
-    if (unknown := _unknown(found(), path)) is not None:
+    if (unknown := _unknown(_values(path), path)) is not None:
         yield unknown
         return
-    kind = next((known for _, value in found() if (known := _format(value)) is not None), None)
-    if kind is not None and kind.read_file is not None and not parquet:
+    kind = next((known for _, value in _values(path) if (known := _format(value)) is not None), None)
+    if kind is not None and kind.read_file is not None and not _is_parquet(path):
         yield from kind.read_file(path)
     else:
-        yield from _each(found(), path)
+        yield from _each(_values(path), path)
+
+
+def _values(path: Path) -> Iterator[tuple[str, Any]]:
+    """(place, value) of each JSON value or row of a file."""
+    if not _is_parquet(path):
+        return values(path)
+    return ((f"row {number}", row) for number, row in enumerate(read_rows(path), 1))
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() == ".parquet"
 
 
 def _unknown(found: Iterable[tuple[str, Any]], path: Path) -> Skipped | None:

@@ -42,15 +42,19 @@ def record(agent: Any, task: Task, **options: Any) -> TeamRun:
 
 
 class Recorder:
-    """Wraps a team for one run. `snapshot` may be called from another thread at any time."""
+    """Wraps a team for one run. `snapshot` may be called from another thread at any time.
 
-    def __init__(self, agent: Any, task: Task) -> None:
+    `spending` hears what each call of a model took, when it has ended.
+    """
+
+    def __init__(self, agent: Any, task: Task, *, spending: Callable[[Usage], None] | None = None) -> None:
         if not isinstance(agent, MultiStepAgent):
             raise RecordingError(
                 f"the team is a {type(agent).__name__}, not a smolagents agent",
                 hint="let the factory return a CodeAgent or a ToolCallingAgent",
             )
         self.task = task
+        self._spending = spending
         self.lock = threading.RLock()
         self._root = agent
         self._agents = _tree(agent)
@@ -116,6 +120,10 @@ class Recorder:
             if root is None:
                 return orphans
             return orphans + TeamRun(task=self.task, root=root, source=Source(format=RECORDED)).usage
+
+    def called(self, item: SeenModel) -> None:
+        if self._spending is not None:
+            self._spending(item.usage or Usage(model_calls=1))
 
     def orphan(self, item: SeenModel, alone: bool) -> None:
         """A model call from a thread that carries no context."""

@@ -31,6 +31,9 @@ class Listener(Protocol):
 
     def orphan(self, item: SeenModel, alone: bool) -> None: ...
 
+    def called(self, item: SeenModel) -> None:
+        """A call of a model has ended."""
+
 
 @dataclass(frozen=True)
 class Here:
@@ -126,6 +129,8 @@ class ModelTap:
             raise
         finally:
             item.done = True
+            for listener in [here.listener] if here is not None else self.listeners:
+                listener.called(item)
 
     def _done(self, item: SeenModel, message: Any) -> None:
         used = getattr(message, "token_usage", None)

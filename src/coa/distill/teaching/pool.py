@@ -12,13 +12,23 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from coa.distill.teaching.results import Broken, Done, Ready, TeachReport, empty_run, stop_of, trace_path, write_trace
+from coa.distill.teaching.results import (
+    Broken,
+    Done,
+    Ready,
+    Spent,
+    TeachReport,
+    empty_run,
+    stop_of,
+    trace_path,
+    write_trace,
+)
 from coa.distill.teaching.team import Team
 from coa.distill.team_run import LeftOut
 from coa.errors import RecordingError
@@ -64,7 +74,7 @@ def run_team(
                 pool.run(waiting, progress)
             finally:
                 pool.close()
-                report.running = 0
+                report.running, report.unfinished = 0, Usage()
         else:
             _claim(report.out, team, write=True)
     progress.update(report.done, report.total, report.note())
@@ -78,6 +88,8 @@ class _TeamWorker:
     connection: Any
     ready: bool = False
     task: Task | None = None
+    spent: Usage = field(default_factory=Usage)
+    """What its task has taken so far."""
     deadline: float = 0.0
 
 
@@ -100,6 +112,7 @@ class _Pool:
                 if worker.ready and worker.task is None and waiting:
                     self._give(worker, waiting)
             self._report.running = sum(worker.task is not None for worker in self._workers)
+            self._report.unfinished = Usage.sum(worker.spent for worker in self._workers)
             progress.update(self._report.done, self._report.total, self._report.note())
             handles = [handle for w in self._workers for handle in (w.connection, w.process.sentinel)]
             active = set(wait(handles, timeout=_TICK_S))
@@ -146,8 +159,10 @@ class _Pool:
                 worker.ready = self._ever_ready = True
             case Broken(error):
                 raise error
+            case Spent(usage):
+                worker.spent = worker.spent + usage
             case Done():
-                worker.task = None
+                worker.task, worker.spent = None, Usage()
                 self._report.add(message)
                 if message.still_running:
                     self._end(worker)

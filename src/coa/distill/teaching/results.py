@@ -10,7 +10,6 @@ import hashlib
 import re
 import time
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from coa.distill.team_run import RECORDED, AgentRun, LeftOut, Source, TeamRun
 from coa.errors import CoaError
 from coa.folder import write_atomic
 from coa.models.price import Price
+from coa.progress import time_left
 from coa.report import plural
 from coa.trajectory.types import Failure, Stop, Task, Usage
 
@@ -80,6 +80,13 @@ class Done:
     """The time was up and the team is still at work, so its process has to be killed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one model call of an unfinished task took."""
+
+    usage: Usage
+
+
 @dataclass
 class TeachReport:
     """What came of a call of `teach`. Counts and usage are of this call alone; `resumed` tasks had a trace before."""
@@ -94,6 +101,8 @@ class TeachReport:
     timed_out: int = 0
     running: int = 0
     usage: Usage = field(default_factory=Usage)
+    unfinished: Usage = field(default_factory=Usage)
+    """What running tasks have taken so far; it becomes a part of `usage` when they end."""
     price: Price | None = None
     problems: dict[str, int] = field(default_factory=dict)
     """What went wrong, and how often."""
@@ -133,10 +142,14 @@ class TeachReport:
         named = {"resumed": self.resumed, "answered": self.answered, "failed": self.failed}
         named |= {"refused": self.refused, "timed out": self.timed_out, "running": self.running}
         parts = [f"{count} {name}" for name, count in named.items() if count]
-        parts.append(f"{self.usage.total_tokens:,} tokens in {plural(self.usage.model_calls, 'call')}")
+        spent = self.usage + self.unfinished
+        parts.append(f"{spent.total_tokens:,} tokens in {plural(spent.model_calls, 'call')}")
+        if self.running:
+            pace = spent.completion_tokens / max(time.monotonic() - self.started, 1e-9)
+            parts.append(f"{pace:.0f} tokens/s written")
         if self.cost is not None:
             parts.append(f"cost {self.cost:.4g}")
         now, left = self.done - self.resumed, self.total - self.done
         if now and left:
-            parts.append(f"{timedelta(seconds=round((time.monotonic() - self.started) / now * left))} left")
+            parts.append(time_left((time.monotonic() - self.started) / now * left))
         return ", ".join(parts)

@@ -11,17 +11,18 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from coa.distill.recorder import Recorder
-from coa.distill.teaching.results import Broken, Done, Ready, empty_run, trace_path, write_trace
+from coa.distill.teaching.results import Broken, Done, Ready, Spent, empty_run, trace_path, write_trace
 from coa.distill.teaching.team import Team, build, server_model
 from coa.distill.team_run import LeftOut, TeamRun, without_times
 from coa.errors import CoaError, RecordingError
 from coa.importing import import_function
-from coa.trajectory.types import Failure, FailureSite, Stop, Task
+from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
 
 
 def serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Path) -> None:
@@ -63,7 +64,7 @@ class _Attempt:
         clock.daemon = True
         clock.start()
         try:
-            with Recorder(make(), self.task) as recorder:
+            with Recorder(make(), self.task, spending=self._spent) as recorder:
                 self._recorder = recorder
                 self._settle(recorder.run())
         except RecordingError as error:
@@ -74,6 +75,13 @@ class _Attempt:
             self._settle(empty_run(self.task, Stop.FAILED, failure))
         finally:
             clock.cancel()
+
+    def _spent(self, usage: Usage) -> None:
+        """Report what a model call took, while the task goes on."""
+        with self._guard:
+            if not self._settled:
+                with suppress(OSError):  # the parent is gone; the end of the task notices that
+                    self._connection.send(Spent(usage))
 
     def _time_is_up(self) -> None:
         try:

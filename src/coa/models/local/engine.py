@@ -101,6 +101,8 @@ class Engine:
         self._inbox: queue.SimpleQueue[Request | Callable[[], None] | None] = queue.SimpleQueue()
         self._lockstep: Lockstep | None = None
         self._clock = 0
+        self.tokens_written = 0
+        """Tokens sampled so far, in all requests."""
         self._closed = False
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._work, name="coa-engine", daemon=True)
@@ -387,6 +389,7 @@ class Engine:
         settings = [request.sampling for request in requests if request]
         draws = [request.random.random() for request in requests if request]
         tokens, logprobs, kept = choose(logits, settings, draws, self._allowed(rows, logits.shape[-1]))
+        self.tokens_written += len(tokens)
         for row, token, logprob, mass in zip(rows, tokens, logprobs, kept, strict=True):
             row.ids.append(token)
             row.logprobs.append(logprob)

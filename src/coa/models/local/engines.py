@@ -56,6 +56,10 @@ class Engines:
         """Largest number of tokens of one row."""
         return self._all[0].longest
 
+    @property
+    def tokens_written(self) -> int:
+        return sum(engine.tokens_written for engine in self._all)
+
     def submit(self, request: Request) -> None:
         self._home(request).submit(request)
 

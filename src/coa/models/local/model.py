@@ -57,6 +57,10 @@ class LocalModel:
         spelled = self._engines.spellings is not None
         return None if spelled else f"the tokens of {self.name} do not spell the same text everywhere"
 
+    @property
+    def tokens_written(self) -> int:
+        return self._engines.tokens_written
+
     async def generate(
         self, context: Context, *, stop: Sequence[str], sampling: Sampling, on_text: OnText = None,
         grammar: Grammar | None = None,

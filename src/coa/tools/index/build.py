@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import astuple
 from datetime import UTC, datetime
@@ -21,6 +21,8 @@ import orjson
 
 from coa.errors import StoreError
 from coa.folder import lock_file, replacing
+from coa.progress import Progress, Silent, time_left
+from coa.report import plural
 from coa.tools.index.documents import PASSAGE_WORDS, IndexedDocument, split
 from coa.tools.index.manifest import FIELD, LANGUAGES, NAME, RECORD, Manifest, analyzer, engine
 from coa.tools.index.sources import Sources
@@ -38,9 +40,9 @@ def build(
     passage_words: int = PASSAGE_WORDS,
     memory_bytes: int = MEMORY_BYTES,
     replace: bool = False,
-    progress: Callable[[int], object] = lambda passages: None,
+    progress: Progress | None = None,
 ) -> Manifest:
-    """Index documents into the folder `out`. `progress` is called with the number of passages so far, now and then."""
+    """Index documents into the folder `out`."""
     out = Path(out)
     if language != "none" and language not in LANGUAGES:
         raise StoreError(f"no stemmer for {language!r}", hint=f"use none, or one of {', '.join(LANGUAGES)}")
@@ -52,7 +54,7 @@ def build(
         try:
             with replacing(out) as part:
                 part.mkdir()
-                manifest = _fill(part, sources, language, passage_words, memory_bytes, progress)
+                manifest = _fill(part, sources, language, passage_words, memory_bytes, progress or Silent())
                 (part / NAME).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             raise StoreError(f"cannot write {out}: {error.strerror}", hint=_DISK) from error
@@ -61,7 +63,7 @@ def build(
 
 def _fill(
     folder: Path, sources: Sources | Iterable[IndexedDocument], language: str, passage_words: int, memory_bytes: int,
-    progress: Callable[[int], object],
+    progress: Progress,
 ) -> Manifest:  # fmt: skip
     tantivy: Any = engine()
     start = time.monotonic()
@@ -73,6 +75,16 @@ def _fill(
     writer = index.writer(memory_bytes, min(os.cpu_count() or 1, 4))
     digest = blake2b(digest_size=16)
     documents = passages = 0
+    total = sources.total_bytes if isinstance(sources, Sources) else None
+    progress.start("bytes indexed" if total else "documents indexed", total)
+
+    def report() -> None:
+        pace = passages / max(time.monotonic() - start, 1e-9)
+        done = sources.read_bytes if isinstance(sources, Sources) else documents
+        left = (total - done) * (time.monotonic() - start) / done if total and done else None
+        note = [f"{plural(documents, 'document')}", f"{plural(passages, 'passage')}", f"{pace:,.0f} passages/s"]
+        progress.update(done, total, ", ".join(filter(None, [*note, time_left(left)])))
+
     try:
         for document in sources:
             documents += 1
@@ -83,7 +95,8 @@ def _fill(
                 body = f"{passage.title}\n{passage.text}"
                 writer.add_document(tantivy.Document(**{FIELD: body, RECORD: record}))
                 if passages % 1000 == 0:
-                    progress(passages)
+                    report()
+        report()
         writer.commit()
         writer.wait_merging_threads()
     except BaseException as error:
@@ -92,11 +105,12 @@ def _fill(
         if isinstance(error, ValueError):  # how tantivy reports a full disk and the like
             raise StoreError(f"the index cannot be written: {error}", hint=_DISK) from error
         raise
+    finally:
+        progress.finish()
     left_out = dict(sources.bad) if isinstance(sources, Sources) else {}
     if not passages:
         reasons = "; ".join(f"{count} times {reason}" for reason, count in left_out.items())
         raise StoreError(f"there is nothing to index{': ' + reasons if reasons else ''}")
-    progress(passages)
     made = {"coa": version("chain-of-agents"), "engine": tantivy.__version__, "hash": digest.hexdigest()}
     split_as = {"language": language, "passage_words": passage_words}
     counts = {"documents": documents, "passages": passages, "left_out": left_out}

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 from coa.errors import StoreError
 
 Choice = Callable[[list[str]], Iterable[str]]
 """Selects the wanted paths from all paths of the data set."""
 
+_TIMEOUT_S: Final = 10.0
+
 
 def hub_files(name: str, wanted: Choice) -> list[Path]:
     from huggingface_hub import HfApi, hf_hub_download
 
     try:
-        listed = sorted(HfApi().list_repo_files(name, repo_type="dataset"))
+        # One request without retries: a hub that cannot be reached is reported at once, not after half a minute.
+        listed = sorted(file.rfilename for file in HfApi().dataset_info(name, timeout=_TIMEOUT_S).siblings or ())
         return [Path(hf_hub_download(name, file, repo_type="dataset")) for file in wanted(listed)]
     except Exception as error:  # network, gated, misspelled: the library's errors have no common base
         if found := cached_files(name, wanted):

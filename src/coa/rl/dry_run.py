@@ -1,0 +1,134 @@
+"""What a run of RL will do, before it does it: `coa.rl.plan(config)`. Neither torch nor weights are loaded."""
+
+from __future__ import annotations
+
+from coa.models.footprint import Memory, ModelShape
+from coa.models.tokenizer import load_tokenizer
+from coa.report import plural
+from coa.rl.checks import check, profiles_of
+from coa.rl.config import MICRO_BATCH_TOKENS, RlConfig
+from coa.training.footprint import computes_in_bf16, trained_parameters, training_memory
+from coa.training.requirements import refuse_endless
+from coa.trajectory import load_profile
+from coa.trajectory.types import Frozen
+
+
+class RlPlan(Frozen):
+    """What `coa rl` will do with these settings and tasks."""
+
+    model: str
+    parameters: int | None
+    trained_parameters: int | None
+    tasks: int
+    held_out: int
+    """Number of tasks on which success is reported; they are not learnt from."""
+    steps: int
+    groups_per_step: int
+    """Number of groups that a step learns from at most."""
+    attempts_per_group: int
+    attempts_per_step: int
+    """Attempts of a step whose first draw of tasks gives enough groups."""
+    max_attempts_per_step: int
+    """With all draws that dynamic sampling may make; surplus groups can also make sampling needless."""
+    max_tokens_per_attempt: int
+    """Tokens that the model may write in one attempt."""
+    max_tokens_per_step: int
+    """Tokens that the model may write in `max_attempts_per_step`."""
+    updates: int
+    """Number of optimiser updates in all steps."""
+    evaluations: int
+    """Number of times that the held-out tasks are attempted."""
+    memory: Memory | None
+    """Estimated peak; None where the model's files do not say how large it is."""
+    first_prompt: str
+    """The prompt of the first task in the file, as the model reads it."""
+    first_prompt_tokens: int
+
+    def lines(self) -> list[str]:
+        """For people."""
+        found = [
+            f"tasks: {self.tasks:,} to learn from, {self.held_out:,} held out",
+            f"training: {plural(self.steps, 'step')} of up to {plural(self.groups_per_step, 'group')} of "
+            f"{plural(self.attempts_per_group, 'attempt')}; {plural(self.updates, 'update')} in all",
+            f"a step: {plural(self.attempts_per_step, 'attempt')}, at most {self.max_attempts_per_step:,}; "
+            f"the model writes at most {self.max_tokens_per_attempt:,} tokens in an attempt, "
+            f"{self.max_tokens_per_step:,} in a step",
+        ]
+        if self.held_out:
+            attempts = self.evaluations * self.held_out
+            found.append(f"evaluation: {plural(self.evaluations, 'time')}, {plural(attempts, 'attempt')} in all")
+        if self.parameters is not None and self.trained_parameters is not None:
+            found.append(f"weights: {self.trained_parameters / 1e6:.3g} M of {self.parameters / 1e6:.3g} M trained")
+        unknown = "unknown, because the model's files do not say how large it is"
+        found.append(f"memory: {self.memory or unknown}")
+        found.append(f"first prompt, {plural(self.first_prompt_tokens, 'token')}:\n{self.first_prompt}")
+        return found
+
+
+def plan(config: RlConfig) -> RlPlan:
+    """Read the tasks and count what training would do with them; whatever would be refused is refused here too.
+
+    Neither torch nor weights are loaded, and nothing is written.
+    """
+    checked = check(config)
+    tasks, shape, tokenizer = checked.tasks, checked.shape, load_tokenizer(config.model)
+    refuse_endless(tokenizer)
+    limits = [config.limits(load_profile(name)) for name in profiles_of(config, tasks)]
+    written, context = max(one.model_tokens for one in limits), max(one.context_tokens for one in limits)
+    drawn = min(config.tasks_per_draw, len(tasks)) * config.num_generations
+    draws = config.max_num_gen_batches if config.dynamic_sampling else 1
+    first = tasks[0]
+    profile = load_profile(first.profile or config.profile)
+    own = first.prompt if config.use_task_prompts else None
+    prompt, ids = tokenizer.encode_prompt(own or profile.messages(first))
+    looks = {0, config.max_steps, *range(config.eval_steps, config.max_steps, config.eval_steps)}
+    return RlPlan(
+        model=config.model,
+        parameters=shape.parameters if shape else None,
+        trained_parameters=_trained(config, shape) if shape else None,
+        tasks=len(tasks),
+        held_out=len(checked.held_out),
+        steps=config.max_steps,
+        groups_per_step=config.train_batch_size,
+        attempts_per_group=config.num_generations,
+        attempts_per_step=drawn,
+        max_attempts_per_step=drawn * draws,
+        max_tokens_per_attempt=written,
+        max_tokens_per_step=drawn * draws * written,
+        updates=config.max_steps * config.num_mini_batches * config.ppo_epochs,
+        evaluations=len(looks) if checked.held_out else 0,
+        memory=_memory(config, shape, context, drawn) if shape else None,
+        first_prompt=prompt,
+        first_prompt_tokens=len(ids),
+    )
+
+
+def _trained(config: RlConfig, shape: ModelShape) -> int:
+    return trained_parameters(
+        shape, config.lora, freeze_embeddings=config.freeze_embeddings, freeze_layers=config.freeze_layers
+    )
+
+
+def _memory(config: RlConfig, shape: ModelShape, context: int, attempts: int) -> Memory:
+    """What training takes, and the engine that samples: contexts, and a copy of the weights that is packed for speed.
+
+    The longest attempt goes through the model in one pass. How long it will be is not known; contexts are reckoned as
+    if attempts used all of theirs.
+    """
+    tokens = min(max(config.micro_batch_tokens or MICRO_BATCH_TOKENS, 1), context * attempts)
+    training = training_memory(
+        shape, tokens=tokens, precision=config.precision, lora=config.lora,
+        freeze_embeddings=config.freeze_embeddings, freeze_layers=config.freeze_layers,
+        gradient_checkpointing=config.gradient_checkpointing,
+    )  # fmt: skip
+    number = 2 if config.lora is not None and computes_in_bf16(config.precision) else 4
+    rows = min(config.max_num_seqs, attempts)
+    more = {
+        "contexts": min(int(config.kv_cache_gb * (1 << 30)), number * shape.cached * context * rows),
+        "packed copy of the weights": number * (shape.parameters - shape.embeddings),
+    }
+    if config.kl_coef and config.lora is None:
+        more["reference model"] = number * shape.parameters
+    if config.one_step_off_policy:
+        more["copy that samples"] = number * _trained(config, shape)
+    return Memory(parts={**training.parts, **more})
