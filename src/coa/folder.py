@@ -36,12 +36,14 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coa.errors import FolderError, StoreError
+from coa.errors import FolderError, refused
 
 CONFIG: Final = "config.json"
 _LOCK: Final = ".lock"
 _PART: Final = re.compile(r"\..+\.part(\.[^.]+)?")
 _NO_FLOCK: Final = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
+_WRITING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+"""Errors of a write to an open file, which name no file."""
 _SHOWN: Final = 160
 _ELSEWHERE: Final = "choose another folder with --out"
 _PATIENCE_S: Final = 1.0
@@ -54,24 +56,46 @@ _held: set[int] = set()
 
 def write_atomic(path: str | Path, data: bytes | str) -> None:
     """Write a file so that after a crash it is either complete or unchanged."""
-    try:
-        with replacing(path) as part:
-            part.write_bytes(data.encode() if isinstance(data, str) else data)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+    with replacing(path) as part:
+        part.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A path to write a large file or a folder to; at the end it is renamed to `path`. An exception leaves nothing."""
     path, part = Path(path), beside(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove(part)
-    try:
-        yield part
-        put(part, path)
-    finally:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         _remove(part)
+        try:
+            yield part
+            put(part, path)
+        finally:
+            _remove(part)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """What the operating system refuses to write in this block becomes an error that names the output and a way out.
+
+    Errors about other files, such as those that are read meanwhile, pass.
+    """
+    try:
+        yield
+    except OSError as error:
+        about_output = error.errno in _WRITING if error.filename is None else _concerns(error.filename, Path(path))
+        if not about_output:
+            raise
+        raise refused(f"write {path}", error) from error
+
+
+def _concerns(file: object, path: Path) -> bool:
+    """Whether a file that an error names is the output, its hidden companion, a part of it, or a folder above it."""
+    if not isinstance(file, str | bytes | os.PathLike):
+        return False
+    named, own = Path(os.path.abspath(os.fsdecode(file))), Path(os.path.abspath(path))
+    companion = named.parent == own.parent and named.name.startswith(f".{own.stem}")
+    return companion or named.is_relative_to(own) or own.is_relative_to(named)
 
 
 def beside(path: str | Path) -> Path:
@@ -163,7 +187,8 @@ def lock(folder: str | Path) -> Iterator[None]:
     Unfinished files that a killed process left in the folder are removed.
     """
     folder = Path(folder)
-    made = not folder.exists()
+    with writing(folder):
+        made = not folder.exists()
     try:
         with _locked(folder / _LOCK, folder):
             _sweep(folder, _PART)
@@ -189,10 +214,8 @@ def lock_file(path: str | Path, *, wait: bool = False) -> Iterator[None]:
 
 @contextmanager
 def _locked(file: Path, subject: Path, wait: bool = False) -> Iterator[None]:
-    try:
+    with writing(subject):
         fd = _acquire(file, subject, wait)
-    except OSError as error:
-        raise StoreError(f"cannot write {subject}: {error.strerror or error}") from error
     try:
         yield
     finally:

@@ -143,7 +143,8 @@ def _train(
         figures=measured,
         command=command or ["--model", config.model, *sources, "--out", str(out)],
     )
-    _save(trainer, config, out, tokenizer, card, bf16=bf16)
+    with checkpoint.saving("the model", out):
+        _save(trainer, config, out, tokenizer, card, bf16=bf16)
     say(f"wrote {out / MODEL}")
     return TrainingResult(out / MODEL, step, True, measured, everyone.is_main_process)
 

@@ -61,17 +61,14 @@ def build(atlas: Atlas, out: str | Path, *, force: bool = False) -> Built:
 
 def _build(atlas: Atlas, out: Path, force: bool) -> Built:
     if out.exists():
-        if not (out / NAME).is_file() and any(out.iterdir()):
+        if not out.is_dir() or (not (out / NAME).is_file() and any(out.iterdir())):
             raise WorldError(f"{out} exists and is not a world", hint="choose another --out")
         if not force:
             if (out / NAME).is_file() and read(out).hash == atlas.hash:
                 return read(out)
             raise WorldError(f"{out} holds another world", hint="add --force to replace it, or choose another --out")
-    try:
-        with replacing(out) as part:
-            _write(atlas, part)
-    except OSError as error:
-        raise WorldError(f"cannot write {out}: {error.strerror or error}") from error
+    with replacing(out) as part:
+        _write(atlas, part)
     return read(out)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 import transformers
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from coa.errors import ModelError
@@ -173,7 +174,11 @@ def load_weights(
     dtype = dtype or (torch.bfloat16 if gpu else torch.float32)
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-    except (OSError, ValueError) as error:
+    except SafetensorError as error:
+        raise ModelError(
+            f"the weights of {base} are damaged or incomplete: {error}", hint="download or save the model again"
+        ) from error
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise ModelError(
             f"cannot load a model from {base}: {error}",
             hint="give a model folder, a hub id, nano, smollm2, or the URL of a model server",
@@ -218,7 +223,7 @@ def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = Fal
         ) from error
     try:
         return PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise ModelError(
             f"the adapter {adapter} cannot be loaded over its base {base_of_adapter(adapter)}: {error}",
             hint="check base_model_name_or_path in its adapter_config.json",

@@ -13,8 +13,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coa.errors import StoreError
+from coa.errors import StoreError, refused
 from coa.trajectory.store.jsonl import read_lines
+from coa.trajectory.store.parquet import parquet_rows
 
 Row = Mapping[str, Any]
 _BATCH: Final = 256
@@ -26,7 +27,7 @@ def read_rows(path: str | Path, defects: Counter[str] | None = None) -> Iterator
     if not path.is_file():
         raise StoreError(f"there is no file {path}")
     if path.suffix == ".parquet":
-        rows = _parquet(path)
+        rows: Iterator[Any] = parquet_rows(path)
     elif _is_json_list(path):
         rows = _json_list(path)
     else:
@@ -41,7 +42,11 @@ def read_rows(path: str | Path, defects: Counter[str] | None = None) -> Iterator
 
 
 def _is_json_list(path: Path) -> bool:
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise refused(f"read {path}", error) from error
+    with file:
         return file.read(256).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
 
 
@@ -60,15 +65,6 @@ def _jsonl(path: Path, defects: Counter[str] | None) -> Iterator[Any]:
             if defects is None:
                 raise StoreError(f"{path}, line {number} is not valid JSON: {error}") from error
             defects["not JSON"] += 1
-
-
-def _parquet(path: Path) -> Iterator[Any]:
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=256):
-                yield from batch.to_pylist()
-    except pa.ArrowException as error:
-        raise StoreError(f"{path} is not a Parquet file: {error}") from error
 
 
 def write_rows(path: str | Path, rows: Iterable[bytes]) -> int:

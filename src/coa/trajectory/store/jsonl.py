@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 import orjson
 from pydantic import ValidationError
 
-from coa.errors import SchemaVersionError, StoreError
+from coa.errors import SchemaVersionError, StoreError, refused
 from coa.folder import in_place, replacing
 from coa.trajectory.definitions import definition, remember
 from coa.trajectory.types import Stop, Trajectory
@@ -61,7 +61,7 @@ class JsonlWriter:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
+            raise refused(f"write {self.path}", error) from error
         self._lines = Lines()
         self._fd = _opened(self.path)
         with self._locked():
@@ -89,7 +89,7 @@ class JsonlWriter:
             os.ftruncate(self._fd, start)
             self._lines = Lines()
             if isinstance(error, OSError):
-                raise StoreError(f"cannot append to {self.path}: {error.strerror}") from error
+                raise refused(f"append to {self.path}", error) from error
             raise
 
     @contextmanager
@@ -176,7 +176,7 @@ def _rewriting(path: Path) -> Iterator[None]:
             _repair(fd, path)
             yield
     except OSError as error:
-        raise StoreError(f"cannot rewrite {path}: {error.strerror}") from error
+        raise refused(f"rewrite {path}", error) from error
     finally:
         os.close(fd)
 
@@ -203,7 +203,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         file = path.open("rb")
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+        raise refused(f"read {path}", error) from error
     with file:
         for number, line in enumerate(file, start=1):
             if number == 1:
@@ -246,7 +246,7 @@ def _opened(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+        raise refused(f"write {path}", error) from error
 
 
 @contextmanager
