@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from coa.errors import ConfigError
+from coa.models.places import check_model
 from coa.progress import Progress
 from coa.rl.config import RlConfig
 from coa.stage import Stage
@@ -35,6 +36,7 @@ def rl(
     """
     if config.tasks is None:
         raise ConfigError("there are no tasks to learn from", hint="add --tasks FILE")
+    check_model(config.model)  # loading torch takes seconds
     with loading_torch():
         from coa.rl.loop import train
     return train(config, Path(out), tools=tools, command=command, progress=progress)

@@ -19,6 +19,7 @@ from coa.config import first_problem
 from coa.errors import CoaError, ConfigError, StoreError
 from coa.models.base import Model
 from coa.models.opening import open_model
+from coa.models.places import check_model
 from coa.models.price import price_of, read_prices
 from coa.report import plural
 from coa.runtime.best_of import SELECTED, best_of
@@ -58,6 +59,8 @@ async def open_setting(
     limits = _limits(config, profile)
     if config.prices is not None:
         read_prices(config.prices)  # a bad file stops everything now, not after the model is loaded
+    if model is None:
+        check_model(config.model)  # opening a world or an MCP server takes longer
     used = _profiles_of(profile, tasks)
     files = ["read_file"] if any(task.files for task in tasks) else []
     wanted = [tag for tag in dict.fromkeys([*(tag for one in used for tag in one.tools), *files]) if tag not in own]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from coa.errors import ConfigError
+from coa.models.places import check_model
 from coa.progress import Progress
 from coa.sft.config import SftConfig
 from coa.stage import Stage
@@ -35,6 +36,7 @@ def sft(
     """
     if not config.data:
         raise ConfigError("there is no data to train on", hint="add --data FILE, a folder, or a hub id")
+    check_model(config.model)  # loading torch takes seconds
     with loading_torch():
         from coa.sft.train import train
     return train(config, Path(out), tools=tools, command=command, progress=progress)

@@ -21,6 +21,7 @@ from coa.folder import lock_file, replacing
 from coa.models.base import Context, Finish, Generation, OnText, Sampling
 from coa.models.local.engines import Engines
 from coa.models.local.request import Decoded, Request
+from coa.models.places import weights_place
 from coa.models.tokenizer import SMOLLM2, TextTokenizer, cache_folder, load_tokenizer, result_folder, smollm2_file
 from coa.trajectory import Tokenizer, Tokens, Usage
 from coa.trajectory.grammar import Grammar
@@ -169,7 +170,7 @@ def load_weights(
     source = result_folder(source)
     adapter = Path(source) if is_adapter(source) else None
     base = base_of_adapter(adapter) if adapter else str(source)
-    folder = str(_smollm2_folder() if base == SMOLLM2 else base)
+    folder = str(_smollm2_folder() if base == SMOLLM2 else weights_place(base))
     gpu = torch.cuda.is_available()
     dtype = dtype or (torch.bfloat16 if gpu else torch.float32)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from coa import hub
 from coa.errors import StoreError
 
 Choice = Callable[[list[str]], Iterable[str]]
@@ -14,6 +15,8 @@ Choice = Callable[[list[str]], Iterable[str]]
 def hub_files(name: str, wanted: Choice) -> list[Path]:
     from huggingface_hub import HfApi, hf_hub_download
 
+    if (folder := hub.find(name, "dataset", StoreError)) is not None:
+        return _in_folder(folder, wanted)
     try:
         listed = sorted(HfApi().list_repo_files(name, repo_type="dataset"))
         return [Path(hf_hub_download(name, file, repo_type="dataset")) for file in wanted(listed)]
@@ -28,11 +31,10 @@ def hub_files(name: str, wanted: Choice) -> list[Path]:
 
 def cached_files(name: str, wanted: Choice) -> list[Path]:
     """Files of an earlier download. This uses no network."""
-    from huggingface_hub import snapshot_download
+    folder = hub.downloaded(name, "dataset")
+    return [] if folder is None else _in_folder(folder, wanted)
 
-    try:
-        folder = Path(snapshot_download(name, repo_type="dataset", local_files_only=True))
-    except Exception:  # it is not in the cache; the library has many errors for that
-        return []
+
+def _in_folder(folder: Path, wanted: Choice) -> list[Path]:
     listed = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
     return [folder / file for file in wanted(listed)]

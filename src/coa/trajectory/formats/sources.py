@@ -6,6 +6,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
+from coa import hub
 from coa.errors import StoreError
 from coa.trajectory.formats.hub import hub_files
 from coa.trajectory.store import NAMES, OWN_FILES, is_twin
@@ -25,8 +26,8 @@ def files(source: str) -> list[Path]:
             raise StoreError(f"the folder {path} holds no .jsonl, .json or .parquet file")
         return found
     name, _, part = source.partition(":")
-    if name.startswith((".", "/", "~")) or name.count("/") != 1 or Path(name).suffix in ENDINGS:
-        raise StoreError(f"there is no file or folder {source}")
+    if name.count("/") != 1 or hub.is_path(name, "dataset"):
+        raise StoreError(f"there is no file or folder {source}", hint="check the spelling, and the folder you are in")
     return _from_hub(name, part)
 
 
