@@ -4,6 +4,9 @@ A failed attempt at a task is not an error: it is a trajectory with `stop=FAILED
 """
 
 import errno
+import os
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Final
 
 
@@ -116,6 +119,17 @@ def refused(doing: str, error: OSError, kind: type[CoaError] = StoreError) -> Co
     """What the operating system refused to do, such as "write runs/a", and what to do about it."""
     reason = error.strerror or str(error) or type(error).__name__
     return kind(f"cannot {doing}: {reason}", hint=_OS_HINTS.get(error.errno or 0))
+
+
+def nothing_at(path: str | Path, noun: str = "file or folder", kind: type[CoaError] = StoreError) -> CoaError:
+    """For a path that leads nowhere: names what is there instead, where that looks alike."""
+    hint = "check the spelling, and the folder in which you are"
+    parent = Path(path).expanduser().parent
+    try:
+        near = get_close_matches(Path(path).name, os.listdir(parent), n=1, cutoff=0.75)
+    except OSError:
+        near, hint = [], f"there is no folder {parent}; check the spelling" if str(parent) != "." else hint
+    return kind(f"there is no {noun} {path}", hint=f"did you mean {parent / near[0]}?" if near else hint)
 
 
 def _rebuild(kind: type[CoaError], message: str, hint: str | None) -> CoaError:

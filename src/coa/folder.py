@@ -46,6 +46,7 @@ _WRITING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.E
 """Errors of a write to an open file, which name no file."""
 _SHOWN: Final = 160
 _ELSEWHERE: Final = "choose another folder with --out"
+_TRIES: Final = 100
 _PATIENCE_S: Final = 1.0
 """How long to wait for a process that has just taken a lock to say who it is."""
 _held: set[int] = set()
@@ -248,12 +249,17 @@ def _acquire(file: Path, subject: Path, wait: bool) -> int:
 
 
 def _open(file: Path) -> int:
-    while True:
+    for tries_left in reversed(range(_TRIES)):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # its holder may just have removed an empty folder
+        try:
             fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            _held.add(fd)
-            return fd
+        except FileNotFoundError:  # its holder may just have removed an empty folder
+            if not tries_left:  # or nothing can be made there, as in /proc
+                raise
+            continue
+        _held.add(fd)
+        return fd
+    raise AssertionError("unreachable: the last try returns or raises")
 
 
 def _close(fd: int) -> None:

@@ -18,7 +18,6 @@ Kind = Literal["model", "dataset"]
 PATIENCE_S: Final = 5.0
 _NOUN: Final = {"model": "model", "dataset": "data set"}
 _FILES: Final = re.compile(r".*\.(bin|csv|gguf|gz|html|jsonl?|md|parquet|pt|py|safetensors|toml|txt|ya?ml|zip)")
-_FOLDER_HINT: Final = "check the spelling, and the folder in which you are"
 _LOGIN_HINT: Final = "check the name; what is private or gated needs `hf auth login`"
 _REACH_HINT: Final = "check the connection and the name, or download it elsewhere and give its folder"
 _here: set[tuple[str, Kind]] = set()
@@ -110,8 +109,3 @@ def _answer(name: str, kind: Kind) -> tuple[str, str] | None:
         reason = f"did not answer in {PATIENCE_S:g} seconds" if late else f"cannot be reached ({error})"
         return f"{constants.ENDPOINT} {reason}", _REACH_HINT
     return None
-
-
-def no_folder(name: str, error: type[CoaError]) -> CoaError:
-    """For a path with nothing there."""
-    return error(f"there is no folder {name}", hint=_FOLDER_HINT)

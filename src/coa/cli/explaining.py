@@ -32,6 +32,8 @@ _KINDS: Final = {
     "sqlite3.Error": ("a cache file cannot be used", "remove the .sqlite file of this run, or choose another --out"),
 }
 """Errors of Python and of libraries, by full name, with what they mean here and what to do."""
+_LIBRARY: Final = {"site-packages", "coa"}
+"""Folders whose code is not the user's, wherever they are."""
 _EXTRAS: Final = {
     "torch": "local", "transformers": "local", "accelerate": "local", "peft": "local", "safetensors": "local",
     "gguf": "local", "tensorboard": "train", "math_verify": "eval", "smolagents": "teacher",
@@ -80,11 +82,12 @@ def _one_line(error: BaseException, most: int = 300) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of coa's own code that the error went through."""
-    package = Path(__file__).parents[1]
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if Path(frame.filename).is_relative_to(package):
-            return f" (in coa/{Path(frame.filename).relative_to(package)}, line {frame.lineno})"
+    """The innermost line of the user's or of coa's own code that the error went through."""
+    frames = [(Path(frame.filename), frame.lineno) for frame in reversed(traceback.extract_tb(error.__traceback__))]
+    for folder, prefix in ((Path.cwd(), ""), (Path(__file__).parents[1], "coa/")):
+        for file, line in frames:
+            if file.is_relative_to(folder) and (prefix or not _LIBRARY & {*file.parts}):
+                return f" (in {prefix}{file.relative_to(folder)}, line {line})"
     return ""
 
 
@@ -97,5 +100,8 @@ def _report(error: BaseException) -> str:
         ) as file:
             traceback.print_exception(error, file=file)
     except OSError:
-        return f"this is a bug; please report it. {again}"
-    return f"this is a bug; please report it with {file.name}, which holds the traceback. {again}"
+        return f"if it is not a mistake in code of your own, please report it. {again}"
+    return (
+        f"if it is not a mistake in code of your own, please report it with {file.name}, which holds the traceback; "
+        "COA_DEBUG=1 before the command prints it"
+    )

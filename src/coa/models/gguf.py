@@ -34,7 +34,7 @@ def read_header(path: Path) -> dict[str, object]:
                 header[key] = _value(file, _number(file, "<I"))
             return header
     except (ValueError, OSError, KeyError, UnicodeDecodeError) as error:
-        raise TokenizerError(f"{path} is not a readable GGUF file: {error}") from error
+        raise TokenizerError(f"{path} is not a readable GGUF file: {error}", hint="download it again") from error
 
 
 def _value(file: BinaryIO, kind: int) -> object:

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from coa import hub
-from coa.errors import ModelError
+from coa.errors import ModelError, nothing_at
 from coa.models.tokenizer import BUILT_IN, built_in_like
 
 _HINT: Final = "give a model folder, a hub id such as owner/name, nano, smollm2, or the URL of a model server"
@@ -40,7 +40,7 @@ def weights_place(source: str | Path) -> str:
     if Path(name).is_file():
         raise ModelError(f"{name} is a file, not a model folder", hint=_GGUF if name.endswith(".gguf") else _HINT)
     if hub.is_path(name):
-        raise hub.no_folder(name, ModelError)
+        raise nothing_at(name, "folder", ModelError)
     if near := built_in_like(name):
         raise ModelError(f"there is no model {name!r}; did you mean {near}?", hint=_HINT)
     try:

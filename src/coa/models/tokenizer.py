@@ -276,7 +276,7 @@ def _from_files(tokenizer: Path, beside: Callable[[str], Path | None]) -> TextTo
     try:
         fast = FastTokenizer.from_file(str(tokenizer))
     except Exception as error:  # the library raises bare Exception for any defect of the file
-        raise TokenizerError(f"{tokenizer} is not a tokenizer.json: {error}") from error
+        raise TokenizerError(f"{tokenizer} is not a tokenizer.json: {error}", hint=_SOURCES_HINT) from error
     settings, generation = _settings(beside("tokenizer_config.json")), _settings(beside("generation_config.json"))
     template = beside("chat_template.jinja")
     source = template.read_text(encoding="utf-8") if template else _template_in(settings)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coa.training.checkpoint import clear_torn, latest, rotate, seal, sealed, step_of
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from coa.errors import TrainingError
+from coa.training.checkpoint import clear_torn, latest, rotate, saving, seal, sealed, step_of
 
 
 def make(folder: Path, step: int, *, whole: bool = True) -> Path:
@@ -34,3 +39,17 @@ def test_rotation_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
 
 def test_there_may_be_none(tmp_path: Path) -> None:
     assert latest(tmp_path) is None
+
+
+def test_weights_that_cannot_be_written_say_what_to_do(tmp_path: Path) -> None:
+    """torch and safetensors each report a full device in a way of their own."""
+    for write in (
+        lambda: torch.save({"weight": torch.zeros(1000)}, "/dev/full"),
+        lambda: save_file({"weight": torch.zeros(1000)}, "/dev/full"),
+        lambda: Path("/dev/full").write_bytes(b"x"),
+    ):
+        with (
+            pytest.raises(TrainingError, match=r"cannot write a checkpoint in (.|\n)*goes on from the last"),
+            saving("a checkpoint", tmp_path),
+        ):
+            write()

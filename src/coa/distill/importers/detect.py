@@ -16,7 +16,7 @@ from coa.distill.importers import atif_reader, chat, oagents, otlp, smolagents, 
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
 from coa.distill.importers.trace_format import Imported, TraceFormat
 from coa.distill.team_run import Skipped
-from coa.errors import CoaError, StoreError
+from coa.errors import CoaError, nothing_at
 from coa.trajectory.formats.rows import read_rows
 from coa.trajectory.store import NAMES, OWN_FILES, is_twin
 
@@ -39,7 +39,7 @@ def read_traces(paths: str | Path | Iterable[str | Path]) -> Iterator[Imported]:
         elif path.exists():
             yield from read_file(path)
         else:
-            raise StoreError(f"there is no file or folder {path}")
+            raise nothing_at(path)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import shlex
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,7 +121,7 @@ def read_jsonl(path: str | Path) -> Iterator[Trajectory]:
     path = Path(path)
     searched = False
     for number, line in read_lines(path):
-        record = parsed(line, f"{path}, line {number}")
+        record = parsed(line, f"{path}, line {number}", hint=bad_line(path, number))
         if record.profile_hash is not None and definition(record.profile_hash) is None and not searched:
             searched = True  # the file was sorted or shuffled, and the definition comes later
             for _, other in read_lines(path):
@@ -186,7 +187,12 @@ def _put(path: Path, lines: Iterable[bytes]) -> None:
         kept.writelines(lines)
 
 
-def parsed(line: bytes, where: str) -> Trajectory:
+def bad_line(path: Path, number: int) -> str:
+    """What to do about an invalid line."""
+    return f"repair the line, or remove it: sed -i {number}d {shlex.quote(str(path))}"
+
+
+def parsed(line: bytes, where: str, *, hint: str = "repair or remove the row") -> Trajectory:
     """The record of a line, or an error that says where the invalid line is."""
     try:
         return Trajectory.from_json(line)
@@ -195,7 +201,9 @@ def parsed(line: bytes, where: str) -> Trajectory:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise StoreError(f"{where} is not a trajectory: {field + ': ' if field else ''}{first['msg']}") from error
+        raise StoreError(
+            f"{where} is not a trajectory: {field + ': ' if field else ''}{first['msg']}", hint=hint
+        ) from error
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
