@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -42,14 +43,20 @@ def test_there_may_be_none(tmp_path: Path) -> None:
 
 
 def test_weights_that_cannot_be_written_say_what_to_do(tmp_path: Path) -> None:
-    """torch and safetensors each report a full device in a way of their own."""
+    """torch and safetensors each report it in a way of their own. A limit on file sizes stands for a full disk."""
+    weights, before = {"weight": torch.zeros(100_000)}, resource.getrlimit(resource.RLIMIT_FSIZE)
     for write in (
-        lambda: torch.save({"weight": torch.zeros(1000)}, "/dev/full"),
-        lambda: save_file({"weight": torch.zeros(1000)}, "/dev/full"),
-        lambda: Path("/dev/full").write_bytes(b"x"),
+        lambda: torch.save(weights, tmp_path / "a.pt"),
+        lambda: save_file(weights, tmp_path / "a.safetensors"),
+        lambda: (tmp_path / "a.bin").write_bytes(bytes(100_000)),
     ):
-        with (
-            pytest.raises(TrainingError, match=r"cannot write a checkpoint in (.|\n)*goes on from the last"),
-            saving("a checkpoint", tmp_path),
-        ):
-            write()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+        try:
+            with (
+                pytest.raises(TrainingError, match="cannot write a checkpoint") as raised,
+                saving("a checkpoint", tmp_path),
+            ):
+                write()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert "goes on from the last complete checkpoint" in str(raised.value)
