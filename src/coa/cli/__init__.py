@@ -50,9 +50,10 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _failed(error: BaseException) -> int:
     from coa.cli.explaining import explained
+    from coa.cli.terminal import printable
 
     failure = explained(error)
-    _say(f"error: {failure}")
+    _say(printable(f"error: {failure}"))
     return failure.exit_code
 
 

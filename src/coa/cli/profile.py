@@ -31,9 +31,8 @@ def show(
     """Show the rules of a profile as a table and as a graph. A contradictory profile is refused with the reason."""
     from pathlib import Path
 
-    from rich.console import Console
-
     from coa.cli.rendering import show_profile, to_dot
+    from coa.cli.terminal import SafeConsole
     from coa.trajectory.profile import load_profile, shipped, shipped_toml
 
     shown = load_profile(name)
@@ -46,4 +45,4 @@ def show(
     elif dot:
         typer.echo(to_dot(shown))
     else:
-        show_profile(Console(highlight=False), shown)
+        show_profile(SafeConsole(highlight=False), shown)
