@@ -14,6 +14,7 @@ from coa.cli.cost import cost
 from coa.cli.demo import demo
 from coa.cli.doctor import doctor
 from coa.cli.export import export
+from coa.cli.helping import Group, use_for
 from coa.cli.index import index
 from coa.cli.inspect import inspect
 from coa.cli.judge import judge
@@ -28,6 +29,7 @@ from coa.version import __version__
 
 app = typer.Typer(
     name="coa",
+    cls=Group,
     help="Train one language model to act like many agents, and run it.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -54,6 +56,8 @@ app.add_typer(world, name="world")
 app.command()(judge)
 app.command()(demo)
 app.command()(doctor)
+
+use_for(app)
 
 
 def _version(wanted: bool) -> None:

@@ -6,16 +6,25 @@ from typing import Annotated
 
 import typer
 
+from coa.cli import options
+
 profile = typer.Typer(help="Show the agents of a profile and who may follow whom.", no_args_is_help=True)
 
 
 @profile.command("list")
-def list_profiles() -> None:
+def list_profiles(as_json: options.Json = False) -> None:
     """List the profiles that come with coa."""
     from coa.trajectory.profile import load_profile, shipped
 
-    for name in shipped():
-        typer.echo(f"{name:<6} {load_profile(name).about}")
+    about = {name: load_profile(name).about for name in shipped()}
+    if as_json:
+        import orjson
+
+        listed = [{"name": name, "about": text} for name, text in about.items()]
+        typer.echo(orjson.dumps(listed, option=orjson.OPT_INDENT_2))
+        return
+    for name, text in about.items():
+        typer.echo(f"{name:<6} {text}")
 
 
 @profile.command()

@@ -84,7 +84,7 @@ def sample(
     dry_run: options.DryRun = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Kept tasks: .jsonl, .json or .parquet. Attempts are kept beside it.",
+        typer.Option(help="Required: file for the kept tasks, .jsonl, .json or .parquet. Attempts are kept beside it.",
                      rich_help_panel=options.OUTPUT),
     ] = None,
     as_json: options.Json = False,
