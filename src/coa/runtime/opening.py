@@ -123,7 +123,7 @@ def ask(
             {**(config.model_dump(exclude_unset=True) if config else {}), **settings, **named}
         )
     except ValidationError as error:
-        raise ConfigError(first_problem(error)) from error
+        raise ConfigError(first_problem(error, AskConfig)) from error
 
     async def work() -> Trajectory:
         async with open_setting(chosen, tasks=[task], model=own, tools=tools) as setting, open_judge(chosen) as judge:
@@ -151,7 +151,7 @@ def _limits(config: RunConfig, profile: Profile) -> Limits | None:
     try:
         return config.limits_of(profile)
     except ValidationError as error:
-        raise ConfigError(f"limits: {first_problem(error)}") from error
+        raise ConfigError(f"limits: {first_problem(error, Limits)}") from error
 
 
 def _profiles_of(chosen: Profile, tasks: Sequence[Task]) -> list[Profile]:
