@@ -123,6 +123,8 @@ def evaluate(
 def _show(report: BenchmarkReport) -> None:
     from coa.evaluate.report import headline, lines
 
+    for notice in report.data["notices"]:
+        typer.echo(f"note: {notice}", err=True)
     typer.echo(headline(report.data))
     for name, figure in lines(report.data):
         typer.echo(f"  {name:<28} {figure}")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,8 +18,6 @@ GROUPS: Final = (
 SELECTED_AMONG: Final = "selected_among"
 """Key of a trajectory's meta, beside `SELECTED`: the number of answers among which it was chosen. A choice among fewer
 answers than there are by now does not count."""
-Grouped = dict[str, dict[str, Sequence["Attempt"]]]
-"""Tasks with their attempts, by the value of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,7 @@ def attempt_of(trajectory: Trajectory, scorer: str | None) -> Attempt:
         usage=trajectory.usage,
         written=written,
         shared_out=shared_out,
-        repairs=len(trajectory.repairs),
+        repairs=sum(len(step.repairs) for step in trajectory.steps),
         own_score=_own_score(trajectory),
         selected=str(chosen) if (chosen := trajectory.meta.get(SELECTED)) else None,
         selected_among=among if isinstance(among := trajectory.meta.get(SELECTED_AMONG), int) else 0,
@@ -127,12 +124,18 @@ def _own_score(trajectory: Trajectory) -> int:
 
 def written_by(trajectory: Trajectory) -> tuple[dict[str, int], bool]:
     """Tokens of each agent: as sampled, or the server's sum split by characters (the second value is then true)."""
-    steps = [step for step in trajectory.steps if step.author is Author.MODEL]
-    exact = all(step.tokens is not None for step in steps)
-    counts: Counter[str] = Counter()
-    for step in steps:
-        counts[step.agent] += len(step.tokens.ids) if exact and step.tokens else len(step.surface or step.text) + 1
-    return (dict(counts), False) if exact else (shared(trajectory.usage.completion_tokens, counts), True)
+    sampled: dict[str, int] = {}
+    characters: dict[str, int] = {}
+    exact = True
+    for step in trajectory.steps:
+        if step.author is Author.MODEL:
+            agent = step.agent
+            characters[agent] = characters.get(agent, 0) + len(step.surface or step.text) + 1
+            if step.tokens is None:
+                exact = False
+            elif exact:
+                sampled[agent] = sampled.get(agent, 0) + len(step.tokens.ids)
+    return (sampled, False) if exact else (shared(trajectory.usage.completion_tokens, characters), True)
 
 
 def shared(total: int, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -171,15 +174,3 @@ def by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
     for key in sorted(found):
         tasks.setdefault(key[0], []).append(found[key])
     return tasks
-
-
-def broken_down(tasks: Mapping[str, Sequence[Attempt]], keys: Sequence[str], most: int = 20) -> dict[str, Grouped]:
-    """By each key that divides the tasks into at most `most` groups; tasks without the key are under an empty name."""
-    found: dict[str, Grouped] = {}
-    for key in dict.fromkeys(keys):
-        groups: Grouped = {}
-        for task, attempts in tasks.items():
-            groups.setdefault(attempts[0].meta.get(key, ""), {})[task] = attempts
-        if 2 <= len(groups) <= most and set(groups) != {""}:
-            found[key] = dict(sorted(groups.items()))
-    return found

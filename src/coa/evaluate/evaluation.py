@@ -19,7 +19,7 @@ from coa.benchmarks.data import Loaded, load
 from coa.blocking import run_blocking
 from coa.choices import Select
 from coa.errors import ConfigError, EvaluationError, ScoringError
-from coa.evaluate.attempts import Attempt, attempt_of
+from coa.evaluate.attempts import Attempt, attempt_of, by_task
 from coa.evaluate.config import EvalConfig
 from coa.evaluate.folder import Folder, folders_in, settle
 from coa.evaluate.report import BenchmarkReport, Evaluation, code_version, make_report, write_report
@@ -162,8 +162,8 @@ async def _evaluate(
 
 
 def _report(folder: Folder, attempts: Sequence[Attempt], record: Mapping[str, Any]) -> BenchmarkReport:
-    report = make_report(attempts, record, retried=folder.retried())
-    write_report(folder, report)
+    report = make_report(by_task(attempts).items(), record, retried=folder.retried())
+    write_report(folder, report, {attempt.key for attempt in attempts})
     return BenchmarkReport(report, folder.path)
 
 
