@@ -190,7 +190,7 @@ rl --model ./tiny --tasks tasks.jsonl --out /proc/x
 rl --model ./tiny --tasks corrupt.parquet --out x
 rl --model ./none --tasks tasks.jsonl --out x
 rl --model ./tiny --tasks tasks.jsonl --out x --set reward.scorer=vibes
-rl --model ./tiny --tasks tasks.jsonl --out x --set kl_coef=0
+rl --model ./tiny --tasks tasks.jsonl --out x --set kl_loss_coef=0
 rl --model ./tiny --tasks tasks.jsonl --out x --profile none
 rl none.toml --out x
 judge
