@@ -12,17 +12,49 @@ from __future__ import annotations
 
 import logging
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from coa.errors import ConfigError
 
 log = logging.getLogger(__name__)
+ELSEWHERE: Final[Mapping[str, tuple[str, ...]]] = {
+    # transformers, TRL, peft
+    "learning_rate": ("lr",), "num_train_epochs": ("epochs",), "num_epochs": ("epochs",),
+    "per_device_train_batch_size": ("batch_size", "train_batch_size"),
+    "gradient_accumulation_steps": ("batch_size", "train_batch_size"), "train_batch_size": ("batch_size",),
+    "batch_size": ("train_batch_size",), "max_seq_length": ("max_length", "max_model_len"),
+    "max_seq_len": ("max_length", "max_model_len"), "cutoff_len": ("max_length",),
+    "num_return_sequences": ("num_generations",), "beta": ("kl_coef",), "epsilon": ("clip_ratio_low",),
+    "epsilon_high": ("clip_ratio_high",), "delta": ("clip_ratio_c",), "num_iterations": ("ppo_epochs",),
+    "loss_type": ("loss_agg_mode", "policy_loss"), "max_new_tokens": ("max_completion_length", "max_tokens"),
+    "reward_funcs": ("reward.function",), "reward_fn": ("reward.function",), "bf16": ("precision",),
+    "fp16": ("precision",), "torch_dtype": ("precision",), "dtype": ("precision",), "r": ("lora.rank",),
+    "lora_r": ("lora.rank",), "lora_rank": ("lora.rank",), "lora_alpha": ("lora.alpha",),
+    "lora_dropout": ("lora.dropout",), "warmup_ratio": ("warmup_steps",), "warmup_steps": ("warmup_ratio",),
+    "logging_dir": ("report_to",), "random_seed": ("seed",), "model_name_or_path": ("model",),
+    "dataset": ("data", "tasks"), "dataset_name": ("data", "tasks"), "train_data": ("data", "tasks"),
+    # verl
+    "n": ("num_generations", "samples"), "group_size": ("num_generations",), "kl_loss_coef": ("kl_coef",),
+    "kl_ctrl": ("kl_coef",), "adv_estimator": ("advantage_estimator",),
+    "clip_ratio": ("clip_ratio_low", "clip_ratio_high"),
+    "max_response_length": ("max_completion_length",), "total_epochs": ("epochs", "max_steps"),
+    "total_training_steps": ("max_steps",), "ppo_mini_batch_size": ("num_mini_batches",),
+    "grad_clip": ("max_grad_norm",),
+    "train_files": ("data", "tasks"), "val_files": ("eval_tasks",), "test_freq": ("eval_steps",),
+    "save_freq": ("save_steps",),
+    # servers and other agents
+    "max_completion_tokens": ("max_tokens",), "base_url": ("model", "run.model"), "num_samples": ("samples",),
+    "max_concurrency": ("concurrency", "jobs"), "num_workers": ("concurrency", "jobs"),
+    "workers": ("concurrency", "jobs"),
+    "timeout": ("timeout_s", "time_limit_s"), "max_turns": ("max_tool_calls",),
+}  # fmt: skip
+"""What other libraries call a setting, with our names for it. They are not accepted, only recognised."""
 Config = TypeVar("Config", bound=BaseModel)
 
 
@@ -156,10 +188,35 @@ def _table_of(annotation: Any, *, lists: bool = False) -> type[BaseModel] | None
 
 def first_problem(error: ValidationError, kind: type[BaseModel] | None = None) -> str:
     """Where in a config the first mistake is, and what is wrong; for a wrong key, the keys that look like it."""
-    problem: Mapping[str, Any] = error.errors()[0]
+    # A misspelled key of a table can leave another one without a value; the misspelling is the cause.
+    problems: Sequence[Mapping[str, Any]] = error.errors()
+    problem = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
     where, message = ".".join(map(str, problem["loc"])), str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
-        known = [line.split()[0] for line in describe_config(kind).splitlines()] if kind is not None else []
-        near = get_close_matches(where, known, n=2, cutoff=0.7)
+        near = _near(where, list(_keys(kind))) if kind is not None else []
         message = "there is no such setting" + (f"; did you mean {' or '.join(near)}?" if near else "")
     return f"{where}: {message}" if where else message
+
+
+def _keys(kind: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Every key of a config, those of tables and of lists of tables too."""
+    for name, field in kind.model_fields.items():
+        table = _table_of(field.annotation, lists=True)
+        yield f"{prefix}{name}"
+        if table is not None:
+            yield from _keys(table, f"{prefix}{name}.")
+
+
+def _near(wrong: str, known: Sequence[str]) -> list[str]:
+    """The keys that were probably meant: ours for another library's name, that of another table, the nearest ones."""
+    wrong = ".".join(part for part in wrong.split(".") if not part.isdecimal())
+    name = wrong.rpartition(".")[2]
+    ours = ELSEWHERE.get(name, ())
+    if called := [key for key in known if key in ours or key.rpartition(".")[2] in ours]:
+        return called[:2]
+    if same := [key for key in known if key.rpartition(".")[2] == name]:
+        return same[:2]
+    if near := get_close_matches(wrong, known, n=2, cutoff=0.7):
+        return near
+    by_name = {key.rpartition(".")[2]: key for key in reversed(known)}
+    return [by_name[match] for match in get_close_matches(name, by_name, n=2, cutoff=0.75)]

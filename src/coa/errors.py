@@ -3,6 +3,12 @@
 A failed attempt at a task is not an error: it is a trajectory with `stop=FAILED` and a `Failure`.
 """
 
+import errno
+import os
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
 
 class CoaError(Exception):
     """Something a user can act on; the command line prints it without a traceback."""
@@ -82,6 +88,48 @@ class RecordingError(CoaError):
 
 class WorldError(CoaError):
     """A world that cannot be built, found or served."""
+
+
+_ELSEWHERE: Final = "choose another place, or remove what is there"
+_PERMISSION: Final = "check with `ls -l` who may read and write there, or choose another place"
+_SPACE: Final = "free some space on the disk, or choose a place on another one"
+_OS_HINTS: Final = {
+    errno.ENOENT: "check the spelling, and that the folder is there",
+    errno.EEXIST: _ELSEWHERE,
+    errno.ENOTEMPTY: _ELSEWHERE,
+    errno.ENOTDIR: "a part of this path is a file and not a folder; choose another place",
+    errno.EISDIR: "this is a folder and not a file; choose another place",
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
+    errno.EROFS: "the disk is mounted read-only; choose another place",
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EFBIG: "raise the limit on the size of files (`ulimit -f`), or choose another place",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "a link leads to itself; choose another place",
+    errno.EMFILE: "raise the limit on open files (`ulimit -n 4096`), or do less at a time",
+    errno.ENFILE: "too many files are open on this machine; do less at a time",
+    errno.ENOMEM: "free some memory, or do less at a time",
+    errno.EADDRINUSE: "another program uses this port; choose another --port",
+    errno.EIO: "check the disk",
+}
+
+
+def refused(doing: str, error: OSError, kind: type[CoaError] = StoreError) -> CoaError:
+    """What the operating system refused to do, such as "write runs/a", and what to do about it."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return kind(f"cannot {doing}: {reason}", hint=_OS_HINTS.get(error.errno or 0))
+
+
+def nothing_at(path: str | Path, noun: str = "file or folder", kind: type[CoaError] = StoreError) -> CoaError:
+    """For a path that leads nowhere: names what is there instead, where that looks alike."""
+    hint = "check the spelling, and the folder in which you are"
+    parent = Path(path).expanduser().parent
+    try:
+        near = get_close_matches(Path(path).name, os.listdir(parent), n=1, cutoff=0.75)
+    except OSError:
+        near, hint = [], f"there is no folder {parent}; check the spelling" if str(parent) != "." else hint
+    return kind(f"there is no {noun} {path}", hint=f"did you mean {parent / near[0]}?" if near else hint)
 
 
 def _rebuild(kind: type[CoaError], message: str, hint: str | None) -> CoaError:

@@ -37,14 +37,17 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coa.addresses import without_passwords
-from coa.errors import FolderError, StoreError
+from coa.errors import FolderError, refused
 
 CONFIG: Final = "config.json"
 _LOCK: Final = ".lock"
 _PART: Final = re.compile(r"\..+\.part(\.[^.]+)?")
 _NO_FLOCK: Final = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
+_WRITING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+"""Errors of a write to an open file, which name no file."""
 _SHOWN: Final = 160
 _ELSEWHERE: Final = "choose another folder with --out"
+_TRIES: Final = 100
 _PATIENCE_S: Final = 1.0
 """How long to wait for a process that has just taken a lock to say who it is."""
 _held: set[int] = set()
@@ -55,24 +58,46 @@ _held: set[int] = set()
 
 def write_atomic(path: str | Path, data: bytes | str) -> None:
     """Write a file so that after a crash it is either complete or unchanged."""
-    try:
-        with replacing(path) as part:
-            part.write_bytes(data.encode() if isinstance(data, str) else data)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+    with replacing(path) as part:
+        part.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A path to write a large file or a folder to; at the end it is renamed to `path`. An exception leaves nothing."""
     path, part = Path(path), beside(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove(part)
-    try:
-        yield part
-        put(part, path)
-    finally:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         _remove(part)
+        try:
+            yield part
+            put(part, path)
+        finally:
+            _remove(part)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """What the operating system refuses to write in this block becomes an error that names the output and a way out.
+
+    Errors about other files, such as those that are read meanwhile, pass.
+    """
+    try:
+        yield
+    except OSError as error:
+        about_output = error.errno in _WRITING if error.filename is None else _concerns(error.filename, Path(path))
+        if not about_output:
+            raise
+        raise refused(f"write {path}", error) from error
+
+
+def _concerns(file: object, path: Path) -> bool:
+    """Whether a file that an error names is the output, its hidden companion, a part of it, or a folder above it."""
+    if not isinstance(file, str | bytes | os.PathLike):
+        return False
+    named, own = Path(os.path.abspath(os.fsdecode(file))), Path(os.path.abspath(path))
+    companion = named.parent == own.parent and named.name.startswith(f".{own.stem}")
+    return companion or named.is_relative_to(own) or own.is_relative_to(named)
 
 
 def beside(path: str | Path) -> Path:
@@ -164,7 +189,8 @@ def lock(folder: str | Path) -> Iterator[None]:
     Unfinished files that a killed process left in the folder are removed.
     """
     folder = Path(folder)
-    made = not folder.exists()
+    with writing(folder):
+        made = not folder.exists()
     try:
         with _locked(folder / _LOCK, folder):
             _sweep(folder, _PART)
@@ -190,10 +216,8 @@ def lock_file(path: str | Path, *, wait: bool = False) -> Iterator[None]:
 
 @contextmanager
 def _locked(file: Path, subject: Path, wait: bool = False) -> Iterator[None]:
-    try:
+    with writing(subject):
         fd = _acquire(file, subject, wait)
-    except OSError as error:
-        raise StoreError(f"cannot write {subject}: {error.strerror or error}") from error
     try:
         yield
     finally:
@@ -226,12 +250,17 @@ def _acquire(file: Path, subject: Path, wait: bool) -> int:
 
 
 def _open(file: Path) -> int:
-    while True:
+    for tries_left in reversed(range(_TRIES)):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # its holder may just have removed an empty folder
+        try:
             fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            _held.add(fd)
-            return fd
+        except FileNotFoundError:  # its holder may just have removed an empty folder
+            if not tries_left:  # or nothing can be made there, as in /proc
+                raise
+            continue
+        _held.add(fd)
+        return fd
+    raise AssertionError("unreachable: the last try returns or raises")
 
 
 def _close(fd: int) -> None:

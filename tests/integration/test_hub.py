@@ -21,6 +21,14 @@ FILES = {
     "tokenizer_config.json": json.dumps({"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}).encode(),
 }
 COMMIT = "0" * 40
+REPOSITORIES = {
+    f"/api/{kind}/{name}": json.dumps({"id": name, "sha": COMMIT, "siblings": []}).encode()
+    for kind, name in (
+        ("models", "lab/tiny"), ("models", "lab/slow"), ("datasets", "lab/afm"), ("datasets", "lab/rl"),
+        ("datasets", "HuggingFaceH4/MATH-500"),
+    )
+}  # fmt: skip
+"""What the hub says of a repository that it has."""
 _RL_ROW = {"prompt": "Question: Who?", "reward_model": {"ground_truth": {"target": ["Ada"]}}, "extra_info": None}
 _ROW = {"instruction": "Use tools.", "input": "Who?", "output": "<think>hm</think><web_search>x</web_search>"}
 DATA_SET = {
@@ -47,6 +55,11 @@ DATA_SET = {
 }
 
 
+def answers(path: str) -> bytes | None:
+    place = path.split("?")[0]
+    return REPOSITORIES.get(place) or DATA_SET.get(place)
+
+
 class Hub(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer(body=False)
@@ -56,7 +69,7 @@ class Hub(BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         prefix, name = self.path.rsplit("/", 1)
-        content = FILES.get(name) if prefix == "/lab/tiny/resolve/main" else DATA_SET.get(self.path.split("?")[0])
+        content = FILES.get(name) if prefix == "/lab/tiny/resolve/main" else answers(self.path)
         if content is None:
             known = prefix.startswith("/lab/tiny")
             self.send_response(404)

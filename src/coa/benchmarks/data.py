@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 
 from coa.benchmarks.registry import Benchmark, Hub, benchmark_named, benchmarks, find_benchmark, names_of, plain_name
-from coa.errors import EvaluationError, StoreError
+from coa.errors import EvaluationError, StoreError, nothing_at
 from coa.folder import replacing
 from coa.trajectory import Task
 from coa.trajectory.formats.hub import Choice, cached_files, hub_files
@@ -52,7 +52,7 @@ def load(name: str, data: Path | None = None, *, limit: int | None = None) -> Lo
         unnamed = Benchmark(path.stem, f"tasks of {path.name}", None, "web", "auto")
         benchmark, files = find_benchmark(path.stem) or unnamed, [path]
     elif path.suffix in ENDINGS:
-        raise StoreError(f"there is no file {name}")
+        raise nothing_at(name, "file")
     else:
         benchmark = benchmark_named(name)
         files = [] if benchmark.tasks is not None else found(benchmark, data) or _fetched(benchmark)
@@ -75,7 +75,7 @@ def fingerprint(tasks: Iterable[Task]) -> str:
 def found(benchmark: Benchmark, data: Path | None = None, environment: Mapping[str, str] = os.environ) -> list[Path]:
     """Its files in `--data`, `$COA_DATA`, coa's cache or the hub's cache. Nothing is downloaded."""
     if data is not None and not data.is_dir():
-        raise EvaluationError(f"--data {data} is not a folder")
+        raise nothing_at(data, "folder", EvaluationError)
     for folder in _folders(data, environment):
         if files := _in_folder(benchmark, folder):
             return files

@@ -1,87 +1,104 @@
-"""The command line: one file per command. A command imports what it needs when it runs, so that help comes at once."""
+"""The command line. This module is its border: no traceback passes it.
+
+`main` runs a command and turns whatever goes wrong into `error: ...`, `hint: ...` and an exit code: 0 done, 1 failed,
+2 misused, 130 interrupted. It is the only place that does. The library raises `CoaError` where it knows what a person
+can do; anything else ends here too and is explained as well as it can be (`coa.cli.explaining`).
+
+The commands themselves are in `coa.cli.commands` (`coa.cli.app`). They are imported by `main`, because importing them
+takes a quarter of a second, in which Ctrl-C must not print a traceback either.
+"""
+
+from __future__ import annotations
 
 import os
+import signal
 import sys
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+if TYPE_CHECKING:
+    from coa.cli.commands import app
 
-from coa.addresses import without_passwords
-from coa.cli import distill as distilling
-from coa.cli import evaluate as evaluating
-from coa.cli import run as running
-from coa.cli import sample as sampling
-from coa.cli import teach as teaching
-from coa.cli.compare import compare
-from coa.cli.cost import cost
-from coa.cli.demo import demo
-from coa.cli.doctor import doctor
-from coa.cli.export import export
-from coa.cli.index import index
-from coa.cli.inspect import inspect
-from coa.cli.judge import judge
-from coa.cli.profile import profile
-from coa.cli.rl import rl
-from coa.cli.sandbox import sandbox
-from coa.cli.score import score
-from coa.cli.sft import sft
-from coa.cli.tools import tools
-from coa.cli.world import world
-from coa.errors import CoaError
-from coa.version import __version__
-
-app = typer.Typer(
-    name="coa",
-    help="Train one language model to act like many agents, and run it.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-)
-app.command(cls=running.Command)(running.run)
-app.command(cls=teaching.Command)(teaching.teach)
-app.command(cls=distilling.Command)(distilling.distill)
-app.command()(cost)
-app.command()(inspect)
-app.command()(export)
-app.command()(sft)
-app.command(cls=sampling.Command)(sampling.sample)
-app.command()(rl)
-app.command("eval", cls=evaluating.Command)(evaluating.evaluate)
-app.command()(score)
-app.command()(compare)
-app.add_typer(profile, name="profile")
-app.add_typer(tools, name="tools")
-app.add_typer(index, name="index")
-app.add_typer(sandbox, name="sandbox")
-app.add_typer(world, name="world")
-app.command()(judge)
-app.command()(demo)
-app.command()(doctor)
+__all__ = ["app", "main"]
+_INTERRUPTED: Final = 130
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"coa {__version__}")
-        raise typer.Exit
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line with these arguments, by default those of the process, and exit."""
+    sys.exit(_run(arguments))
 
 
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    pass
-
-
-def main() -> None:
+def _run(arguments: Sequence[str] | None) -> int:
+    """The exit code."""
     try:
-        app()
-    except CoaError as error:
-        typer.echo(f"error: {without_passwords(str(error))}", err=True)
-        sys.exit(error.exit_code)
+        with _dying_of_ctrl_c():
+            from coa.cli.commands import app
+        app(arguments, prog_name="coa")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if code == _INTERRUPTED:
+            _say("interrupted")
+        return _flushed(code)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return _flushed(_INTERRUPTED)
+    except BaseException as error:
+        return _flushed(_failed(error))
+    return _flushed(0)
+
+
+def _failed(error: BaseException) -> int:
+    from coa.addresses import without_passwords
+    from coa.cli.explaining import explained
+    from coa.cli.terminal import printable
+
+    failure = explained(error)
+    _say(printable(without_passwords(f"error: {failure}")))
+    return failure.exit_code
+
+
+def _flushed(code: int) -> int:
+    """Write out what stdout still holds: a full disk shows only now. The reader of a pipe may have seen enough."""
+    try:
+        sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of our output has seen enough (`coa inspect FILE | head`).
+        _drop_stdout()
+    except OSError as error:
+        _drop_stdout()
+        return code or _failed(error)
+    return code
+
+
+def _drop_stdout() -> None:
+    """Let nothing be written any more: Python would try again when it exits, and print a traceback."""
+    with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+
+
+def _say(text: str) -> None:
+    """To stderr, if there is one."""
+    with suppress(OSError, ValueError, AttributeError):
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _dying_of_ctrl_c() -> Iterator[None]:
+    """Ctrl-C ends the process at once and silently, as it ends `cat`. Not if Ctrl-C is ignored or handled otherwise."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        from coa.cli import commands
+
+        return commands.app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import typer
-from typer.core import TyperCommand
 
 from coa.addresses import without_passwords
+from coa.cli.helping import Command
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -96,7 +96,7 @@ def run_flags(
     return {f"{prefix}{key}": value for key, value in given.items()}
 
 
-class SettingsCommand(TyperCommand):
+class SettingsCommand(Command):
     """A command some of whose former flags are settings now: they still work, with a warning."""
 
     former: ClassVar[Mapping[str, str]] = {}

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import typer
-from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from coa.cli.terminal import folded, printable
+from coa.cli.terminal import SafeConsole, folded, printable
 from coa.report import plural
 from coa.runtime import ChainEvent, Observed
 from coa.runtime.many import agrees
@@ -20,7 +19,7 @@ _FOLD_LINES = 6
 
 def display(profile: Profile) -> Callable[[ChainEvent], None]:
     """Each agent in its colour, text as it comes, observations folded."""
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False)
     middle_of_line = False
 
     def show(event: ChainEvent) -> None:
@@ -56,7 +55,7 @@ def close(picked: Trajectory, candidates: Sequence[Trajectory]) -> None:
     if several:
         typer.echo(f"all {len(candidates)}: {spent(Usage.sum(candidate.usage for candidate in candidates))}")
     if picked.failure:
-        typer.echo(f"failed in the {picked.failure.site}: {picked.failure.message}", err=True)
+        typer.echo(printable(f"failed in the {picked.failure.site}: {picked.failure.message}"), err=True)
 
 
 def _verdict(picked: Trajectory) -> str:

@@ -26,7 +26,9 @@ _LENGTH = "Tokenizer that measures length: a folder, a hub id, smollm2."
 
 
 def distill(
-    traces: Annotated[list[Path] | None, typer.Argument(help="Traces of any known format, files or folders.")] = None,
+    traces: Annotated[
+        list[Path] | None, typer.Argument(help="Required: traces of any known format, files or folders.")
+    ] = None,
     profile: Annotated[str | None, typer.Option(help="Profile by name or .toml file. Default: web.")] = None,
     tasks: Annotated[Path | None, typer.Option(help="Tasks with the right answers, for traces that have none.")] = None,
     roles: Annotated[Path | None, typer.Option(help=_ROLES)] = None,
@@ -41,7 +43,9 @@ def distill(
     settings: options.Set = None,
     show_settings: options.ShowSettings = False,
     dry_run: options.DryRunPlan = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for trajectories, dataset card and report.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Required: folder for trajectories, dataset card and report.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Turn traces of multi-agent teams into filtered training data, with a dataset card and a funnel report."""

@@ -67,7 +67,8 @@ def evaluate(
     dry_run: options.DryRunPlan = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the evaluation. Run again with it to go on.", rich_help_panel=options.OUTPUT),
+        typer.Option(help="Required: folder of the evaluation. Run again with it to go on.",
+                     rich_help_panel=options.OUTPUT),
     ] = None,
     as_json: options.Json = False,
 ) -> None:  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,9 @@ def export(
         str | None, typer.Option(help="Profile (a name or a .toml) to read with, whatever profile the data carry.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the name of the file and the number of records as JSON.")
+    ] = False,
 ) -> None:
     """Write trajectories for other trainers and tools, or read foreign rows into coa's own files."""
     from coa.cli.terminal import show_warnings
@@ -39,4 +43,7 @@ def export(
         return
     count = export(data, to, out, profile=profile, force=force)
     noun = ("task", "tasks") if to is Target.TASKS else ("trajectory", "trajectories")
-    typer.echo(f"{plural(count, *noun)} written to {out}", err=True)
+    if as_json:
+        typer.echo(json.dumps({"file": str(out), "format": to.value, "records": count}))
+    else:
+        typer.echo(f"{plural(count, *noun)} written to {out}", err=True)

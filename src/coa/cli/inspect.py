@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from coa.trajectory import Trajectory
 
 _FOLD_LINES = 12
+_NAMED = 5
+"""Number of tasks that an error names."""
 _Item = TypeVar("_Item")
 
 
@@ -80,13 +82,22 @@ def _selected(
 ) -> Iterator[_Item]:
     from coa.errors import StoreError
 
-    matching = (item for item in items if wanted is None or id_of(item) == wanted)
+    ids: dict[str, None] = {}
     shown = 0
+
+    def matches(item: _Item) -> bool:
+        if len(ids) < _NAMED:
+            ids[id_of(item)] = None
+        return wanted is None or id_of(item) == wanted
+
+    matching = filter(matches, items)
     for item in islice(matching, skip, None if limit is None else skip + limit):
         shown += 1
         yield item
+    if not shown and wanted is not None:
+        raise StoreError(f"there is no task {wanted!r} in it", hint=f"its tasks are {', '.join(ids)}, ...")
     if not shown:
-        raise StoreError(f"there is no task {wanted!r} in it" if wanted else "there is nothing to show")
+        raise StoreError("there is nothing to show", hint="lower --skip")
 
 
 def _show_masks(

@@ -31,7 +31,7 @@ def judge(
     import tokenize
 
     from coa.cli.terminal import printable
-    from coa.errors import ScoringError
+    from coa.errors import ScoringError, refused
     from coa.sandbox import CodeVerdict, open_sandbox
     from coa.scoring.code import judge as judge_program
     from coa.scoring.code import read_problem
@@ -43,8 +43,10 @@ def judge(
         else:
             with tokenize.open(solution) as file:  # in the encoding that its first lines name
                 code = file.read()
-    except (OSError, UnicodeDecodeError, SyntaxError) as error:
-        raise ScoringError(f"{solution} cannot be read: {error}") from error
+    except OSError as error:
+        raise refused(f"read {solution}", error, ScoringError) from error
+    except (UnicodeDecodeError, SyntaxError) as error:
+        raise ScoringError(f"{solution} is not Python text: {error}", hint="save it as UTF-8") from error
 
     async def go() -> Judgement:
         sandbox = await open_sandbox(kind, unsafe=unsafe)

@@ -72,6 +72,7 @@ Budget = Annotated[
     list[str] | None,
     typer.Option(
         "--budget",
+        metavar="NAME=VALUE",
         help="Limit of one run instead of the profile's: seconds=60, tool_calls=5, cost=0.1, ... Repeatable.",
         rich_help_panel=AGENT,
     ),
@@ -122,7 +123,10 @@ Config = Annotated[
 Set = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", help="Any setting as key=value; --settings lists the keys. Repeatable.", rich_help_panel=SETTINGS
+        "--set",
+        metavar="KEY=VALUE",
+        help="Setting to change; --settings lists the keys. Repeatable.",
+        rich_help_panel=SETTINGS,
     ),
 ]
 ShowSettings = Annotated[
@@ -143,7 +147,7 @@ DryRunPlan = Annotated[
 
 RunFolder = Annotated[
     Path | None,
-    typer.Option("--out", help="Folder of the run. Run again with it to go on.", rich_help_panel=OUTPUT),
+    typer.Option("--out", help="Required: folder of the run. Run again with it to go on.", rich_help_panel=OUTPUT),
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON and nothing else.", rich_help_panel=OUTPUT)

@@ -6,16 +6,25 @@ from typing import Annotated
 
 import typer
 
+from coa.cli import options
+
 profile = typer.Typer(help="Show the agents of a profile and who may follow whom.", no_args_is_help=True)
 
 
 @profile.command("list")
-def list_profiles() -> None:
+def list_profiles(as_json: options.Json = False) -> None:
     """List the profiles that come with coa."""
     from coa.trajectory.profile import load_profile, shipped
 
-    for name in shipped():
-        typer.echo(f"{name:<6} {load_profile(name).about}")
+    about = {name: load_profile(name).about for name in shipped()}
+    if as_json:
+        import orjson
+
+        listed = [{"name": name, "about": text} for name, text in about.items()]
+        typer.echo(orjson.dumps(listed, option=orjson.OPT_INDENT_2))
+        return
+    for name, text in about.items():
+        typer.echo(f"{name:<6} {text}")
 
 
 @profile.command()
@@ -31,9 +40,8 @@ def show(
     """Show the rules of a profile as a table and as a graph. A contradictory profile is refused with the reason."""
     from pathlib import Path
 
-    from rich.console import Console
-
     from coa.cli.rendering import show_profile, to_dot
+    from coa.cli.terminal import SafeConsole
     from coa.trajectory.profile import load_profile, shipped, shipped_toml
 
     shown = load_profile(name)
@@ -46,4 +54,4 @@ def show(
     elif dot:
         typer.echo(to_dot(shown))
     else:
-        show_profile(Console(highlight=False), shown)
+        show_profile(SafeConsole(highlight=False), shown)

@@ -127,5 +127,5 @@ def _tasks(
     assert file is not None
     found = list(islice(read_tasks(file), limit))
     if not found:
-        raise StoreError(f"{file} holds no task")
+        raise StoreError(f"{file} holds no task", hint="give a file with one JSON object per line, with a `question`")
     return found

@@ -84,7 +84,7 @@ def sample(
     dry_run: options.DryRun = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Kept tasks: .jsonl, .json or .parquet. Attempts are kept beside it.",
+        typer.Option(help="Required: file for the kept tasks, .jsonl, .json or .parquet. Attempts are kept beside it.",
                      rich_help_panel=options.OUTPUT),
     ] = None,
     as_json: options.Json = False,
@@ -125,6 +125,7 @@ def sample(
 
 def _show(found: SampleReport) -> None:
     from coa.cli.display import spent
+    from coa.cli.terminal import printable
 
     data, rules = found.data, found.data["rules"]
     for name, samples in (("without_tools", rules["no_tools_samples"]), ("with_tools", rules["samples"])):
@@ -134,7 +135,7 @@ def _show(found: SampleReport) -> None:
     typer.echo(f"kept {data['kept']:,} of {plural(data['tasks'], 'task')}")
     for fate, count in data["dropped"].items():
         example = next(item for item in found.tasks if item.fate == fate)
-        typer.echo(f"dropped {count:,} {fate}, such as {example.task.id}: {example.reason}")
+        typer.echo(printable(f"dropped {count:,} {fate}, such as {example.task.id}: {example.reason}"))
     if data["unscored_attempts"]:
         typer.echo(
             f"{data['unscored_attempts']:,} of {plural(data['attempts'], 'attempt')} could not be scored; "

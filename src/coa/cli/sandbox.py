@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from coa.cli import options
+
 sandbox = typer.Typer(help="Serve the sandbox to other machines, or show its isolation.", no_args_is_help=True)
 
 Kind = Annotated[
@@ -107,7 +109,7 @@ def serve(
 
 
 @sandbox.command("show")
-def show(kind: Kind = None, unsafe: Unsafe = False) -> None:
+def show(kind: Kind = None, unsafe: Unsafe = False, as_json: options.Json = False) -> None:
     """Show which isolation is in force on this machine."""
     import asyncio
 
@@ -120,4 +122,10 @@ def show(kind: Kind = None, unsafe: Unsafe = False) -> None:
         finally:
             await opened.close()
 
-    typer.echo(asyncio.run(go()))
+    about = asyncio.run(go())
+    if as_json:
+        import orjson
+
+        typer.echo(orjson.dumps({"isolation": about}))
+    else:
+        typer.echo(about)

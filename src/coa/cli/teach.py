@@ -23,7 +23,9 @@ _limits = partial(typer.Option, rich_help_panel="Limits")
 
 
 def teach(
-    tasks: Annotated[Path | None, typer.Argument(help="Tasks: .jsonl, .json or .parquet with `question`.")] = None,
+    tasks: Annotated[
+        Path | None, typer.Argument(help="Required: tasks, .jsonl, .json or .parquet with `question`.")
+    ] = None,
     team: Annotated[str | None, typer.Option(help=_TEAM)] = None,
     model: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible server for the team.")] = None,
     model_name: options.ModelName = None,
@@ -39,7 +41,9 @@ def teach(
     settings: options.Set = None,
     show_settings: options.ShowSettings = False,
     dry_run: options.DryRun = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for the traces, one ATIF file for each task.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Required: folder for the traces, one ATIF file for each task.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Run a smolagents team over tasks and record every agent, call and token as ATIF. Resumes from --out."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from coa.cli import options
 from coa.report import plural
 
 world = typer.Typer(help="Offline worlds: build one, look at it, serve it.", no_args_is_help=True)
@@ -25,7 +26,7 @@ def build(
     rl: Annotated[int, typer.Option(min=0, help="Number of tasks for reinforcement learning.")] = 300,
     test: Annotated[int, typer.Option(min=0, help="Number of held-out tasks.")] = 240,
     force: Annotated[bool, typer.Option("--force", help="Replace another world in the folder.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print world.json.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what world.json says, as JSON.")] = False,
 ) -> None:
     """Build the atlas: invented cities, people and firms, their pages, a search index, and tasks in three splits."""
     from coa.cli.progress import terminal_progress
@@ -49,7 +50,7 @@ def show(
         str, typer.Option(help="Tokenizer that counts tokens: smollm2, a folder, a hub id.")
     ] = "smollm2",
     examples: Annotated[int, typer.Option(min=0, help="Number of example questions of each family.")] = 2,
-    as_json: Annotated[bool, typer.Option("--json", help="The counts as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
     """What is in a world: families of questions with examples, and the tokens of an ideal trajectory of each."""
     import asyncio
@@ -93,19 +94,23 @@ def tasks(
     dataset: Annotated[list[str] | None, typer.Option(help=_GENERATOR)] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of tasks.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same tasks.")] = 7,
+    as_json: options.Json = False,
 ) -> None:
     """Write tasks of another source, which a program can answer."""
     import orjson
 
+    from coa.folder import write_atomic
     from coa.trajectory.formats.tasks import from_task
     from coa.worlds.gym import DATASETS, gym_tasks
 
     if source != "reasoning-gym":
         raise typer.BadParameter(f"--source is reasoning-gym, not {source!r}; coa world build makes the atlas")
     rows = [orjson.dumps(from_task(task)) + b"\n" for task in gym_tasks(count, seed, dataset or DATASETS)]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(b"".join(rows))
-    typer.echo(f"{out}: {plural(len(rows), 'task')}")
+    write_atomic(out, b"".join(rows))
+    if as_json:
+        typer.echo(orjson.dumps({"file": str(out), "tasks": len(rows)}))
+    else:
+        typer.echo(f"{out}: {plural(len(rows), 'task')}")
 
 
 @world.command()

@@ -47,7 +47,7 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, int, int]]:
                 raise ValueError(f"its version {version} is not known")
             yield file, tensors, keys
     except (ValueError, OSError, KeyError, UnicodeDecodeError) as error:
-        raise TokenizerError(f"{path} is not a readable GGUF file: {error}") from error
+        raise TokenizerError(f"{path} is not a readable GGUF file: {error}", hint="download it again") from error
 
 
 def _keys(file: BinaryIO, count: int) -> Iterator[tuple[str, object]]:

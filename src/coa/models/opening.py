@@ -9,6 +9,7 @@ from coa.choices import Mode
 from coa.errors import ModelError
 from coa.models.base import Model
 from coa.models.connect import connect
+from coa.models.places import check_model, is_url
 from coa.models.server import DEFAULT_KEY_ENV
 
 
@@ -21,7 +22,8 @@ async def open_model(
     `name` chooses a model of a server that serves several. `rows` is the number of runs that a model in this process
     decodes at a time.
     """
-    if source.startswith(("http://", "https://")):
+    check_model(source)
+    if is_url(source):
         return await connect(source, name, mode=mode, tokenizer=tokenizer, api_key_env=api_key_env)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # set before torch is imported: waiting threads must not spin
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import Field, ValidationError
 
-from coa.errors import ModelError
+from coa.errors import ModelError, refused
 from coa.trajectory import Usage
 from coa.trajectory.types import Frozen
 
@@ -41,7 +41,7 @@ def read_prices(path: str | Path) -> dict[str, Price]:
     try:
         data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ModelError(f"cannot read the prices {path}: {error.strerror or error}") from error
+        raise refused(f"read the prices {path}", error, ModelError) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} is not valid TOML: {error}") from error
     prices = {}

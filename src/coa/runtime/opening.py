@@ -19,6 +19,7 @@ from coa.config import first_problem
 from coa.errors import CoaError, ConfigError, StoreError
 from coa.models.base import Model
 from coa.models.opening import open_model
+from coa.models.places import check_model
 from coa.models.price import price_of, read_prices
 from coa.progress import Progress, Silent, part
 from coa.report import plural
@@ -60,6 +61,8 @@ async def open_setting(
     limits = _limits(config, profile)
     if config.prices is not None:
         read_prices(config.prices)  # a bad file stops everything now, not after the model is loaded
+    if model is None:
+        check_model(config.model)  # opening a world or an MCP server takes longer
     used = _profiles_of(profile, tasks)
     files = ["read_file"] if any(task.files for task in tasks) else []
     wanted = [tag for tag in dict.fromkeys([*(tag for one in used for tag in one.tools), *files]) if tag not in own]
@@ -126,7 +129,7 @@ def ask(
             {**(config.model_dump(exclude_unset=True) if config else {}), **settings, **named}
         )
     except ValidationError as error:
-        raise ConfigError(first_problem(error)) from error
+        raise ConfigError(first_problem(error, AskConfig)) from error
 
     async def work() -> Trajectory:
         async with open_setting(chosen, tasks=[task], model=own, tools=tools) as setting, open_judge(chosen) as judge:
@@ -161,7 +164,7 @@ def _limits(config: RunConfig, profile: Profile) -> Limits | None:
     try:
         return config.limits_of(profile)
     except ValidationError as error:
-        raise ConfigError(f"limits: {first_problem(error)}") from error
+        raise ConfigError(f"limits: {first_problem(error, Limits)}") from error
 
 
 def _profiles_of(chosen: Profile, tasks: Sequence[Task]) -> list[Profile]:

@@ -70,7 +70,7 @@ def sample(
     check_tools(config.run.tools)
     given = list(islice(read_tasks(config.tasks), config.limit))
     if not given:
-        raise StoreError(f"{config.tasks} holds no task")
+        raise StoreError(f"{config.tasks} holds no task", hint="give a file with a row for each task")
     # Attempts are sampled as RL samples them, or the rates would be those of another policy.
     run = config.run.filled(temperature=1.0, top_p=1.0, top_k=0, constrain=Constrain.NEVER).resolved()
     with lock(folder_beside(out)):

@@ -147,7 +147,7 @@ def _train(
         figures=measured,
         command=command or ["--model", config.model, *sources, "--out", str(out)],
     )
-    with part(progress, "saving the model"):
+    with part(progress, "saving the model"), checkpoint.saving("the model", out):
         _save(trainer, config, out, tokenizer, card, bf16=bf16)
     say(f"wrote {out / MODEL}")
     return TrainingResult(out / MODEL, step, True, measured, everyone.is_main_process)

@@ -19,6 +19,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from coa.sft.config import SftConfig
 from coa.sft.updates import HeldOut, UpdatePlan
+from coa.training import checkpoint
 
 AgentEval = Callable[[torch.nn.Module, int], dict[str, float]]
 """Runs the agent with the model as it is after this number of updates, and returns metrics."""
@@ -76,6 +77,10 @@ class RowTrainer(Trainer):
             self.log(found)
             metrics |= found
         return metrics
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        with checkpoint.saving("a checkpoint", Path(str(self.args.output_dir))):
+            super()._save_checkpoint(*args, **kwargs)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         if self.lr_scheduler is None:

@@ -9,14 +9,33 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from safetensors import SafetensorError
+
+from coa.errors import TrainingError
 from coa.folder import sync, write_atomic
 from coa.progress import Progress
 
 PREFIX: Final = "checkpoint-"
 SEAL: Final = "complete"
+
+
+@contextmanager
+def saving(what: str, folder: Path) -> Iterator[None]:
+    """Around everything that writes weights: torch and safetensors each report a full disk in a way of their own."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
+        raise TrainingError(
+            f"cannot write {what} in {folder}: {reason}",
+            hint=f"make room on the disk ({shutil.disk_usage(folder).free >> 20:,} MB are free); the same command then "
+            "goes on from the last complete checkpoint",
+        ) from error
 
 
 def seal(checkpoint: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 
-from coa.errors import ProfileError
+from coa.errors import ProfileError, refused
 from coa.trajectory.definitions import definition, remember
 from coa.trajectory.shapes import Form, Shape, expectation
 from coa.trajectory.types import OBSERVATION, Frozen, FrozenDict, Message, Task, Trajectory
@@ -434,9 +434,11 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ProfileError(f"cannot read the profile {path}: {error.strerror or error}") from error
+        raise refused(f"read the profile {path}", error, ProfileError) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ProfileError(f"{path} is not valid TOML: {error}") from error
+        raise ProfileError(
+            f"{path} is not valid TOML: {error}", hint="coa profile show web --toml prints a profile to start from"
+        ) from error
 
 
 def _with_base(data: dict[str, Any], path: Path) -> dict[str, Any]:

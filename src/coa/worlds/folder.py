@@ -78,17 +78,14 @@ def build(atlas: Atlas, out: str | Path, *, force: bool = False, progress: Progr
 
 def _build(atlas: Atlas, out: Path, force: bool, progress: Progress) -> Built:
     if out.exists():
-        if not (out / NAME).is_file() and any(out.iterdir()):
+        if not out.is_dir() or (not (out / NAME).is_file() and any(out.iterdir())):
             raise WorldError(f"{out} exists and is not a world", hint="choose another --out")
         if not force:
             if (out / NAME).is_file() and read(out).hash == atlas.hash:
                 return read(out)
             raise WorldError(f"{out} holds another world", hint="add --force to replace it, or choose another --out")
-    try:
-        with replacing(out) as folder:
-            _write(atlas, folder, progress)
-    except OSError as error:
-        raise WorldError(f"cannot write {out}: {error.strerror or error}") from error
+    with replacing(out) as folder:
+        _write(atlas, folder, progress)
     return read(out)
 
 

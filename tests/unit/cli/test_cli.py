@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import unicodedata
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from typer.testing import CliRunner
 
 from coa.cli import app
 from coa.errors import CoaError
-from coa.trajectory import Step, Task, Trajectory, read, write
+from coa.trajectory import Failure, FailureSite, Score, Step, Stop, Task, Trajectory, read, write
 from support.builders import make_trajectory, web_run
 
 ROOT = Path(__file__).parents[3]
@@ -186,6 +189,41 @@ def test_escape_sequences_in_pages_do_not_reach_the_terminal(tmp_path: Path) -> 
     write(path, [make_trajectory(("observation", "\x1b]0;owned\x07\x1b[2J"), ("answer", "a"))])
     for option in ("--no-pager", "--mask"):
         assert "\x1b" not in run(app, ["inspect", str(path), option]).stdout
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eeman\u2066"
+
+
+def test_nothing_in_a_file_reaches_the_terminal_as_an_escape_sequence(tmp_path: Path) -> None:
+    """Nor do marks that turn text. Ids, answers, names, failures and violations too, on a terminal with colours."""
+    import pty
+
+    failed = Trajectory(
+        task=Task(id=f"id{HOSTILE}", question=f"question{HOSTILE}", answer=f"answer{HOSTILE}"),
+        profile="web",
+        steps=(Step(agent=f"agent{HOSTILE}", text=HOSTILE), Step(agent="think", text="x")),
+        stop=Stop.FAILED,
+        failure=Failure(site=FailureSite.MODEL, message=f"message{HOSTILE}"),
+        scores={f"score{HOSTILE}": Score(value=1.0)},
+    )
+    write(tmp_path / "tree" / f"part{HOSTILE.replace('/', '')}" / "runs.jsonl", [failed])
+    write(tmp_path / "tree" / "b.jsonl", [failed])
+    (tmp_path / "tasks.jsonl").write_text(json.dumps({"id": f"id{HOSTILE}", "question": "q", "answer": HOSTILE}))
+    for data in ("tree", "tasks.jsonl"):
+        master, slave = pty.openpty()
+        command = [sys.executable, "-m", "coa", "inspect", str(tmp_path / data), "--no-pager"]
+        environment = os.environ | {"TERM": "xterm-256color"}
+        with subprocess.Popen(command, stdout=slave, stderr=slave, env=environment) as process:
+            os.close(slave)
+            shown = b""
+            with suppress(OSError):  # the terminal is closed at the end
+                while piece := os.read(master, 1 << 16):
+                    shown += piece
+        os.close(master)
+        text = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())  # colours are rich's
+        assert process.returncode == 0 and "answer" in text, text
+        found = {char for char in text if unicodedata.category(char) in ("Cc", "Cf")} - {"\r", "\n"}
+        assert not found, (found, text)
 
 
 def test_an_error_inside_the_pager_ends_it(runs: Path) -> None:

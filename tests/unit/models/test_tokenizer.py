@@ -104,17 +104,15 @@ def test_sources_that_are_not_there(source: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1-8B", "gpt2"])
-def test_names_with_dots_are_hub_ids(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def download(repo: str, filename: str) -> str:
-        asked.append(repo)
-        raise OSError("no network in this test")
-
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    with pytest.raises(TokenizerError, match="from the hub"):
+def test_names_with_dots_are_hub_ids(name: str) -> None:
+    """The hub of the tests refuses connections, and the error says so."""
+    with pytest.raises(TokenizerError, match=f"cannot get the tokenizer of '{name}' from the hub: http://127.0.0.1:9"):
         load_tokenizer(name)
-    assert asked == [name]
+
+
+def test_a_name_like_that_of_a_built_in_model_is_corrected() -> None:
+    with pytest.raises(TokenizerError, match="did you mean smollm2"):
+        load_tokenizer("smolm2")
 
 
 def test_folders_and_files_that_hold_none(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from coa.distill.importers import atif_reader, chat, oagents, otlp, smolagents, 
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
 from coa.distill.importers.trace_format import Imported, TraceFormat
 from coa.distill.team_run import Skipped
-from coa.errors import CoaError, StoreError
+from coa.errors import CoaError, nothing_at
 from coa.trajectory.formats.rows import read_rows
 from coa.trajectory.store import NAMES, OWN_FILES, is_twin
 
@@ -60,7 +60,7 @@ def trace_files(paths: str | Path | Iterable[str | Path]) -> Iterator[Path]:
         elif path.exists():
             yield path
         else:
-            raise StoreError(f"there is no file or folder {path}", hint="name the traces: files or folders")
+            raise nothing_at(path)
 
 
 def survey(path: Path) -> Counter[str]:

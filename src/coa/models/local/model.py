@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 import transformers
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from coa.errors import ModelError
@@ -20,6 +21,7 @@ from coa.folder import lock_file, replacing
 from coa.models.base import Context, Finish, Generation, OnText, Sampling
 from coa.models.local.engines import Engines
 from coa.models.local.request import Decoded, Request
+from coa.models.places import weights_place
 from coa.models.tokenizer import SMOLLM2, TextTokenizer, cache_folder, load_tokenizer, result_folder, smollm2_file
 from coa.trajectory import Tokenizer, Tokens, Usage
 from coa.trajectory.grammar import Grammar
@@ -172,12 +174,16 @@ def load_weights(
     source = result_folder(source)
     adapter = Path(source) if is_adapter(source) else None
     base = base_of_adapter(adapter) if adapter else str(source)
-    folder = str(_smollm2_folder() if base == SMOLLM2 else base)
+    folder = str(_smollm2_folder() if base == SMOLLM2 else weights_place(base))
     gpu = torch.cuda.is_available()
     dtype = dtype or (torch.bfloat16 if gpu else torch.float32)
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-    except (OSError, ValueError) as error:
+    except SafetensorError as error:
+        raise ModelError(
+            f"the weights of {base} are damaged or incomplete: {error}", hint="download or save the model again"
+        ) from error
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise ModelError(
             f"cannot load a model from {base}: {error}",
             hint="give a model folder, a hub id, nano, smollm2, or the URL of a model server",
@@ -222,7 +228,7 @@ def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = Fal
         ) from error
     try:
         return PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise ModelError(
             f"the adapter {adapter} cannot be loaded over its base {base_of_adapter(adapter)}: {error}",
             hint="check base_model_name_or_path in its adapter_config.json",

@@ -19,7 +19,7 @@ from typing import Any, Final
 from pydantic import Field, JsonValue, ValidationError
 
 from coa.config import first_problem
-from coa.errors import ScoringError
+from coa.errors import ScoringError, refused
 from coa.sandbox import ProgramLimits
 from coa.trajectory import Task
 from coa.trajectory.types import Frozen
@@ -64,8 +64,10 @@ def read_problem(path: str | Path) -> Problem:
     """From a JSON file with one problem in any of the known shapes."""
     try:
         row = json.loads(Path(path).read_bytes())  # not orjson, which makes floats of large integers
-    except (OSError, ValueError) as error:
-        raise ScoringError(f"{path} cannot be read as a problem: {error}") from error
+    except OSError as error:
+        raise refused(f"read the problem {path}", error, ScoringError) from error
+    except (ValueError, RecursionError) as error:
+        raise ScoringError(f"{path} cannot be read as a problem: {error}", hint="give a JSON file") from error
     if not isinstance(row, dict):
         hint = "give a file with one JSON object"
         raise ScoringError(f"{path} holds {type(row).__name__}, not one problem", hint=hint)

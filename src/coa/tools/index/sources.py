@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from coa.errors import StoreError
+from coa.errors import StoreError, nothing_at
 from coa.tools.index.documents import IndexedDocument
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ def _files(path: Path) -> Iterator[tuple[Path, Path]]:
             if file.suffix in PAGES or file.name.endswith(TABLES):
                 yield path, file
     elif not path.exists():
-        raise StoreError(f"there is no {path}")
+        raise nothing_at(path)
     elif path.suffix in PAGES or path.name.endswith(TABLES):
         yield path, path
     else:

@@ -43,7 +43,7 @@ def detect(path: str | Path) -> Content:
             return content
         first = first or row
     if first is None and not defects:
-        raise StoreError(f"{path} holds no row: it is empty, or its only line is not valid JSON")
+        raise StoreError(f"{path} holds no row: it is empty, or its only line is not valid JSON", hint=_HINT)
     found = f"its first row has the fields {sorted(first)}" if first else f"its rows are {' or '.join(sorted(defects))}"
     message = f"{path} holds neither trajectories, nor instruction/input/output rows, nor tasks; {found}"
     raise StoreError(message, hint=_HINT)
@@ -89,7 +89,10 @@ def read_trajectories(
         case Content.ALPACA:
             yield from _alpaca(path, profile, defects)
         case Content.TASKS:
-            raise StoreError(f"{path} holds tasks, not trajectories")
+            raise StoreError(
+                f"{path} holds tasks, not trajectories",
+                hint=f"make trajectories of them: coa run --tasks {path} --out runs/; or export them with --to tasks",
+            )
 
 
 def _alpaca(path: Path, profile: Profile | None, defects: Counter[str] | None) -> Iterator[Trajectory]:

@@ -46,7 +46,6 @@ def export(data: str, to: Target, out: str | Path, *, profile: str | Path | None
     endings = [".jsonl", ".json"] if to is Target.ATIF else [".jsonl", ".json", ".parquet"]
     if out.suffix not in endings:
         raise StoreError(f"{to} cannot be written to {out.name!r}", hint=f"end --out in {' or '.join(endings)}")
-    out.parent.mkdir(parents=True, exist_ok=True)
     with lock_file(out), replacing(out) as part:
         if to is Target.TRAJECTORIES and out.suffix != ".json":
             return write(part, _trajectories(data, profile))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from coa import hub
 from coa.errors import StoreError
 
 Choice = Callable[[list[str]], Iterable[str]]
@@ -17,6 +18,8 @@ _TIMEOUT_S: Final = 10.0
 def hub_files(name: str, wanted: Choice) -> list[Path]:
     from huggingface_hub import HfApi, hf_hub_download
 
+    if (folder := hub.find(name, "dataset", StoreError)) is not None:
+        return _in_folder(folder, wanted)
     try:
         # One request without retries: a hub that cannot be reached is reported at once, not after half a minute.
         listed = sorted(file.rfilename for file in HfApi().dataset_info(name, timeout=_TIMEOUT_S).siblings or ())
@@ -32,11 +35,10 @@ def hub_files(name: str, wanted: Choice) -> list[Path]:
 
 def cached_files(name: str, wanted: Choice) -> list[Path]:
     """Files of an earlier download. This uses no network."""
-    from huggingface_hub import snapshot_download
+    folder = hub.downloaded(name, "dataset")
+    return [] if folder is None else _in_folder(folder, wanted)
 
-    try:
-        folder = Path(snapshot_download(name, repo_type="dataset", local_files_only=True))
-    except Exception:  # it is not in the cache; the library has many errors for that
-        return []
+
+def _in_folder(folder: Path, wanted: Choice) -> list[Path]:
     listed = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
     return [folder / file for file in wanted(listed)]

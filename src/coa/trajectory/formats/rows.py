@@ -13,8 +13,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coa.errors import StoreError
-from coa.trajectory.store.jsonl import read_lines
+from coa.errors import StoreError, nothing_at, refused
+from coa.trajectory.store.jsonl import bad_line, read_lines
+from coa.trajectory.store.parquet import parquet_rows
 
 Row = Mapping[str, Any]
 _BATCH: Final = 256
@@ -24,9 +25,9 @@ def read_rows(path: str | Path, defects: Counter[str] | None = None) -> Iterator
     """Rows that are not objects and lines that are not JSON are errors, or with `defects` are counted and skipped."""
     path = Path(path)
     if not path.is_file():
-        raise StoreError(f"there is no file {path}")
+        raise nothing_at(path, "file")
     if path.suffix == ".parquet":
-        rows = _parquet(path)
+        rows: Iterator[Any] = parquet_rows(path)
     elif _is_json_list(path):
         rows = _json_list(path)
     else:
@@ -35,13 +36,19 @@ def read_rows(path: str | Path, defects: Counter[str] | None = None) -> Iterator
         if isinstance(row, dict):
             yield row
         elif defects is None:
-            raise StoreError(f"{path}, row {number} is a JSON {type(row).__name__}, not an object")
+            raise StoreError(
+                f"{path}, row {number} is a JSON {type(row).__name__}, not an object", hint="repair or remove the row"
+            )
         else:
             defects["not an object"] += 1
 
 
 def _is_json_list(path: Path) -> bool:
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise refused(f"read {path}", error) from error
+    with file:
         return file.read(256).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
 
 
@@ -49,7 +56,9 @@ def _json_list(path: Path) -> Iterator[Any]:
     try:
         yield from orjson.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:
-        raise StoreError(f"{path} begins like a JSON list but is not valid: {error}") from error
+        raise StoreError(
+            f"{path} begins like a JSON list but is not valid: {error}", hint="write one JSON object per line instead"
+        ) from error
 
 
 def _jsonl(path: Path, defects: Counter[str] | None) -> Iterator[Any]:
@@ -58,17 +67,10 @@ def _jsonl(path: Path, defects: Counter[str] | None) -> Iterator[Any]:
             yield orjson.loads(line)
         except orjson.JSONDecodeError as error:
             if defects is None:
-                raise StoreError(f"{path}, line {number} is not valid JSON: {error}") from error
+                raise StoreError(
+                    f"{path}, line {number} is not valid JSON: {error}", hint=bad_line(path, number)
+                ) from error
             defects["not JSON"] += 1
-
-
-def _parquet(path: Path) -> Iterator[Any]:
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=256):
-                yield from batch.to_pylist()
-    except pa.ArrowException as error:
-        raise StoreError(f"{path} is not a Parquet file: {error}") from error
 
 
 def write_rows(path: str | Path, rows: Iterable[bytes]) -> int:

@@ -6,7 +6,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
-from coa.errors import StoreError
+from coa import hub
+from coa.errors import StoreError, nothing_at
 from coa.trajectory.formats.hub import hub_files
 from coa.trajectory.store import NAMES, OWN_FILES, is_twin
 
@@ -22,11 +23,14 @@ def files(source: str) -> list[Path]:
         named = [path / name for name in NAMES if (path / name).is_file()]
         found = named[:1] or sorted(file for file in path.rglob("*") if is_data(file))
         if not found:
-            raise StoreError(f"the folder {path} holds no .jsonl, .json or .parquet file")
+            raise StoreError(
+                f"the folder {path} holds no .jsonl, .json or .parquet file",
+                hint="give a folder with trajectories, traces or tasks, or the file itself",
+            )
         return found
     name, _, part = source.partition(":")
-    if name.startswith((".", "/", "~")) or name.count("/") != 1 or Path(name).suffix in ENDINGS:
-        raise StoreError(f"there is no file or folder {source}")
+    if name.count("/") != 1 or hub.is_path(name, "dataset"):
+        raise nothing_at(source)
     return _from_hub(name, part)
 
 

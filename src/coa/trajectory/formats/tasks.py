@@ -46,7 +46,9 @@ def tasks_of(rows: Iterable[Row], *, source: str = "rows", seen: set[str] | None
             task = to_task(row)
         except (ValidationError, ValueError, TypeError, KeyError, AttributeError) as error:  # rows of any shape
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{error}"
-            raise StoreError(f"{source}, row {number} is not a task: {reason}") from error
+            raise StoreError(
+                f"{source}, row {number} is not a task: {reason}", hint="repair or remove the row"
+            ) from error
         identity = free_id(task.id, seen)
         yield task if identity == task.id else task.model_copy(update={"id": identity})
 

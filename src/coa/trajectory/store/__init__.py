@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from coa.errors import StoreError
+from coa.errors import StoreError, nothing_at
 from coa.trajectory.store.jsonl import JsonlWriter, Lines, parsed, read_jsonl, rewrite, set_aside
 from coa.trajectory.store.parquet import ParquetWriter, from_row, is_trajectory_parquet, read_parquet
 from coa.trajectory.types import Trajectory
@@ -29,9 +29,11 @@ def find(path: str | Path) -> Path:
         for name in NAMES:
             if (path / name).is_file():
                 return path / name
-        raise StoreError(f"the folder {path} holds neither {NAMES[0]} nor {NAMES[1]}")
+        raise StoreError(
+            f"the folder {path} holds neither {NAMES[0]} nor {NAMES[1]}", hint="give the folder of a run, or a file"
+        )
     if not path.is_file():
-        raise StoreError(f"there is no file {path}")
+        raise nothing_at(path, "file")
     return path
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import shlex
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any, Final, Self
 import orjson
 from pydantic import ValidationError
 
-from coa.errors import SchemaVersionError, StoreError
+from coa.errors import SchemaVersionError, StoreError, refused
 from coa.folder import in_place, replacing
 from coa.trajectory.definitions import definition, remember
 from coa.trajectory.types import Stop, Trajectory
@@ -61,7 +62,7 @@ class JsonlWriter:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
+            raise refused(f"write {self.path}", error) from error
         self._lines = Lines()
         self._fd = _opened(self.path)
         with self._locked():
@@ -89,7 +90,7 @@ class JsonlWriter:
             os.ftruncate(self._fd, start)
             self._lines = Lines()
             if isinstance(error, OSError):
-                raise StoreError(f"cannot append to {self.path}: {error.strerror}") from error
+                raise refused(f"append to {self.path}", error) from error
             raise
 
     @contextmanager
@@ -120,7 +121,7 @@ def read_jsonl(path: str | Path) -> Iterator[Trajectory]:
     path = Path(path)
     searched = False
     for number, line in read_lines(path):
-        record = parsed(line, f"{path}, line {number}")
+        record = parsed(line, f"{path}, line {number}", hint=bad_line(path, number))
         if record.profile_hash is not None and definition(record.profile_hash) is None and not searched:
             searched = True  # the file was sorted or shuffled, and the definition comes later
             for _, other in read_lines(path):
@@ -176,7 +177,7 @@ def _rewriting(path: Path) -> Iterator[None]:
             _repair(fd, path)
             yield
     except OSError as error:
-        raise StoreError(f"cannot rewrite {path}: {error.strerror}") from error
+        raise refused(f"rewrite {path}", error) from error
     finally:
         os.close(fd)
 
@@ -186,7 +187,12 @@ def _put(path: Path, lines: Iterable[bytes]) -> None:
         kept.writelines(lines)
 
 
-def parsed(line: bytes, where: str) -> Trajectory:
+def bad_line(path: Path, number: int) -> str:
+    """What to do about an invalid line."""
+    return f"repair the line, or remove it: sed -i {number}d {shlex.quote(str(path))}"
+
+
+def parsed(line: bytes, where: str, *, hint: str = "repair or remove the row") -> Trajectory:
     """The record of a line, or an error that says where the invalid line is."""
     try:
         return Trajectory.from_json(line)
@@ -195,7 +201,9 @@ def parsed(line: bytes, where: str) -> Trajectory:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise StoreError(f"{where} is not a trajectory: {field + ': ' if field else ''}{first['msg']}") from error
+        raise StoreError(
+            f"{where} is not a trajectory: {field + ': ' if field else ''}{first['msg']}", hint=hint
+        ) from error
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -203,7 +211,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         file = path.open("rb")
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+        raise refused(f"read {path}", error) from error
     with file:
         for number, line in enumerate(file, start=1):
             if number == 1:
@@ -246,7 +254,7 @@ def _opened(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+        raise refused(f"write {path}", error) from error
 
 
 @contextmanager

@@ -12,15 +12,16 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
-from coa.errors import StoreError
+from coa.errors import StoreError, refused
 from coa.folder import beside, put
 from coa.trajectory.definitions import definition
 from coa.trajectory.types import READABLE_VERSIONS, Step, Trajectory
 
 _GROUP_BYTES: Final = 32 << 20
 _GROUP_ROWS: Final = 1_000
+_BATCH: Final = 64
+_DAMAGED: Final = "the file is damaged or was not completely written: download or make it again"
 
 _MESSAGES: Final = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "model_calls", "tool_calls")
@@ -73,7 +74,7 @@ class ParquetWriter:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(self._temporary, SCHEMA, compression="zstd")
         except OSError as error:
-            raise StoreError(f"cannot write {self.path}: {error}") from error
+            raise refused(f"write {self.path}", error) from error
 
     def write(self, record: Trajectory) -> None:
         self._rows.append(_to_row(record))
@@ -113,26 +114,40 @@ def _weight(step: Step) -> int:
 
 
 def read_parquet(path: str | Path) -> Iterator[Trajectory]:
-    path = Path(path)
-    number = 0
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=64):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield from_row(row)
-    except pa.ArrowException as error:
-        raise StoreError(f"{path} is not a Parquet file of trajectories: {error}") from error
-    except (KeyError, ValidationError) as error:
-        raise StoreError(f"{path}, row {number} is not a trajectory: {error}") from error
+    for number, row in enumerate(parquet_rows(path), start=1):
+        try:
+            yield from_row(row)
+        except (KeyError, TypeError, ValueError) as error:  # pydantic's and json's errors are ValueErrors
+            raise StoreError(f"{path}, row {number} is not a trajectory: {error}") from error
+
+
+def parquet_rows(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet file, a batch at a time."""
+    with _parquet_file(path) as file:
+        for group in range(file.num_row_groups):
+            batches = file.iter_batches(batch_size=_BATCH, row_groups=[group])
+            while True:
+                try:
+                    batch = next(batches, None)
+                    rows = None if batch is None else batch.to_pylist()
+                except (pa.ArrowException, OSError) as error:
+                    place = f"row group {group + 1} of {file.num_row_groups}"
+                    raise StoreError(f"{path}, {place} is damaged: {error}", hint=_DAMAGED) from error
+                if rows is None:
+                    break
+                yield from rows
 
 
 def is_trajectory_parquet(path: Path) -> bool:
+    with _parquet_file(path) as file:
+        return {"schema_version", "steps", "task"} <= set(file.schema_arrow.names)
+
+
+def _parquet_file(path: str | Path) -> Any:
     try:
-        with pq.ParquetFile(path) as file:
-            return {"schema_version", "steps", "task"} <= set(file.schema_arrow.names)
+        return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise StoreError(f"{path} is not a Parquet file: {error}") from error
+        raise StoreError(f"{path} is not a Parquet file: {error}", hint=_DAMAGED) from error
 
 
 def _to_row(trajectory: Trajectory) -> dict[str, Any]:

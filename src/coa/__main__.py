@@ -1,0 +1,5 @@
+"""`python -m coa`: the command line."""
+
+from coa.cli import main
+
+main()
