@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import cycle
 from typing import Any
 
+from coa.sandbox.values import literal
 from coa.scoring.code.problem import Problem, problem_from
 
 Row = Mapping[str, Any]
@@ -79,6 +80,6 @@ def _tests(problem: Problem) -> dict[str, Any]:
         return {"cases": [{"stdin": case.stdin, "expected": str(case.expected)} for case in problem.cases]}
     lines = []
     for case in problem.cases:
-        arguments = ", ".join(map(repr, case.arguments or ()))
-        lines.append(f"assert Solution().{problem.function}({arguments}) == {case.expected!r}")
+        arguments = ", ".join(map(literal, case.arguments or ()))
+        lines.append(f"assert Solution().{problem.function}({arguments}) == {literal(case.expected)}")
     return {"functional": "\n".join(lines)}

@@ -7,7 +7,6 @@ is one run in a warm interpreter. `result_of` turns an exit status and the reaso
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -21,6 +20,7 @@ from typing import Any, Final
 import orjson
 
 from coa.sandbox.base import MB, CodeVerdict, ProgramLimits, ProgramResult, SandboxError, Script, writable
+from coa.sandbox.values import read_value
 from coa.sandbox.zygote import Zygote
 
 GRACE_S: Final = 5.0
@@ -230,14 +230,16 @@ def _judge(
 
 
 def with_value(result: ProgramResult, reported: bytes, nonce: str) -> ProgramResult:
-    """Add the value that a function returned. Without the nonce in front, our side of the sandbox did not write it."""
+    """Add the value that a function returned. Without the nonce in front, our side of the sandbox did not write it.
+
+    A value that cannot be read is no value: the program is to blame for it, and the result says so.
+    """
     if not reported.startswith(nonce.encode()):
         return result
     try:
-        # Not orjson, which makes floats of large integers.
-        return replace(result, value=json.loads(reported[len(nonce) :]), returned=True)
-    except ValueError:
-        return result
+        return replace(result, value=read_value(reported[len(nonce) :]), returned=True)
+    except ValueError as error:
+        return replace(result, note=result.note or f"the value that it returned cannot be read: {error}")
 
 
 def collect_files(folder: int, names: Sequence[str], limits: ProgramLimits) -> dict[str, bytes]:

@@ -57,7 +57,7 @@ SCHEMA: Final = json.dumps({
 PROMPT_HASH: Final = hashlib.sha256("\0".join([_BEFORE, _AFTER, *_RULES.values(), SCHEMA]).encode()).hexdigest()[:16]
 """Names the wording, for caches and reports: another wording is another judge."""
 _LONGEST: Final = 8_000
-_TRAILER: Final = re.compile(r"(?:\s|```|</s>|<\|[^|<>\s]{1,30}\|>)+\Z")
+_TRAILER: Final = re.compile(r"(?:```|</s>|<\|[^|<>\s]{1,30}\|>)\Z")
 """What may follow the object: a fence, the token that ends a turn."""
 _VALUES: Final = {"correct": 1.0, "incorrect": 0.0}
 
@@ -150,7 +150,9 @@ def read_verdict(text: str) -> tuple[float, str] | None:
     text = text.rpartition("</think>")[2]
     if "<think>" in text:
         return None  # cut before it came to a verdict
-    text = _TRAILER.sub("", text[-_LONGEST:])
+    text = text[-_LONGEST:].rstrip()
+    while trailer := _TRAILER.search(text):
+        text = text[: trailer.start()].rstrip()
     found: list[tuple[float, str]] = []
     at, end = text.find("{"), 0
     while at >= 0:

@@ -119,7 +119,25 @@ def test_a_comparison_that_hangs_is_ended_and_its_neighbours_are_not_harmed() ->
     verdicts = asyncio.run(race())
     assert [v.value for v in verdicts[1:31]] == [1.0] * 30 and [v.value for v in verdicts[32:]] == [0.0] * 30
     for late in (verdicts[0], verdicts[31]):
-        assert late.value is None and late.broken and "8 seconds" in late.reason
+        assert late.value == 0.0 and not late.broken and "8 seconds" in late.reason
+
+
+def test_who_makes_the_comparison_hang_is_to_blame() -> None:
+    asked = [
+        ("1/2", "10000000!", 0.0),
+        ("1/2", "9^{9^{9^9}}", 0.0),
+        ("9^{9^{9^9}}", "3 + x", None),  # the gold alone hangs: no answer is to blame
+        ("@@", "9^{9^{9^9}}", None),  # the gold cannot be read
+    ]
+
+    async def all_at_once() -> list[Verdict]:
+        scorer = MathScorer(workers=4, timeout_s=3.0)
+        try:
+            return await asyncio.gather(*(scorer.score(task(gold), answer) for gold, answer, _ in asked))
+        finally:
+            await scorer.close()
+
+    assert [verdict.value for verdict in asyncio.run(all_at_once())] == [value for *_, value in asked]
 
 
 def test_a_worker_gets_no_more_memory_than_it_may_have() -> None:

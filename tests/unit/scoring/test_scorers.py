@@ -16,6 +16,7 @@ from coa.scoring import (
     Verdict,
     agreement,
     agreement_of,
+    exact_match,
     register,
     score_trajectory,
     scorer_for,
@@ -150,8 +151,25 @@ def test_a_scorer_that_breaks_leaves_one_answer_unscored() -> None:
 
     verdict = asyncio.run(verdict_of(PureScorer("mine", broken), task("x"), "y"))
     assert verdict.value is None and verdict.broken and "ZeroDivisionError: oh" in verdict.reason
+    assert asyncio.run(verdict_of(PureScorer("mine", broken), task("x"), "x")).value is None
     endless = PureScorer("mine", lambda asked, answer: Verdict(float("nan"), ""))
     assert asyncio.run(verdict_of(endless, task("x"), "y")).value is None
+
+
+def test_an_answer_that_breaks_a_scorer_which_reads_the_gold_is_wrong() -> None:
+    def by_integer(asked: Task, answer: str) -> Verdict:
+        return Verdict(float(int(answer) == int(asked.answer[0])), "compared")
+
+    scorer = PureScorer("mine", by_integer)
+    verdict = asyncio.run(verdict_of(scorer, task("7"), "seven"))
+    assert verdict.value == 0.0 and "ValueError" in verdict.reason and not verdict.certain
+    assert asyncio.run(verdict_of(scorer, task("seven"), "7")).value is None  # the gold breaks it too
+
+
+@pytest.mark.parametrize("text", ["**" + "a" * 100_000, "```python\n" * 10_000, "`" + " " * 100_000 + "a"])
+def test_a_long_answer_is_read_in_linear_time(text: str) -> None:
+    # The square of the length would take minutes, which no run of this test would survive.
+    assert exact_match(text, text) and ask(scorer_for("exact"), task("b"), text).value == 0.0
 
 
 def test_a_function_of_ones_own_is_a_scorer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from coa.errors import ScoringError
 from coa.sandbox import CodeVerdict, Sandbox, open_sandbox
 from coa.scoring.base import Verdict
 from coa.scoring.code.judge import judge
@@ -28,7 +29,10 @@ class CodeScorer:
         self._opening = asyncio.Lock()
 
     async def score(self, task: Task, answer: str | None) -> Verdict:
-        problem = problem_of(task)
+        try:
+            problem = problem_of(task)
+        except ScoringError as error:  # of this task alone; the others can be judged
+            return Verdict(None, error.message, self.name, broken=True)
         if problem is None:
             return Verdict(None, "the task has no tests", self.name)
         if answer is None or not answer.strip():
