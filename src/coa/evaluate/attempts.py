@@ -44,6 +44,8 @@ class Attempt:
     """Number of answers among which it was chosen."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
     """The values of all scorers."""
+    why_unscored: str = ""
+    """Why the deciding scorer gave no value."""
     meta: Mapping[str, str] = field(default_factory=dict)
     """The short values of the task's meta."""
     program: bool = False
@@ -101,6 +103,7 @@ def attempt_of(trajectory: Trajectory, scorer: str | None) -> Attempt:
         selected=str(chosen) if (chosen := trajectory.meta.get(SELECTED)) else None,
         selected_among=among if isinstance(among := trajectory.meta.get(SELECTED_AMONG), int) else 0,
         scores=values,
+        why_unscored=found.reason if (found := trajectory.scores.get(scorer or "")) and found.value is None else "",
         meta=short_meta(trajectory.task.meta),
         program=trajectory.task.tests is not None,
         unmetered_calls=_unmetered(trajectory),
@@ -171,6 +174,17 @@ def by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
     for key in sorted(found):
         tasks.setdefault(key[0], []).append(found[key])
     return tasks
+
+
+def unscored_warning(tasks: Mapping[str, Sequence[Attempt]], scorer: str) -> str:
+    """Says at which tasks the scorer gave no verdict on any attempt, with one reason; empty if there are none."""
+    ended = {task: kept for task, listed in tasks.items() if (kept := [one for one in listed if not one.failed])}
+    silent = [listed for listed in ended.values() if all(attempt.unscored for attempt in listed)]
+    if not silent:
+        return ""
+    where = "any attempt" if len(silent) == len(ended) else f"any attempt at {len(silent):,} of {len(ended):,} tasks"
+    first = silent[0][0]
+    return f"the scorer {scorer} gave no verdict on {where}; task {first.task}: {first.why_unscored or 'no reason'}"
 
 
 def broken_down(tasks: Mapping[str, Sequence[Attempt]], keys: Sequence[str], most: int = 20) -> dict[str, Grouped]:

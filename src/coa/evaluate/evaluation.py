@@ -19,7 +19,7 @@ from coa.benchmarks.data import Loaded, load
 from coa.blocking import run_blocking
 from coa.choices import Select
 from coa.errors import ConfigError, EvaluationError, ScoringError
-from coa.evaluate.attempts import Attempt, attempt_of
+from coa.evaluate.attempts import Attempt, attempt_of, by_task, unscored_warning
 from coa.evaluate.config import EvalConfig
 from coa.evaluate.folder import Folder, folders_in, settle
 from coa.evaluate.report import BenchmarkReport, Evaluation, code_version, make_report, write_report
@@ -30,7 +30,7 @@ from coa.progress import Progress, Silent
 from coa.report import plural
 from coa.runtime import RunConfig, Setting, open_setting
 from coa.runtime.many import reported
-from coa.scoring import PROMPT_HASH, Scorer
+from coa.scoring import PROMPT_HASH, Scorer, check_scorer
 from coa.scoring.opening import open_judge, open_scorer
 from coa.tools import Tool
 from coa.tools.base import veiled
@@ -101,6 +101,7 @@ def _check(loaded: Loaded, config: EvalConfig) -> None:
     samples = _samples(loaded, config)
     if beyond := [k for k in config.pass_at if k > samples]:
         raise EvaluationError(f"pass@{beyond[0]} needs {beyond[0]} attempts at each task", hint=f"add -n {beyond[0]}")
+    check_scorer(config.scorer or benchmark.scorer)
     if (config.scorer or benchmark.scorer) == "judge" and config.judge is None:
         hint = "add --judge URL, or --scorer auto for rules"
         raise ScoringError(f"the answers of {benchmark.name} are compared by a judge", hint=hint)
@@ -150,6 +151,8 @@ async def _evaluate(
             plural(batch.total or 0, "run"),
             folder.path,
         )
+    if warning := unscored_warning(by_task(attempts), scorers[0].name):
+        log.warning("%s", warning)
     if failed := next((attempt for attempt in attempts if attempt.failed), None):
         log.warning(
             "%s failed; the first is task %s: coa inspect %s --task %s",

@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from coa.benchmarks.data import cache_folder, found, load, missing
+from coa.benchmarks.data import cache_folder, found, listing, load, missing
 from coa.benchmarks.registry import Benchmark, benchmark_named, benchmarks, find_benchmark, register
 from coa.benchmarks.row_shapes import deciphered
 from coa.errors import EvaluationError, StoreError
@@ -90,6 +92,45 @@ def test_every_benchmark_can_be_run() -> None:
         told = str(missing(benchmark))
         assert benchmark.name in told and "hint:" in told
     assert benchmark_named("LiveCodeBench_V5").name == "livecodebench-v5" and find_benchmark("2Wiki") is not None
+
+
+AFM = {
+    "gaia_dev_103.json": ("gaia", "web", "judge"),
+    "hle_test.json": ("hle", "web", "judge"),
+    "webwalker_main.json": ("webwalkerqa", "web", "judge"),
+    "nq_full.jsonl": ("nq", "mhqa", "exact"),
+    "codecontest.parquet": ("codecontests", "code", "code"),
+    "OlympiadBench.parquet": ("olympiadbench", "math", "math"),
+    "browsecomp.json": ("browsecomp", "web", "judge"),
+    "livecodebench_v4.parquet": ("livecodebench-v4", "code", "code"),
+}
+
+
+@pytest.mark.parametrize("file", AFM)
+def test_the_file_names_of_the_papers_repository_are_known(file: str, tmp_path: Path) -> None:
+    path = tmp_path / file
+    row = {"question": "Who?", "answer": "Ada"}
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([row]), path)
+    else:
+        path.write_text(json.dumps([row]))
+    benchmark = load(str(path)).benchmark
+    assert (benchmark.name, benchmark.profile, benchmark.scorer) == AFM[file]
+    assert found(benchmark, tmp_path) == [path]  # also as a folder of data
+
+
+def test_another_packages_entry_point_is_a_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "exams-1.dist-info"
+    info.mkdir()
+    (tmp_path / "exams.py").write_text(
+        "from coa.benchmarks import Benchmark\nfrom coa.trajectory import Task\n"
+        "quiz = Benchmark('quiz', 'mine', 1, 'web', 'exact', tasks=lambda: [Task(id='q', question='Who?')])\n"
+    )
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: exams\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[coa.benchmarks]\nquiz = exams:quiz\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [task.id for task in load("quiz").tasks] == ["q"]
+    assert "quiz" in [row["name"] for row in listing()]
 
 
 def test_what_is_not_here_says_what_to_download_and_where_to_put_it() -> None:

@@ -188,6 +188,22 @@ def test_a_function_of_ones_own_is_a_scorer(tmp_path: Path, monkeypatch: pytest.
         scorer_for("my_scorers:nothing")
 
 
+def test_another_packages_entry_point_is_a_scorer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "graders-1.dist-info"
+    info.mkdir()
+    (tmp_path / "graders.py").write_text("def near(task, answer):\n    return 0.25\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: graders\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[coa.scorers]\nnear = graders:near\nexact = graders:near\ngone = graders:no\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "near" in scorer_names()
+    assert ask(scorer_for("near"), task("x"), "y").value == 0.25
+    assert ask(scorer_for("exact"), task("x"), "x").value == 1.0  # a name of ours cannot be taken
+    with pytest.raises(ScoringError, match="gone of graders:no cannot be loaded"):
+        scorer_for("gone")
+
+
 def test_a_scored_run_keeps_the_value_and_who_decided() -> None:
     run = asyncio.run(score_trajectory(make_trajectory(("answer", "ada.")), scorer_for("auto")))
     assert run.scores["auto"].value == 1.0 and run.scores["auto"].reason.startswith("exact: ")
