@@ -17,6 +17,7 @@ from typing import Final
 from coa.errors import ScoringError
 from coa.scoring.answers import AnswerMode, final, golds, matched, mode, unknown_mode
 from coa.scoring.base import Verdict, unanswerable
+from coa.scoring.exact import exact_match
 from coa.scoring.numeric import equal, read_number
 from coa.trajectory import Task
 from coa.workers import WorkerLost, WorkerPool
@@ -60,6 +61,8 @@ class MathScorer:
 
     async def _compare(self, how: AnswerMode, wanted: list[str], answer: str) -> Verdict:
         found = await self._ask(how, wanted, answer)
+        if found.value is None and not found.broken and matched(answer, wanted, how, exact_match):
+            return Verdict(1.0, "the gold answer is no formula, and this is the same text", self.name)
         if not found.broken or not await self._compares(how, wanted):
             return found
         # Certain it is not: a judge may see that 4^{500000} is 2^{1000000}.
@@ -99,13 +102,15 @@ def literally(gold: str, part: str) -> bool:
 
 
 def _as_numbers(wanted: list[str], answer: str) -> Verdict | None:
-    """A verdict where gold and answer are bare numbers; None where there is more to them."""
+    """A verdict where gold and answer are numbers, and the same or without units; None where there is more to them."""
     given = read_number(answer)
     numbers = [read_number(gold) for gold in wanted]
-    if given is None or given.unit or any(number is None or number.unit for number in numbers):
+    if given is None or any(number is None for number in numbers):
         return None
     if any(number is not None and equal(number, given) for number in numbers):
         return Verdict(1.0, "the same number", "math")
+    if given.unit or any(number is not None and number.unit for number in numbers):
+        return None
     if given.integer and all(number is not None and number.integer for number in numbers):
         return Verdict(0.0, "another number", "math")
     return None

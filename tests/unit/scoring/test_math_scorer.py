@@ -50,6 +50,19 @@ def ask(scorer: MathScorer, gold: str | list[str], answer: str | None, **meta: o
         ("|x|+|y|", "|y| + |x|"),
         (r"90^\circ", "90"),
         (r"\text{Evelyn}", "evelyn"),
+        # As published: OlympiadBench 34 and 96, HLE 149, 410, 10, 470, 182, 8 and 448.
+        (r"$m_{\max }=n^{2}-n-1$", "n^2 - n - 1"),
+        (r"$m_{\max }=n^{2}-n-1$", r"m_{\text{max}} = n(n-1) - 1"),
+        (r"$t(0,4]$", r"t \in (0, 4]"),
+        (r"$58\choose 22$", r"\binom{58}{22}"),
+        (r"4\pi \, \operatorname{arccot} \sqrt{\phi}", r"4\pi\arccot(\sqrt{\phi})"),
+        ("exp[-(u-m/σ_u)^2/2].", r"\exp\left(-\frac{(u-m/\sigma_u)^2}{2}\right)"),
+        ("2.77×10^–3 ppb", "0.00277 ppb"),
+        (r"$2\mathbb{Z}$", r"2\mathbb Z"),
+        ("(a) Yes; (b) 4.", "(a) yes, (b) 4"),
+        ("(a) Yes; (b) 4.", "Yes; 2 + 2"),
+        ("(a) Yes, $n-1$; (b) yes; (c) 2.", "(a) yes, n-1; (b) Yes; (c) 2"),
+        ("The cyclic matrices", "the cyclic matrices"),
     ],
 )
 def test_equivalent_forms_are_right(scorer: MathScorer, gold: str, answer: str) -> None:
@@ -74,6 +87,15 @@ def test_equivalent_forms_are_right(scorer: MathScorer, gold: str, answer: str) 
         (r"\text{east}", r"\text{seat}"),
         ("2", "the dog barks"),
         ("2", "{}{}$$\\frac"),
+        ("2", r"$2\mathbb{Z}$"),
+        ("2", r"The ring is $2\mathbb{Z}$."),
+        ("2", r"It is $\mathbb{Z}/2\mathbb{Z}$"),
+        (r"$2\mathbb{Z}$", "2"),
+        (r"$t(0,4]$", "[0, 4]"),
+        (r"$58\choose 22$", r"\binom{58}{21}"),
+        ("(a) Yes; (b) 4.", "(a) No; (b) 4"),
+        ("(a) Yes; (b) 4.", "(a) Yes; (b) 5"),
+        ("(a) Yes; (b) 4.", "Yes"),
     ],
 )
 def test_other_forms_are_wrong(scorer: MathScorer, gold: str, answer: str) -> None:

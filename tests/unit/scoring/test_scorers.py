@@ -119,6 +119,11 @@ def test_a_judge_without_a_verdict_leaves_it_unscored_though_exact_found_no_matc
     assert verdict.value is None and verdict.rule == "judge"
 
 
+def test_a_number_before_a_set_is_not_that_number() -> None:
+    verdict = ask(scorer_for("auto"), task("2"), r"$2\mathbb{Z}$")
+    assert verdict.value == 0.0  # HLE 181: the rule for numbers took the set for a unit
+
+
 def test_mathematics_in_the_cascade() -> None:
     verdict = ask(scorer_for("auto"), task(r"\frac{1}{2}"), r"\boxed{\frac{2}{4}}")
     assert verdict.value == 1.0 and verdict.rule == "math"
