@@ -107,7 +107,8 @@ def _as_numbers(wanted: list[str], answer: str) -> Verdict | None:
     numbers = [read_number(gold) for gold in wanted]
     if given is None or any(number is None for number in numbers):
         return None
-    if any(number is not None and equal(number, given) for number in numbers):
+    # A word beside a number may be a variable, so units must be the same.
+    if any(number is not None and number.unit == given.unit and equal(number, given) for number in numbers):
         return Verdict(1.0, "the same number", "math")
     if given.unit or any(number is not None and number.unit for number in numbers):
         return None

@@ -96,8 +96,8 @@ def unit_name(text: str) -> str | None:
     for spelling in (text, lowered, lowered.removesuffix("s"), lowered.removesuffix(".")):
         if spelling in _NAMES:
             return _NAMES[spelling]
-    if not _UNKNOWN.fullmatch(text):
-        return None
+    if not _UNKNOWN.fullmatch(text) or (len(text) == 1 and text.islower()):
+        return None  # 2n is not two of something either
     # The case matters in short symbols (mW, MW), not in words.
     return text if len(text) <= 3 else lowered.removesuffix("s")
 

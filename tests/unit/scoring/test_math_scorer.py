@@ -87,6 +87,8 @@ def test_equivalent_forms_are_right(scorer: MathScorer, gold: str, answer: str) 
         (r"\text{east}", r"\text{seat}"),
         ("2", "the dog barks"),
         ("2", "{}{}$$\\frac"),
+        ("$2n$", "2"),
+        ("2", "2n"),
         ("2", r"$2\mathbb{Z}$"),
         ("2", r"The ring is $2\mathbb{Z}$."),
         ("2", r"It is $\mathbb{Z}/2\mathbb{Z}$"),

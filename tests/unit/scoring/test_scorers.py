@@ -120,8 +120,9 @@ def test_a_judge_without_a_verdict_leaves_it_unscored_though_exact_found_no_matc
 
 
 def test_a_number_before_a_set_is_not_that_number() -> None:
-    verdict = ask(scorer_for("auto"), task("2"), r"$2\mathbb{Z}$")
-    assert verdict.value == 0.0  # HLE 181: the rule for numbers took the set for a unit
+    # HLE 181: the rule for numbers took the set for a unit.
+    assert ask(scorer_for("auto"), task("2"), r"$2\mathbb{Z}$").value == 0.0
+    assert ask(scorer_for("auto"), task("2"), "2n").value == ask(scorer_for("auto"), task("2n"), "2").value == 0.0
 
 
 def test_mathematics_in_the_cascade() -> None:
