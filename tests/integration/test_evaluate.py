@@ -24,6 +24,7 @@ from coa.models.tokenizer import load_tokenizer
 from coa.scoring import scorer_for
 from coa.scoring.code.problem import Problem, problem_of
 from coa.trajectory import Step, Task, Trajectory, Usage, read, write
+from coa.trajectory.types import CodeTests, TestCase
 from support.exams import ExamServer, write_tasks
 from support.servers import in_thread
 from support.told_teams import tower
@@ -284,6 +285,23 @@ def test_a_scorer_that_gives_no_verdict_on_anything_is_a_warning(url: str, caplo
     caplog.clear()
     coa("score", "e", "--scorer", "mute:none", "--replace")
     assert "mute:none gave no verdict on any attempt" in caplog.text
+
+
+def test_a_figure_by_sample_tests_alone_says_so(url: str) -> None:
+    tests = {"cases": [{"stdin": "3", "expected": "Ada 1"}]}
+    row = {"id": "p1", "question": "Who is person 1?\nSample input: 3\nSample output: Ada 1", "tests": tests}
+    Path("programs.jsonl").write_text(json.dumps(row) + "\n")
+    release = {"question_id": "p1", "public_test_cases": [], "private_test_cases": [{"input": "4", "output": "8"}]}
+    Path("release.jsonl").write_text(json.dumps(release) + "\n")
+    given = ("eval", "programs.jsonl", "--model", url, "--profile", "nano", "--scorer", "exact")
+    shown = coa(*given, "--out", "s")
+    assert "judged by sample tests only" in shown and "cannot be compared with published ones" in shown
+    assert json.loads(Path("s/report.json").read_text())["benchmark"]["sample_tests_only"] == 1
+    assert "cannot be compared with published ones" in Path("s/report.html").read_text()
+    assert "sample" not in coa(*given, "--tests", "release.jsonl", "--out", "f")
+    assert next(iter(read("f"))).task.tests == CodeTests(cases=(TestCase(stdin="4", expected="8"),))
+    with pytest.raises(CoaError, match="no task here has tests"):
+        coa("eval", "exam.jsonl", "--model", url, "--tests", "release.jsonl", "--out", "x")
 
 
 def test_several_benchmarks_have_a_folder_each_and_are_compared_together(url: str) -> None:

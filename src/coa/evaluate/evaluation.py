@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from coa.benchmarks.data import Loaded, load
+from coa.benchmarks.data import Loaded, load, samples_only
 from coa.blocking import run_blocking
 from coa.choices import Select
 from coa.errors import ConfigError, EvaluationError, ScoringError
@@ -55,7 +55,9 @@ def evaluate(
     """
     if not config.benchmarks:
         raise ConfigError("there is nothing to evaluate on", hint="name a benchmark (coa eval list) or a file of tasks")
-    loaded = [load(name, config.data, limit=config.limit) for name in config.benchmarks]
+    loaded = [load(name, config.data, limit=config.limit, tests=config.tests) for name in config.benchmarks]
+    if config.tests is not None and not any(task.tests for item in loaded for task in item.tasks):
+        raise ConfigError("no task here has tests of a program", hint="leave --tests out")
     folders = _folders(Path(out), loaded)
     for item in loaded:
         _check(item, config)
@@ -200,6 +202,7 @@ def _record(
             "files": list(loaded.files),
             "sha256": loaded.sha256,
             "groups": list(benchmark.groups),
+            "sample_tests_only": samples_only(loaded.tasks),
         },
         "limit": config.limit,
         "samples": samples,

@@ -52,6 +52,9 @@ BESIDE: Final = "by assertions that ran beside the solution"
 """The note of what passed in this way: a solution that is made to deceive such assertions can."""
 
 
+SAMPLES: Final = "they are only the samples that the statement prints, which a program may repeat"
+
+
 @dataclass(frozen=True, slots=True)
 class TestResult:
     __test__ = False  # for pytest, which collects what is called Test
@@ -68,6 +71,8 @@ class Judgement:
     verdict: CodeVerdict
     tests: tuple[TestResult, ...]
     total: int
+    samples_only: bool = False
+    """Whether the tests are only the samples that the statement prints."""
 
     @property
     def passed(self) -> int:
@@ -78,7 +83,8 @@ class Judgement:
         failed = next((n for n, test in enumerate(self.tests, start=1) if test.verdict is self.verdict), 0)
         if self.verdict is CodeVerdict.AC:
             weak = any(test.note == BESIDE for test in self.tests)
-            return f"all {self.total} tests passed{', ' + BESIDE if weak else ''}"
+            which = f"all {self.total} tests passed{', ' + BESIDE if weak else ''}"
+            return which + (f"; {SAMPLES}" if self.samples_only else "")
         why = self.tests[failed - 1].note if failed else ""
         return f"test {failed} of {self.total}: {self.verdict}{', ' + why if why else ''}"
 
@@ -89,7 +95,7 @@ async def judge(problem: Problem, code: str, sandbox: Sandbox, *, stop_at_first:
     # What the solution did wrong outweighs a test that the sandbox lost.
     certain = [verdict for verdict in wrong if verdict is not CodeVerdict.SANDBOX_ERROR]
     verdict = next(iter(certain or wrong), CodeVerdict.AC)
-    return Judgement(verdict, tuple(tests), max(len(problem.cases), 1))
+    return Judgement(verdict, tuple(tests), max(len(problem.cases), 1), problem.samples_only)
 
 
 async def judge_tests(

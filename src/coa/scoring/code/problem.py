@@ -60,10 +60,18 @@ class Problem(Frozen):
     bool_is_int: bool = False
     wrapped: bool = False
     """Whether an expected list of one item may mean the item itself, as in some collections."""
+    samples_only: bool = False
+    """Whether the statement prints every test, so that a program may pass without solving anything."""
 
     @property
     def limits(self) -> ProgramLimits:
         return ProgramLimits(wall_s=self.wall_s, cpu_s=self.cpu_s, memory_mb=self.memory_mb, output_bytes=16 << 20)
+
+    def beside(self, statement: str) -> Problem:
+        """The problem with `samples_only` as this statement makes it."""
+        squeezed = _squeezed(statement)
+        printed = bool(self.cases) and all(_is_printed(case, squeezed) for case in self.cases)
+        return self.model_copy(update={"samples_only": True}) if printed else self
 
 
 def read_problem(path: str | Path) -> Problem:
@@ -82,12 +90,34 @@ def problem_of(task: Task) -> Problem | None:
     """The problem that a task's tests make; None if it has none."""
     if task.tests is None:
         return None
+    identity = str(task.meta.get("question_id") or task.id)
     if task.tests.functional is not None:
-        problem = _from_assertions(task.id, task.tests.functional)
-        return problem if problem.cases or "assert" in (problem.assertions or "") else None
+        problem = _from_assertions(identity, task.tests.functional)
+        found = problem.beside(task.question)
+        return found if problem.cases or "assert" in (problem.assertions or "") else None
     if not task.tests.cases:
         return None
-    return Problem(id=task.id, cases=tuple(Case(stdin=case.stdin, expected=case.expected) for case in task.tests.cases))
+    cases = tuple(Case(stdin=case.stdin, expected=case.expected) for case in task.tests.cases)
+    return Problem(id=identity, cases=cases).beside(task.question)
+
+
+def _is_printed(case: Case, statement: str) -> bool:
+    """Whether a statement without blanks shows the input and the output of a test."""
+    if case.arguments is None:
+        return all(_squeezed(text) in statement for text in (case.stdin, str(case.expected)))
+    values = [*(case.arguments if case.literal is None else ast.literal_eval(case.literal)), case.expected]
+    return all(_squeezed(_spelled(value)) in statement for value in values)
+
+
+def _spelled(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return literal(value)
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
 
 
 def problem_from(row: Mapping[str, Any], *, source: str = "row") -> Problem:
@@ -115,7 +145,7 @@ def _problem_from(row: Mapping[str, Any]) -> Problem:
             raise ValueError("its ground truth holds no tests")
         return found
     if "public_test_cases" in row or "private_test_cases" in row:
-        return _from_livecodebench(identity, row)
+        return _from_livecodebench(identity, row).beside(str(row.get("question_content") or ""))
     if any(name in row for name in ("public_tests", "private_tests", "generated_tests")):
         return _from_codecontests(identity, row)
     if "input_output" in row:

@@ -41,6 +41,8 @@ class CodeScorer:
         if judged.verdict is CodeVerdict.SANDBOX_ERROR:
             return Verdict(None, judged.note, self.name, broken=True)
         detail: dict[str, JsonValue] = {"verdict": judged.verdict.value, "passed": judged.passed, "tests": judged.total}
+        if judged.samples_only:
+            detail["samples_only"] = True
         return Verdict(float(judged.verdict is CodeVerdict.AC), judged.note, self.name, detail=detail)
 
     async def close(self) -> None:
