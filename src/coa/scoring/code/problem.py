@@ -208,7 +208,8 @@ def _integer(digits: str) -> int:
     if digits.startswith("-"):
         return -_integer(digits[1:])
     half = len(digits) // 2
-    return _integer(digits[:-half]) * 10**half + _integer(digits[-half:])
+    scale: int = 10**half
+    return _integer(digits[:-half]) * scale + _integer(digits[-half:])
 
 
 class _TextOnly(pickle.Unpickler):
