@@ -12,7 +12,7 @@ from coa.runtime.transcript import Transcript
 from coa.trajectory import Limits, Stop, Usage
 
 ANSWER_TOKENS: Final = 512
-"""Kept back for the answer when a budget runs out."""
+"""Most tokens that are kept back for the answer when a budget runs out."""
 _UNPACED_TOKENS: Final = 64
 """Beyond the bare minimum, on the path to the answer of a run whose model has not ended a single call."""
 
@@ -62,7 +62,7 @@ class Budget:
         limits = self.limits
         if steps >= limits.steps:
             return Stop.STEPS
-        if self.usage.completion_tokens >= limits.model_tokens:
+        if self._tokens_left <= 0:
             return Stop.TOKENS
         if self.context_tokens + self.reserve >= limits.context_tokens:
             return Stop.CONTEXT
@@ -93,8 +93,7 @@ class Budget:
     def room(self) -> int:
         """Tokens that the next call may write."""
         context = self.limits.context_tokens - self.reserve - self.context_tokens
-        tokens = min(self.limits.model_tokens - self.usage.completion_tokens, context)
-        return max(int(min(tokens, self._affordable())), 1)
+        return max(int(min(self._tokens_left, context, self._affordable())), 1)
 
     @property
     def constrained_room(self) -> int:
@@ -116,14 +115,21 @@ class Budget:
 
     @property
     def answer_room(self) -> int:
-        """Tokens for an answer that is opened for the model; where the model's tokens are spent, beyond them."""
+        """Tokens for an answer that is opened for the model."""
         most = self._answer_share if self.limits.cost is None else int(min(self.reserve, self._payable(1)))
-        return max(min(most, self.limits.context_tokens - self.context_tokens), 16)
+        left = self.limits.model_tokens - self.usage.completion_tokens
+        return max(min(most, left, self.limits.context_tokens - self.context_tokens), 16)
+
+    @property
+    def _tokens_left(self) -> int:
+        """Tokens that the model may write before it is time to answer."""
+        return self.limits.model_tokens - self._answer_share - self.usage.completion_tokens
 
     @property
     def _answer_share(self) -> int:
-        """A quarter of what the model may write at most, so that a small budget stays a small one."""
-        return min(ANSWER_TOKENS, max(self.limits.model_tokens // 4, 16))
+        """Tokens of the model's that are kept back for the answer: a quarter of a small budget."""
+        most = self.limits.model_tokens
+        return min(ANSWER_TOKENS, max(most // 4, 16), most // 2)
 
     @property
     def reserve(self) -> int:

@@ -6,8 +6,13 @@ call gets the tool's observation. A step that a token limit cut off is continued
 answer gets a note with the agents that may act next. Then the model writes on behind what the environment wrote: to the
 model, the whole run is one assistant turn.
 
-When a budget runs out (steps, tokens, context, money, time), the run is led to an answer: the model is given `<answer>`
-to fill in, and if it does not, its last `<suggested_answer>` counts. What the environment writes is never trained.
+A model that forgets the closing tag of a tool call writes on and invents the result. Where its text shows that the
+call is over, the call is cut there and made, and what was written behind it is discarded (`transcript.py`).
+
+When a budget runs out (steps, tokens, context, money, time), the run is led to an answer, for which a share of the
+budget is kept back. A tool call that is only half written is withdrawn. The model is given `<answer>` to fill in; if it
+does not, its last `<suggested_answer>` counts, or else a result that it has stated in passing. What the environment
+writes is never trained.
 
 Nothing that a model or a tool does raises out of `run`. A failure ends as a trajectory that says what went wrong.
 
@@ -23,7 +28,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from coa.errors import CoaError, ModelError
 from coa.models.base import Finish, Generation, Sampling
@@ -39,6 +44,7 @@ from coa.trajectory import (
     Author,
     Failure,
     FailureSite,
+    Form,
     Kind,
     Profile,
     Reading,
@@ -51,8 +57,9 @@ from coa.trajectory import (
     observation,
 )
 from coa.trajectory.profile import with_tool
-from coa.trajectory.shapes import read
+from coa.trajectory.shapes import read, stated_result, write
 from coa.trajectory.shorten import shorten
+from coa.trajectory.types import clean_text
 
 MAX_NUDGES: Final = 3
 """How often a model that ends its turn without an answer is asked to go on."""
@@ -81,7 +88,7 @@ class Chain:
         self._constraint = ProtocolConstraint(model, self._profile, self._tools) if model is not None else None
         path = self._constraint.longest_path() if self._constraint is not None else None
         self._budget = Budget(setting.limits or self._profile.limits, setting.price, self._transcript, path)
-        self._stop_strings = _stop_strings(self._profile)
+        self._stop_strings, self._pauses = _stop_strings(self._profile), _pauses(self._profile)
         self._calls_made: dict[tuple[str, str], int] = {}
         self._nudges = 0
         self._partial: PartialGeneration | None = None
@@ -126,8 +133,12 @@ class Chain:
             tokenizer=tokenizer.fingerprint if tokenizer is not None else None,
             ends=tuple(ends),
             sample=self._sample,
-            meta={"model": self._model.name},
+            meta=self._meta(),
         )
+
+    def _meta(self) -> dict[str, JsonValue]:
+        discarded = self._transcript.discarded_tokens
+        return {"model": self._model.name, **({"discarded_tokens": discarded} if discarded else {})}
 
     # ---- the loop
 
@@ -146,6 +157,9 @@ class Chain:
             except TimeoutError:  # a tenth of the time is left for the answer
                 self._keep_partial()
                 return Stop.TIME
+            if self._constraint is not None and self._constraint.cut_inside(generation, request):
+                self._transcript.discarded_tokens += generation.usage.completion_tokens
+                return self._budget.scarcest(request.max_tokens)
             steps = self._transcript.append_generation(generation, request)
             stop = await self._act(generation, steps)
             if stop is not None:
@@ -157,7 +171,8 @@ class Chain:
             request = self._constraint.next_request(self._transcript, self._budget, self._sampling.max_tokens)
             if request is not None:
                 return request
-        return GenerationRequest(self._stop_strings, min(self._sampling.max_tokens, self._budget.room))
+        room = min(self._sampling.max_tokens, self._budget.room)
+        return GenerationRequest(self._stop_strings, room, pauses=self._pauses)
 
     async def _generate(self, request: GenerationRequest) -> Generation:
         """Let the model write; what it wrote is not in the transcript yet."""
@@ -166,16 +181,19 @@ class Chain:
         sampling = Sampling(wanted.temperature, wanted.top_p, wanted.top_k, request.max_tokens, wanted.seed)
         on_text = None
         if self._listen is not None:
-            self._partial = PartialGeneration(request, self._profile, self._listen)
+            unfinished = self._transcript.unfinished
+            before = unfinished.text if unfinished is not None else ""
+            self._partial = PartialGeneration(request, self._profile, self._listen, before=before)
             on_text = self._partial.on_text
+        stop = (*request.stop, *request.pauses)
         began = time.monotonic()
         try:
             if self._constraint is not None and request.grammar is not None:
                 generation = await self._constraint.model.generate(
-                    context, stop=request.stop, sampling=sampling, on_text=on_text, grammar=request.grammar
+                    context, stop=stop, sampling=sampling, on_text=on_text, grammar=request.grammar
                 )
             else:
-                generation = await self._model.generate(context, stop=request.stop, sampling=sampling, on_text=on_text)
+                generation = await self._model.generate(context, stop=stop, sampling=sampling, on_text=on_text)
         except (CoaError, TimeoutError):
             raise
         except Exception as error:  # the border to code of any origin, and to answers of any shape
@@ -189,7 +207,8 @@ class Chain:
         """Do what the model's last step asks for; the reason to stop, if there is one."""
         last = steps[-1] if steps else None
         agent = self._profile.agents.get(last.agent) if last else None
-        if last is not None and generation.finish is Finish.LENGTH and last.has(RepairKind.MISSING_CLOSE):
+        unfinished = self._transcript.unfinished is not None
+        if last is not None and unfinished and last.has(RepairKind.MISSING_CLOSE):
             return None  # the next generation continues this step
         if agent is not None and agent.kind is Kind.ANSWER:
             return Stop.ANSWERED
@@ -201,15 +220,15 @@ class Chain:
         if last is not None and last.agent == OBSERVATION:
             self._observe(Observation(wording.FORGED, ok=False, meta={"error": "forged_observation"}))
             return None
-        if generation.finish is Finish.LENGTH and generation.text:
+        if unfinished and generation.text:
             return None  # cut off between two steps; the next generation continues there
         if last is not None and generation.constrained and generation.finish is Finish.STOP:
             return None  # a grammar allows one step at a time; the next generation is the next step
         self._nudges += 1
         if self._nudges > MAX_NUDGES:
             return Stop.UNANSWERED
-        legal = self._transcript.state.legal()
-        self._observe(Observation(wording.unfinished(legal), ok=False, meta={"error": "unfinished"}))
+        note = wording.unfinished(self._transcript.state.legal(), self._stated_result())
+        self._observe(Observation(note, ok=False, meta={"error": "unfinished"}))
         return None
 
     async def _call(self, step: Step) -> Observation:
@@ -240,7 +259,7 @@ class Chain:
 
     def _observe(self, answer: Observation) -> None:
         """Write an observation for the model to read."""
-        text = self._fitting(answer.text)
+        text = self._fitting(clean_text(answer.text))
         try:
             step = observation(text, meta={"ok": answer.ok, **answer.meta})
         except ValidationError:  # meta that no file can hold
@@ -267,19 +286,40 @@ class Chain:
     # ---- the end of a run that has not come to an answer by itself
 
     async def _conclude(self, reason: Stop) -> None:
-        """Get an answer out of what there is: written by the model, else its last suggestion."""
+        """Get an answer out of what there is: written by the model, else its last suggestion or stated result."""
+        self._transcript.withdraw_call()
         try:
             if self._constraint is not None and await self._follow_path_to_answer(self._constraint, reason):
                 return
-            opening = self._transcript.append_opening("answer")
-            room = min(self._sampling.max_tokens, self._budget.answer_room)
-            request = GenerationRequest(("</answer>",), room, opening)
+            request = self._answer_request()
             generation = await self._generate(request)
         except ModelError as error:
             self._fall_back(error)
             return
         self._transcript.append_generation(generation, request)
         self._fall_back()
+
+    def _answer_request(self) -> GenerationRequest:
+        """For the answer: the rest of one that has been begun, or a new one that is opened for the model."""
+        transcript, room = self._transcript, min(self._sampling.max_tokens, self._budget.answer_room)
+        if transcript.unfinished is not None and transcript.steps and transcript.steps[-1].agent == "answer":
+            return GenerationRequest(("</answer>",), room)
+        if (result := self._stated_result()) is not None:
+            self._observe(Observation(wording.conclude(result), meta={"budget": "used up"}))
+        return GenerationRequest(("</answer>",), room, opening=transcript.append_opening("answer"))
+
+    def _stated_result(self) -> str | None:
+        """The last result that the model has stated outside of an answer, spelled as an answer."""
+        form = self._profile.shape("answer").form
+        if form not in (Form.TEXT, Form.LINE, Form.BOXED):
+            return None
+        for step in reversed(self._transcript.steps):
+            agent = self._profile.agents.get(step.agent)
+            if step.author is not Author.MODEL or agent is None or agent.kind is Kind.TOOL:
+                continue
+            if (result := stated_result(step.text)) is not None:
+                return write(self._profile.shape("answer"), {"text": result})
+        return None
 
     async def _follow_path_to_answer(self, constraint: ProtocolConstraint, reason: Stop) -> bool:
         """Let a constrained model write the shortest legal path to the answer; False if it did not get there."""
@@ -297,18 +337,19 @@ class Chain:
         return False
 
     def _fall_back(self, error: ModelError | None = None) -> None:
-        """If there is no answer, take the last suggestion, in the environment's name, and record why.
+        """If there is no answer, take the last suggestion or stated result, in the environment's name, and record why.
 
-        Where there is no suggestion either, a model that broke is a run that failed.
+        Where there is neither, a model that broke is a run that failed.
         """
         texts = {step.agent: step.text for step in self._transcript.steps if step.text.strip()}
         if "answer" in texts:
             return
-        if "suggested_answer" in texts:
+        source, text = "suggested_answer", texts.get("suggested_answer")
+        if text is None:
+            source, text = "stated_result", self._stated_result()
+        if text is not None:
             why = {} if error is None else {"failure": error.message}
-            meta = {"fallback": "suggested_answer", **why}
-            text = texts["suggested_answer"]
-            self._append(Step(agent="answer", text=text, author=Author.ENVIRONMENT, meta=meta))
+            self._append(Step(agent="answer", text=text, author=Author.ENVIRONMENT, meta={"fallback": source, **why}))
         elif error is not None:
             self._fail(error.message)
 
@@ -333,6 +374,13 @@ def _with_tools(profile: Profile, tools: Mapping[str, Tool]) -> Profile:
         if tag not in profile.agents:
             profile = with_tool(profile, tag, title=tag, does=tool.about, shape=tool.shape)
     return profile
+
+
+def _pauses(profile: Profile) -> tuple[str, ...]:
+    """Where a program without a closing tag is over: its fence is closed, and another agent begins."""
+    if not any(profile.shape(tag).fenced for tag in profile.tools):
+        return ()
+    return tuple(f"```{blank}<{tag}>" for tag in profile.agents for blank in ("\n", "\n\n"))
 
 
 def _stop_strings(profile: Profile) -> tuple[str, ...]:

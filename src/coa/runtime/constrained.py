@@ -6,12 +6,13 @@ so the grammar of the next step is known only when this one has been read. The d
 this file decides what to ask of it. Three situations call for a request:
 
 - The run goes on (`next_request`). Any step that is legal now and from which the answer can still be reached may
-  come. A step gets at most half of the tokens that are left, so there is always room for another one.
+  come, if it fits into the tokens that are left once the path to the answer is kept back.
 - A budget has run out (`request_toward_answer`). The model may not simply stop, because a legal run ends with an
   answer, and the protocol may demand other steps before it. The next step of the shortest path is the only one that
   may come. `Budget` has kept back the tokens that the longest of these paths needs.
 - The token limit cut a step in two. Our local decoder ends a step in time, but a server that applies a grammar does
-  not look ahead to the limit. The model may only end that step, in as few tokens as possible.
+  not look ahead to the limit. The model may only end that step, in as few tokens as possible. A tool call that was cut
+  or ended in this way is not made (`cut_inside`): half a program computes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Final
 
 from coa.choices import Constrain
 from coa.errors import ModelError
-from coa.models.base import Constrained, Model
+from coa.models.base import Constrained, Finish, Generation, Model
 from coa.runtime.budget import Budget, PathLength
 from coa.runtime.transcript import GenerationRequest, Transcript, UnfinishedGeneration
 from coa.trajectory import Profile, State, Stop
@@ -31,6 +32,8 @@ from coa.trajectory.grammar.moves import key
 
 _WORTHWHILE_TOKENS: Final = 8
 """Tokens beyond the bare minimum that make a step worth opening."""
+_PROGRAM_TOKENS: Final = 64
+"""The same for a step with a program or a JSON object."""
 
 _Path = tuple[Move, ...]
 
@@ -70,8 +73,17 @@ class ProtocolConstraint:
         legal, _ = self._moves(transcript.state, calls_left=budget.calls_left)
         if not legal:
             return None
-        room = min(budget.constrained_room, 2 * max_tokens)
-        return self._request(legal, transcript.ends_line, room // 2) or budget.scarcest(room)
+        room = min(budget.constrained_room, max_tokens)
+        return self._request(legal, transcript.ends_line, room) or budget.scarcest(room)
+
+    def cut_inside(self, generation: Generation, request: GenerationRequest) -> bool:
+        """Whether the token limit ended a tool call that the model would have continued."""
+        tag = next((tag for tag in self._profile.tools if generation.text.lstrip().startswith(f"<{tag}>")), None)
+        if tag is None or request.reason is not None:
+            return False
+        # Near the limit the decoder allows only tokens that lead to the end of the step, one byte each at worst.
+        forced = len(f"\n```\n</{tag}>")
+        return generation.finish is Finish.LENGTH or generation.usage.completion_tokens + forced >= request.max_tokens
 
     def request_toward_answer(self, transcript: Transcript, budget: Budget, reason: Stop) -> GenerationRequest | None:
         """For the next step of the shortest legal path to the answer; None if there is no path or no room for it."""
@@ -114,7 +126,7 @@ class ProtocolConstraint:
     def _request(self, choices: _Path, ends_line: bool, max_tokens: int) -> GenerationRequest | None:
         """For one of these steps; None if none of them fits into that many tokens."""
         if len(choices) > 1:
-            choices = tuple(c for c in choices if self._min_tokens(c) + _WORTHWHILE_TOKENS <= max_tokens)
+            choices = tuple(c for c in choices if self._min_tokens(c) + self._worthwhile(c) <= max_tokens)
         grammar = self._language.grammar(choices, ends_line=ends_line) if choices else None
         if grammar is None or grammar.distance > max_tokens:
             return None
@@ -128,6 +140,9 @@ class ProtocolConstraint:
         if rest is None:
             return None
         return GenerationRequest(unfinished.request.stop, rest.distance, grammar=rest.closing(), step_grammar=whole)
+
+    def _worthwhile(self, move: Move) -> int:
+        return _PROGRAM_TOKENS if self._profile.shape(move.tag).fenced else _WORTHWHILE_TOKENS
 
     def _min_tokens(self, move: Move) -> int:
         """Tokens that suffice for the step with any tokenizer: as many as the shortest one has bytes."""

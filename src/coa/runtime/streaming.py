@@ -14,14 +14,14 @@ A model streams only if somebody listens: for thousands of runs, the additional 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from coa.models.base import Finish, Generation, first_stop
 from coa.runtime.transcript import GenerationRequest
-from coa.trajectory import Delta, Opened, Parser, Profile, Step, Tokenizer, Usage
+from coa.trajectory import Closed, Delta, Event, Opened, Parser, Profile, Step, Tokenizer, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +47,33 @@ ChainListener = Callable[[ChainEvent], None]
 class PartialGeneration:
     """What the model has streamed so far of the generation that it is writing."""
 
-    def __init__(self, request: GenerationRequest, profile: Profile, listen: ChainListener) -> None:
+    def __init__(
+        self, request: GenerationRequest, profile: Profile, listen: ChainListener, *, before: str = ""
+    ) -> None:
+        """`before` is the beginning of a step that this generation continues."""
         self.request = request
         self._listen = listen
-        self._parser = Parser(profile, given=request.opening)
+        self._tools = profile.tools
+        self._parser = Parser(profile)
         self._text = ""
         self._shown = 0
+        self._call_made = False
+        self._pass_on(self._parser.feed(request.opening))
+        self._parser.feed(before)
 
     def on_text(self, text: str) -> None:
         """Takes the text so far, which the model reports again and again, and passes on what is new."""
         self._text = text = text.rstrip("\ufffd")  # a character of which some bytes are still missing
-        for event in self._parser.feed(text[self._shown :]):
-            if isinstance(event, Opened | Delta):
-                self._listen(event)
+        self._pass_on(self._parser.feed(text[self._shown :]))
         self._shown = max(self._shown, len(text))
+
+    def _pass_on(self, events: Iterable[Event]) -> None:
+        """Up to the end of the first tool call: what a model writes behind it is discarded."""
+        for event in events:
+            if isinstance(event, Closed):
+                self._call_made = self._call_made or event.step.agent in self._tools
+            elif not self._call_made:
+                self._listen(event)
 
     def cut_off(self, tokenizer: Tokenizer | None, prompt_tokens: int) -> Generation | None:
         """What there is, as a generation that ended at a limit; None if nothing was streamed.

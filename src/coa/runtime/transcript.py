@@ -10,10 +10,18 @@ After the prompt, a run is one long assistant turn with two authors. The model w
 - the steps that the parser reads in the text: what the trajectory records;
 - the state of the protocol after these steps: which agent may act next.
 
-The one difficulty is a generation that reaches its token limit in the middle of a step. Its text is in the transcript,
-but what it means is known only when the rest is there. `UnfinishedGeneration` remembers where it began; the next
-generation is read together with it, and the steps read then take the place of the preliminary ones. Text and ledger
-are not affected: they only ever grow.
+Two things make this harder.
+
+- A generation may end in the middle of a step, because it reached its token limit. What it means is known only when the
+  rest is there. `UnfinishedGeneration` holds it until then: the next generation is read together with it, and the steps
+  read then take the place of the preliminary ones. Text and ledger receive it when it is complete, so they only ever
+  grow.
+- A model may forget the closing tag of a tool call and write on, inventing the result. Where the text shows that the
+  call is over, it is cut there (`_end_of_call`). What the model wrote behind the call is discarded: it is neither part
+  of the context nor trained.
+
+Where the environment writes behind a step that was never closed, it writes the closing tag first, so that the model
+always reads a well-formed run. That tag is the environment's and is not trained.
 """
 
 from __future__ import annotations
@@ -25,13 +33,15 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from coa.models.base import Context, Finish, Generation, first_stop
+from coa.models.base import Context, Finish, Generation
 from coa.trajectory import (
     Author,
     Ledger,
     Message,
     Parser,
     Profile,
+    Repair,
+    RepairKind,
     State,
     Step,
     Stop,
@@ -41,7 +51,9 @@ from coa.trajectory import (
     attribute,
 )
 from coa.trajectory.codec import canonical
+from coa.trajectory.codec.writer import patterns
 from coa.trajectory.grammar import Grammar
+from coa.trajectory.shapes import call_length, has_open_fence
 from coa.trajectory.types import FrozenDict
 
 _NO_TOKENS: Final = Tokens(ids=(), logprobs=())
@@ -62,11 +74,14 @@ class GenerationRequest:
     """The same for the whole step: `grammar` may begin in the middle of one."""
     reason: Stop | None = None
     """Of a step on the shortest path to the answer: why the run has to end."""
+    pauses: tuple[str, ...] = ()
+    """Further stop strings, at which it is worth looking whether a tool call without a closing tag is over. If none is,
+    the model goes on writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedGeneration:
-    """What the model wrote since a point of the transcript, and the run as it stood at that point."""
+    """What the model wrote since a point of the transcript until it was cut off, and the run as it stood there."""
 
     first_step: int
     """Number of steps before it."""
@@ -94,7 +109,9 @@ class Transcript:
         self.steps: list[Step] = []
         self.state = State.begin(profile)
         self.unfinished: UnfinishedGeneration | None = None
-        """The last generation, if its token limit cut it off and nothing was written after it."""
+        """The last generation, if it was cut off and nothing was written after it."""
+        self.discarded_tokens = 0
+        """Tokens that the model wrote behind a tool call or in a call that did not fit, which are not in the run."""
         self._profile = profile
         self._listen = listen
         self._pieces: list[tuple[Author, str]] = []
@@ -110,23 +127,28 @@ class Transcript:
     @property
     def tokens(self) -> int:
         """Length in tokens, prompt included; without a tokenizer, what the model reported after its last call."""
-        return len(self._ledger) if self._ledger is not None else self._reported_tokens
+        return len(self._ledger) + len(self._unfinished_ids()) if self._ledger is not None else self._reported_tokens
 
     @property
     def ends_line(self) -> bool:
         """Whether the next step begins a line: the text is empty, or its last character is a line break."""
+        if self.unfinished is not None and self.unfinished.text:
+            return self.unfinished.text.endswith("\n")
         return not self._pieces or self._pieces[-1][1].endswith("\n")
 
     def context(self) -> Context:
         """All of it, as a model reads it."""
+        pieces = self._pieces
+        if self.unfinished is not None and self.unfinished.text:
+            pieces = [*pieces, (Author.MODEL, self.unfinished.text)]
         turns = [
-            (author is Author.MODEL, "".join(text for _, text in pieces))
-            for author, pieces in groupby(self._pieces, key=lambda piece: piece[0])
+            (author is Author.MODEL, "".join(text for _, text in turn))
+            for author, turn in groupby(pieces, key=lambda piece: piece[0])
         ]
         return Context(
             messages=self.prompt,
-            text="".join(text for _, text in self._pieces),
-            ids=self._ledger.ids if self._ledger is not None else None,
+            text="".join(text for _, text in pieces),
+            ids=self._ledger.ids + list(self._unfinished_ids()) if self._ledger is not None else None,
             turns=turns,
         )
 
@@ -140,6 +162,12 @@ class Transcript:
             return [step.model_copy(update={"tokens": None}) for step in self.steps], ()
         return self.steps, self._turn_ends
 
+    def _unfinished_ids(self) -> Sequence[int]:
+        if self.unfinished is None or self.tokenizer is None:
+            return ()
+        tokens = self.unfinished.tokens
+        return tokens.ids if tokens is not None else self.tokenizer.encode([self.unfinished.text])[0]
+
     # ---- the model writes
 
     def append_generation(
@@ -150,31 +178,59 @@ class Transcript:
         `partial` marks the steps as taken from a stream that was cut off.
         """
         start = self.unfinished or self._start(request)
-        del self.steps[start.first_step :]
-        self.state = start.state
+        self._rewind(start)
         text = start.text + generation.text
         tokens = generation.tokens if start.tokens is _NO_TOKENS else _joined(start.tokens, generation.tokens)
-        stopped = first_stop(text, request.stop)
-        end = stopped[0] if stopped else len(text)
-        parser = Parser(self._profile, given=request.opening, ends_line=start.ends_line)
-        parser.feed(text[:end])
-        parser.finish(text[end:])  # what the last token spelled beyond the stop string
-        steps = parser.steps
-        if tokens is not None and self._ledger is not None and steps:
-            steps = self._with_tokens(steps, tokens, ends_line=start.ends_line)
+        stopped = _stopped(text, request.stop, after=len(start.text))
+        steps, inside = self._read(text, stopped or len(text), start)
+        ended, cut = generation.ended, False
+        call_end = None if request.opening else self._end_of_call(steps, text, start.ends_line, generation.finish)
+        if call_end is not None:
+            discarded = text[call_end:]
+            text, tokens = self._cut(text, tokens, call_end)
+            steps, _ = self._read(text, call_end, start)
+            steps = (*steps[:-1], _with_discarded(steps[-1], discarded, self._profile))
+            ended = None
+        elif not request.opening:
+            as_text = stopped is not None and inside in self._profile.tools  # a stop string inside a program
+            paused = as_text or (not stopped and _stopped(text, request.pauses, after=len(start.text)) is not None)
+            limited = generation.finish is Finish.LENGTH and (stopped is None or as_text)
+            cut = limited or (generation.finish is Finish.STOP and paused)
         if meta := _provenance(generation, request, partial=partial):
             steps = tuple(step.model_copy(update={"meta": FrozenDict({**step.meta, **meta})}) for step in steps)
-        for step in steps:
-            self._append(step)
-            if self._listen is not None:
+        steps = self._append_read(steps, tokens, ends_line=start.ends_line)
+        if self._listen is not None:
+            for step in steps:
                 self._listen(step)
-        if generation.ended is not None:
-            token, logprob = generation.ended
+        if ended is not None:
+            token, logprob = ended
             self._turn_ends.append(TurnEnd(before=len(self.steps), id=token, logprob=logprob))
-        cut = generation.finish is Finish.LENGTH and not request.opening and not stopped
-        self.unfinished = replace(start, request=request, text=text, tokens=tokens) if cut else None
-        self._write_generation(generation, partial=partial)
+        if not partial:
+            self._reported_tokens = generation.usage.prompt_tokens + generation.usage.completion_tokens
+        self.unfinished = replace(start, request=request, text=text, tokens=tokens)
+        if not cut:
+            self._write_unfinished()
         return steps
+
+    def withdraw_call(self) -> bool:
+        """Remove a tool call that the model has not finished; whether there was one.
+
+        Half a program cannot be run, and an answer that follows it would follow half a step.
+        """
+        unfinished = self.unfinished
+        if unfinished is None or not self.steps or self.steps[-1].agent not in self._profile.tools:
+            return False
+        kept = self.steps[unfinished.first_step : -1]
+        end = sum(map(len, self._surfaces(kept, unfinished.ends_line)))
+        text, tokens = self._cut(unfinished.text, unfinished.tokens, end)
+        self._rewind(unfinished)
+        steps = self._read(text, end, unfinished)[0] if kept else ()
+        metas = [step.meta for step in kept]
+        steps = tuple(step.model_copy(update={"meta": meta}) for step, meta in zip(steps, metas, strict=True))
+        self._append_read(steps, tokens, ends_line=unfinished.ends_line)
+        self.unfinished = replace(unfinished, text=text, tokens=tokens)
+        self._write_unfinished()
+        return True
 
     def _start(self, request: GenerationRequest) -> UnfinishedGeneration:
         """A generation of which nothing has been written but its opening."""
@@ -182,45 +238,109 @@ class Transcript:
         ends_line = not before or before[-1][1].endswith("\n")
         return UnfinishedGeneration(len(self.steps), self.state, ends_line, request)
 
-    def _with_tokens(self, steps: Sequence[Step], tokens: Tokens, *, ends_line: bool) -> tuple[Step, ...]:
-        """Divide the sampled ids among the steps that they spell."""
-        assert self.tokenizer is not None
+    def _rewind(self, start: UnfinishedGeneration) -> None:
+        del self.steps[start.first_step :]
+        self.state = start.state
+
+    def _read(self, text: str, end: int, start: UnfinishedGeneration) -> tuple[tuple[Step, ...], str | None]:
+        """The steps of a text that ends at `end`, and the agent that was still writing there. What the last token
+        spelled beyond the end is added to the last step's surface."""
+        closing, opening = _closing_and_opening(start.request.opening)
+        parser = Parser(self._profile, given=opening, ends_line=start.ends_line and not closing)
+        parser.feed(text[:end])
+        inside = parser.open_agent
+        parser.finish(text[end:])
+        steps = parser.steps
+        if closing and steps:
+            first = steps[0]
+            surface = closing + (first.surface or "")
+            steps = (first.model_copy(update={"surface": surface, "given": first.given + len(closing)}), *steps[1:])
+        return steps, inside
+
+    def _end_of_call(self, steps: Sequence[Step], text: str, ends_line: bool, finish: Finish) -> int | None:
+        """Where the first tool call ends, if the model wrote on behind it; None if nothing has to be discarded."""
+        at = next((at for at, step in enumerate(steps) if step.agent in self._profile.tools), None)
+        if at is None:
+            return None
+        call, last, unclosed = steps[at], at == len(steps) - 1, steps[at].has(RepairKind.MISSING_CLOSE)
+        if last and (not unclosed or finish is Finish.LENGTH):
+            return None
+        surfaces = self._surfaces(steps[: at + 1], ends_line)
+        length = extent(surfaces[at], self._profile, call.agent) if unclosed else len(surfaces[at])
+        end = sum(map(len, surfaces[:at])) + length
+        return end if text[end:].strip() else None
+
+    def _cut(self, text: str, tokens: Tokens | None, end: int) -> tuple[str, Tokens | None]:
+        """The text up to `end`, and its ids. A token that begins before the end is kept whole."""
+        if tokens is None or self.tokenizer is None:
+            return text[:end], tokens
+        kept, position = 0, 0
+        for piece in self.tokenizer.split(tokens.ids):
+            if position >= end:
+                break
+            position += len(piece)
+            kept += 1
+        self.discarded_tokens += len(tokens.ids) - kept
+        logprobs = None if tokens.logprobs is None else tokens.logprobs[:kept]
+        return text[:position], Tokens(ids=tokens.ids[:kept], logprobs=logprobs)
+
+    def _surfaces(self, steps: Sequence[Step], ends_line: bool) -> list[str]:
+        """What the model wrote of each step, character by character."""
         surfaces = []
         for step in steps:
             surface = canonical(step, self._profile, ends_line=ends_line) if step.surface is None else step.surface
             surfaces.append(surface[step.given :])
             ends_line = surface.endswith("\n") if surface else ends_line
-        shares = attribute(self.tokenizer, tokens.ids, tokens.logprobs, surfaces)
-        return tuple(step.model_copy(update={"tokens": share}) for step, share in zip(steps, shares, strict=True))
+        return surfaces
 
-    def _write_generation(self, generation: Generation, *, partial: bool) -> None:
-        text, tokens, last = generation.text, generation.tokens, len(self.steps) - 1
-        if text:
-            self._pieces.append((Author.MODEL, text))
-        if self._ledger is None:
-            if not partial:
-                self._reported_tokens = generation.usage.prompt_tokens + generation.usage.completion_tokens
-        elif tokens is not None:
-            self._ledger.append_sampled(tokens, step=last, text=text)
-        elif text:
-            self._ledger.append(Author.MODEL, text, step=last)
+    def _append_read(self, steps: tuple[Step, ...], tokens: Tokens | None, *, ends_line: bool) -> tuple[Step, ...]:
+        """Append steps that were read, with the sampled ids divided among the steps that they spell."""
+        if tokens is not None and self.tokenizer is not None and steps:
+            shares = attribute(self.tokenizer, tokens.ids, tokens.logprobs, self._surfaces(steps, ends_line))
+            steps = tuple(step.model_copy(update={"tokens": share}) for step, share in zip(steps, shares, strict=True))
+        for step in steps:
+            self._append(step)
+        return steps
+
+    def _write_unfinished(self) -> None:
+        """Nothing will be added to the last generation: it becomes part of the text and the ledger."""
+        written, self.unfinished = self.unfinished, None
+        if written is None:
+            return
+        last = len(self.steps) - 1
+        if written.text:
+            self._pieces.append((Author.MODEL, written.text))
+        if self._ledger is not None and written.tokens is not None:
+            self._ledger.append_sampled(written.tokens, step=last, text=written.text)
+        elif self._ledger is not None and written.text:
+            self._ledger.append(Author.MODEL, written.text, step=last)
 
     # ---- the environment writes
 
     def append_step(self, step: Step) -> None:
-        """A whole step of the environment's."""
-        text = canonical(step, self._profile, ends_line=self.ends_line)
-        self._append(step)
-        self._write_environment(text, len(self.steps) - 1)
+        """A whole step of the environment's. A step of the model's that was never closed is closed first."""
+        closing = self._missing_close()
+        text = closing + canonical(step, self._profile, ends_line=self.ends_line and not closing)
+        self._write_environment(text, len(self.steps))
+        self._append(step.model_copy(update={"surface": text}) if closing else step)
 
     def append_opening(self, tag: str) -> str:
         """The opening tag of a step that the model has to fill in; returns what was written."""
-        text = f"<{tag}>" if self.ends_line else f"\n<{tag}>"
+        closing = self._missing_close()
+        text = f"{closing}<{tag}>" if self.ends_line and not closing else f"{closing}\n<{tag}>"
         self._write_environment(text, len(self.steps))
         return text
 
+    def _missing_close(self) -> str:
+        """What closes the last step, if the model left it open."""
+        last = self.steps[-1] if self.steps else None
+        if last is None or last.author is not Author.MODEL or not last.has(RepairKind.MISSING_CLOSE):
+            return ""
+        fence = "```\n" if self._profile.shape(last.agent).fenced and has_open_fence(last.text) else ""
+        return f"{'' if not fence or self.ends_line else chr(10)}{fence}</{last.agent}>"
+
     def _write_environment(self, text: str, step: int) -> None:
-        self.unfinished = None
+        self._write_unfinished()
         self._pieces.append((Author.ENVIRONMENT, text))
         if self._ledger is not None:
             self._ledger.append(Author.ENVIRONMENT, text, step=step)
@@ -228,6 +348,44 @@ class Transcript:
     def _append(self, step: Step) -> None:
         self.steps.append(step)
         self.state, _ = self.state.advance(step)
+
+
+def extent(surface: str, profile: Profile, tag: str) -> int:
+    """How much of an unclosed tool call is the call itself; the rest is what the model invented behind it."""
+    tags = patterns(profile.tags).tag
+    opening = tags.search(surface)
+    if opening is None:
+        return len(surface)
+    content = surface[opening.end() :]
+    end = call_length(profile.shape(tag), content)
+    for following in tags.finditer(content, 0, end):
+        line_start = content.rfind("\n", 0, following.start()) + 1
+        if not following.group(1) and not content[line_start : following.start()].strip():
+            end = line_start
+            break
+    return opening.end() + len(content[:end].rstrip())
+
+
+def _closing_and_opening(text: str) -> tuple[str, str]:
+    """Separate the closing tag of the step before from the opening tag that the model has to continue."""
+    at = text.rfind("<")
+    if at <= 0 or not text[:at].strip():
+        return "", text
+    return text[:at].removesuffix("\n"), f"\n{text[at:]}"
+
+
+def _with_discarded(step: Step, text: str, profile: Profile) -> Step:
+    """The call with a note of what the model wrote behind it, if that is more than the next opening tag."""
+    if not patterns(profile.tags).tag.sub("", text, count=1).strip():
+        return step
+    repair = Repair(kind=RepairKind.DISCARDED, detail=f"{len(text.strip())} characters")
+    return step.model_copy(update={"repairs": (*step.repairs, repair)})
+
+
+def _stopped(text: str, stop: Sequence[str], *, after: int) -> int | None:
+    """Where the first stop string ends that ends behind `after`; None if there is none."""
+    ends = [at + len(word) for word in stop if (at := text.find(word, max(after - len(word) + 1, 0))) >= 0]
+    return min(ends, default=None)
 
 
 def _joined(one: Tokens | None, other: Tokens | None) -> Tokens | None:

@@ -1,4 +1,8 @@
-"""What the runtime says to the model when something is not as it should be. Short, and it names the way out."""
+"""What the runtime says to the model when something is not as it should be. Short, and it names the way out.
+
+Agents are named without angle brackets: these texts stand in observations, where tags are neutralised, and a model that
+reads a neutralised tag copies it.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,13 @@ def repeated(step: int) -> str:
     return f"note: this very call was made before (step {step}); its result is above. Try something else."
 
 
-def unfinished(legal: Iterable[str]) -> str:
-    names = ", ".join(f"<{tag}>" for tag in legal)
-    return f"note: there is no <answer> yet. Go on with {names or '<answer>'}; the run ends with <answer>...</answer>."
+def unfinished(legal: Iterable[str], result: str | None = None) -> str:
+    """`result` is what the model has stated as its result, though not as its answer."""
+    if result is not None:
+        return f"note: there is no answer yet. If {result} is your final answer, write it between answer tags."
+    names = " or ".join(legal) or "answer"
+    return f"note: there is no answer yet. Go on with {names}, in its tags. The run ends with answer."
+
+
+def conclude(result: str) -> str:
+    return f"note: the budget of this run is used up. You have written {result}. Give the final answer now."

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
@@ -102,27 +103,58 @@ def uses_of(tool: Tool) -> tuple[Part, ...]:
 async def call_tool(
     tool: Tool, arguments: Mapping[str, JsonValue], context: ToolContext, *, max_characters: int, timeout_s: float
 ) -> Observation:
-    """The tool's answer, or an observation that says why there is none."""
+    """The tool's answer, or an observation that says why there is none.
+
+    Code of any origin runs here, so the call is a task of its own: a tool that ignores its cancellation or exits the
+    interpreter ends this call and nothing else.
+    """
     limit = min(tool.timeout_s, timeout_s)
+    call = _answer(tool, arguments, context)
+    task = asyncio.create_task(call)
     try:
-        async with asyncio.timeout(limit):
-            observation = await tool.call(arguments, context)
-        if not isinstance(observation, Observation) or not isinstance(observation.text, str):
-            raise TypeError(f"it returned {type(observation).__name__}, not an Observation with text")
+        await asyncio.wait({task}, timeout=limit)
+        if not task.done():
+            return Observation(f"error: no answer within {limit:g} seconds", ok=False, meta={"error": "timeout"})
+        observation = task.result()
     except asyncio.CancelledError:
         if being_cancelled():
             raise
         return Observation("error: the tool was cancelled", ok=False, meta={"error": "cancelled"})
-    except TimeoutError:
-        return Observation(f"error: no answer within {limit:g} seconds", ok=False, meta={"error": "timeout"})
-    except Exception as error:  # code of any origin runs here: a broken tool must not end the run
-        if being_cancelled():  # its clean-up failed while the run was being ended
-            raise asyncio.CancelledError from error
+    except Exception as error:
         log.debug("tool failed", exc_info=error)
         message = f"error: {type(error).__name__}: {error}"
         return Observation(shorten(message, max_characters), ok=False, meta={"error": type(error).__name__})
+    finally:
+        if not task.done():
+            await _end(task, call)
     text = shorten(observation.text, max_characters)
     return Observation(text, observation.ok, observation.meta) if text is not observation.text else observation
+
+
+async def _answer(tool: Tool, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
+    try:
+        observation = await tool.call(arguments, context)
+    except SystemExit as error:  # in a task it would end the event loop, and every run with it
+        raise RuntimeError(f"it called exit({error.code!r})") from error
+    if not isinstance(observation, Observation) or not isinstance(observation.text, str):
+        raise TypeError(f"it returned {type(observation).__name__}, not an Observation with text")
+    return observation
+
+
+_CLEAN_UP_S: Final = 2.0
+"""Time that a cancelled tool has to clean up."""
+
+
+async def _end(task: asyncio.Task[Observation], call: Coroutine[object, object, Observation]) -> None:
+    """Cancel a call. One that goes on all the same is closed where it waits."""
+    task.cancel()
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else asks for it
+    await asyncio.wait({task}, timeout=_CLEAN_UP_S)
+    if not task.done():
+        log.warning("a tool ignored that its call was cancelled; it was ended")
+        with suppress(RuntimeError):  # it ignored this too
+            call.close()
+        task.cancel()
 
 
 def being_cancelled() -> bool:

@@ -161,7 +161,10 @@ class Profile(Frozen):
     """Who may act first, not counting thoughts."""
     agents: Annotated[Mapping[str, Agent], AfterValidator(FrozenDict)]
     prompt: str
-    """System prompt. `{agents}` and `{rules}` in it are replaced by descriptions of the agents and the rules."""
+    """System prompt. `{agents}` and `{rules}` in it are replaced by descriptions of the agents and the rules, and
+    `{example}` by the example."""
+    example: str = ""
+    """A short run, for models that were not trained on chains: one example teaches them the format."""
     limits: Limits = Limits()
     answers: AnswerKind = AnswerKind.TEXT
     distill: Thresholds = Thresholds()
@@ -215,7 +218,8 @@ class Profile(Frozen):
 
     @cached_property
     def system_prompt(self) -> str:
-        return self.prompt.replace("{agents}", describe_agents(self)).replace("{rules}", describe_rules(self)).strip()
+        texts = {"agents": describe_agents(self), "rules": describe_rules(self), "example": self.example.strip()}
+        return re.sub(r"\{(agents|rules|example)\}", lambda found: texts[found.group(1)], self.prompt).strip()
 
     def messages(self, task: Task) -> tuple[Message, ...]:
         """The prompt for a task, before the model's chat template."""
@@ -244,9 +248,27 @@ def with_tool(profile: Profile, tag: str, *, title: str, does: str, shape: Shape
     )
     start = (*profile.start, tag) if not known or known & set(profile.start) else profile.start
     try:
-        return Profile.model_validate({**profile.model_dump(), "agents": agents, "start": start})
+        extended = Profile.model_validate({**profile.model_dump(), "agents": agents, "start": start})
     except ValidationError as error:
         raise ProfileError(f"the tool {tag!r} cannot join the profile: {error.errors()[0]['msg']}") from error
+    return _announcing(extended, [tag])
+
+
+def _announcing(profile: Profile, added: Iterable[str]) -> Profile:
+    """The profile with a prompt that describes the added agents, also where the prompt is a fixed text."""
+    unknown = [tag for tag in added if not _mentions(profile.prompt, tag)]
+    if not unknown:
+        return profile
+    lines = "\n".join(_describe_agent(tag, profile.agents[tag]) for tag in unknown)
+    heading = "" if _FURTHER in profile.prompt else f"\n\n{_FURTHER}"
+    return profile.model_copy(update={"prompt": f"{profile.prompt.rstrip()}{heading}\n{lines}"})
+
+
+_FURTHER: Final = "Further agents:"
+
+
+def _mentions(prompt: str, tag: str) -> bool:
+    return "{agents}" in prompt or re.search(rf"(?<![\w]){re.escape(tag)}(?![\w])", prompt) is not None
 
 
 def _leading_to(verdict: Verdict | None, known: set[str], tag: str) -> Verdict | None:
@@ -323,12 +345,13 @@ def _with_added(profile: Profile, meta: Mapping[str, JsonValue]) -> Profile:
 
 def describe_agents(profile: Profile) -> str:
     """One line per agent: tag, title, what it does, and its content."""
-    lines = []
-    for tag, agent in profile.agents.items():
-        content = "" if agent.shape.form is Form.TEXT else f" Content: {expectation(agent.shape)}."
-        verdict = f" It {agent.verdict.describe()}." if agent.verdict else ""
-        lines.append(f"- <{tag}>...</{tag}> {agent.title}: {agent.does}{content}{verdict}")
-    return "\n".join(lines)
+    return "\n".join(_describe_agent(tag, agent) for tag, agent in profile.agents.items())
+
+
+def _describe_agent(tag: str, agent: Agent) -> str:
+    content = "" if agent.shape.form is Form.TEXT else f" Content: {expectation(agent.shape)}."
+    verdict = f" It {agent.verdict.describe()}." if agent.verdict else ""
+    return f"- <{tag}>...</{tag}> {agent.title}: {agent.does}{content}{verdict}"
 
 
 def describe_rules(profile: Profile) -> str:
@@ -378,7 +401,7 @@ def load_profile(source: str | Path) -> Profile:
         )
     data = _read_toml(path)
     data.setdefault("name", path.stem)
-    return _parse(_with_base(data, path), path)
+    return _loaded(data, path)
 
 
 def shipped_toml(name: str) -> str:
@@ -389,7 +412,22 @@ def shipped_toml(name: str) -> str:
 @cache
 def _shipped(name: str, folder: Path) -> Profile:
     path = Path(f"{name}.toml")
-    return _parse(_with_base(tomllib.loads((folder / path.name).read_text(encoding="utf-8")), path), path)
+    return _loaded(tomllib.loads((folder / path.name).read_text(encoding="utf-8")), path)
+
+
+def _loaded(data: dict[str, Any], path: Path) -> Profile:
+    """The profile, with every agent that it adds to the profile it extends described in its prompt."""
+    base, own_prompt = data.get("extends"), "prompt" in data
+    profile = _parse(_with_base(data, path), path)
+    if base is None:
+        return profile
+    added = [tag for tag in profile.agents if tag not in load_profile(base).agents]
+    if own_prompt and (absent := [tag for tag in added if not _mentions(profile.prompt, tag)]):
+        raise ProfileError(
+            f"the profile {path} adds the agent {absent[0]!r}, which its prompt does not mention",
+            hint="write {agents} into `prompt` where the agents are to be described, or leave `prompt` out",
+        )
+    return _announcing(profile, added)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

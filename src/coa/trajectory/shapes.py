@@ -183,6 +183,46 @@ def last_boxed(text: str) -> str | None:
 _BRACES: Final = re.compile(r"\\(?:boxed|fbox)[ \t]*+\{|\\.|[{}]", re.DOTALL)
 
 
+def stated_result(text: str) -> str | None:
+    r"""The result that a text states in passing: the last `\boxed{...}`, else what follows "final answer is"."""
+    if (inside := last_boxed(text)) is not None:
+        return inside.strip() or None
+    found = _FINAL_ANSWER.findall(text)
+    return found[-1].strip(" \t*$.:") or None if found else None
+
+
+_FINAL_ANSWER: Final = re.compile(r"\bfinal (?:answer|result) is\b[ \t:]*+([^\n<]{1,400})", re.IGNORECASE)
+
+
+def call_length(shape: Shape, text: str) -> int:
+    """How many characters at the start of a tool's unclosed content are the call itself.
+
+    A query is one line. A program or a JSON object ends with its fence, and with the fence of the standard input that
+    may follow. Whatever stands behind that is not part of the call.
+    """
+    if shape.form in (Form.LINE, Form.LIST):
+        start = len(text) - len(text.lstrip())
+        line = text.find("\n", start)
+        return len(text) if line < 0 else line
+    if not shape.fenced:
+        return len(text)
+    fences = list(_FENCE.finditer(text))
+    if len(fences) < 2 or text[: fences[0].start()].strip():
+        return len(text)
+    if shape.stdin and len(fences) >= 4 and fences[2].group(1) in _STDIN_MARKS:
+        between = text[fences[1].end() : fences[2].start()]
+        return fences[1].end() if between.strip() else fences[3].end()
+    return fences[1].end()
+
+
+def has_open_fence(text: str) -> bool:
+    """Whether a fenced block was begun and not ended."""
+    return bool(_FENCE.search(text)) and _blocks(text)[1]
+
+
+_STDIN_MARKS: Final = ("sh", "stdin", "text", "input")
+
+
 def _describe(name: str, field: ArgumentField) -> str:
     optional = "" if field.required else ", optional"
     return f"{name} ({field.type}{optional}{': ' + field.about if field.about else ''})"
@@ -216,7 +256,7 @@ def _read_code(shape: Shape, text: str, repairs: list[Repair]) -> Reading | Slip
         return Reading({"code": code}, tuple(repairs)) if code else Slip(f"it is empty; write {expectation(shape)}")
     if unclosed:
         repairs.append(Repair(kind=RepairKind.MISSING_FENCE, detail="a fence is not closed"))
-    with_stdin = shape.stdin and len(blocks) == 2 and blocks[1][0] in ("sh", "stdin", "text", "input")
+    with_stdin = shape.stdin and len(blocks) == 2 and blocks[1][0] in _STDIN_MARKS
     if len(blocks) > 1 and not with_stdin:
         return Slip(f"it holds {len(blocks)} fenced blocks; write {expectation(shape)}")
     code = blocks[0][1]

@@ -67,6 +67,8 @@ class RepairKind(StrEnum):
     CRLF = "crlf"
     FORGED_CLOSE = "forged_close"
     """An observation that contained its own closing tag; all of it stays the environment's."""
+    DISCARDED = "discarded"
+    """The model wrote on behind a tool call instead of waiting for its result; that text is not in the run."""
 
 
 class Frozen(BaseModel):

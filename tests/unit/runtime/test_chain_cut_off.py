@@ -50,11 +50,11 @@ def test_what_was_heard_before_the_time_ran_out_is_kept_and_concluded(kind: str 
     done = asyncio.run(run("Who?", model, limits=Limits(seconds=2), listen=lambda event: None))
     assert done.stop is Stop.TIME and done.answer == "Ada"
     assert_kept(done)
-    assert model.calls[0].text == WRITTEN + "\n<answer>"
+    assert model.calls[0].text == WRITTEN + "</think>\n<answer>"
     assert done.usage.model_calls == 2
     if tok is not None:
         ids = model.calls[0].ids
-        assert ids is not None and tok.decode(ids).endswith(WRITTEN + "\n<answer>")
+        assert ids is not None and tok.decode(ids).endswith(WRITTEN + "</think>\n<answer>")
         sample = to_sample(done, tok, WEB)
         assert sample.trained and sample.logprobs is None, "to be read as text, not to be trained on by RL"
         assert done.usage.completion_tokens >= len(tok.encode([WRITTEN])[0])

@@ -139,3 +139,55 @@ def test_a_model_that_says_nothing_is_not_asked_for_ever() -> None:
     model = Silent(lambda context: "")
     done = asyncio.run(run("?", model, limits=Limits(seconds=20)))
     assert done.stop is Stop.UNANSWERED and len(model.calls) < 10
+
+
+@pytest.mark.parametrize("kind", [None, "smollm2"])
+def test_a_lone_surrogate_in_a_page_does_not_end_the_run(kind: str | None) -> None:
+    model = ScriptedModel(two_turns, tokenizer=tokenizer(kind) if kind else None)
+    done = asyncio.run(run("?", model, {"web_search": searching("half \ud83d of a pair")}))
+    assert done.stop is Stop.ANSWERED and done.steps[2].text == "half ? of a pair"
+
+
+def test_a_tool_that_ignores_its_cancellation_ends_its_own_call_only() -> None:
+    async def stubborn() -> str:
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                continue
+
+    tool = FakeTool(lambda arguments: stubborn(), timeout_s=0.05)
+    done = asyncio.run(collect(tasks(3), tool))  # also ends: nothing is left for the loop to wait for
+    assert [t.stop for t in done] == [Stop.ANSWERED] * 3
+    assert all("no answer within" in t.steps[2].text for t in done)
+
+
+def test_a_tool_that_exits_ends_its_own_call_only() -> None:
+    def leaving(arguments: object) -> str:
+        raise SystemExit(3)
+
+    done = asyncio.run(collect(tasks(3), FakeTool(leaving)))
+    assert [t.stop for t in done] == [Stop.ANSWERED] * 3
+    assert "it called exit(3)" in done[0].steps[2].text
+
+
+def test_a_run_can_be_interrupted_while_a_tool_ignores_it() -> None:
+    async def go() -> None:
+        started = asyncio.Event()
+
+        async def stubborn() -> str:
+            started.set()
+            while True:
+                try:
+                    await asyncio.sleep(3600)
+                except asyncio.CancelledError:
+                    continue
+
+        tool = FakeTool(lambda arguments: stubborn(), timeout_s=3600)
+        running = asyncio.create_task(run("?", ScriptedModel(two_turns), {"web_search": tool}))
+        await started.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(go())

@@ -54,7 +54,7 @@ def test_an_observation_ends_what_a_limit_cut() -> None:
     assert [step.agent for step in made.steps] == ["think", "observation", "answer"]
     turns = made.context().turns
     assert [by_model for by_model, _ in turns] == [True, False, True]
-    assert turns[1][1] == "\n<observation>go on</observation>\n", "the line breaks around it are the environment's"
+    assert turns[1][1] == "</think>\n<observation>go on</observation>\n", "the environment closes what the limit cut"
 
 
 @pytest.mark.parametrize(("before", "opening"), [("", "<answer>"), ("<think>a</think>", "\n<answer>")])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coa.errors import ProfileError
-from coa.trajectory import Kind, Parser, Profile, Shape, Task, check, load_profile, parse, render
+from coa.trajectory import Form, Kind, Parser, Profile, Shape, Task, check, load_profile, parse, render
 from coa.trajectory import profile as profiles
 from coa.trajectory.formats.alpaca import guess_profile
 from coa.trajectory.profile import AnswerKind, describe_rules, shipped, with_tool
@@ -216,3 +216,54 @@ def test_what_a_profile_extends_says_of_distillation_and_answers_holds_for_it_to
     assert (sums.distill.min_tool_calls, sums.distill.keep_without_reflection) == (1, 0.0)
     assert own(tmp_path).answers is AnswerKind.TEXT
     assert (own(tmp_path).distill.min_tool_calls, own(tmp_path).distill.keep_without_reflection) == (2, 0.3)
+
+
+LOOKUP = """
+[agents.lookup]
+title = "Lookup"
+kind = "tool"
+does = "finds the density of a material."
+shape = { form = "line" }
+next = ["answer"]
+"""
+
+
+@pytest.mark.parametrize("base", shipped())
+def test_an_agent_that_a_profile_adds_is_in_the_prompt(base: str, tmp_path: Path) -> None:
+    path = tmp_path / "lab.toml"
+    start = [*load_profile(base).start, "lookup"]
+    path.write_text(f'extends = "{base}"\nstart = {start}\n{LOOKUP}')
+    prompt = load_profile(path).system_prompt
+    assert "<lookup>...</lookup> Lookup: finds the density of a material. Content: one line of text." in prompt
+    assert prompt.count("<lookup>") == 1
+
+
+def test_a_prompt_of_ones_own_must_mention_an_added_agent(tmp_path: Path) -> None:
+    path = tmp_path / "lab.toml"
+    start = [*load_profile("nano").start, "lookup"]
+    path.write_text(f'extends = "nano"\nstart = {start}\nprompt = "Solve it."\n{LOOKUP}')
+    with pytest.raises(ProfileError, match="adds the agent 'lookup', which its prompt does not mention") as refused:
+        load_profile(path)
+    assert "{agents}" in (refused.value.hint or "")
+    path.write_text(f'extends = "nano"\nstart = {start}\nprompt = "Solve it. Use lookup."\n{LOOKUP}')
+    assert load_profile(path).system_prompt == "Solve it. Use lookup."
+
+
+def test_added_tools_are_in_a_fixed_prompt_too() -> None:
+    shape = Shape(form=Form.LINE)
+    one = with_tool(load_profile("nano"), "weekday", title="weekday", does="names the weekday.", shape=shape)
+    two = with_tool(one, "moon", title="moon", does="names the phase of the moon.", shape=shape)
+    assert two.system_prompt.count("Further agents:") == 1
+    assert "<weekday>...</weekday> weekday: names" in two.system_prompt and "<moon>...</moon>" in two.system_prompt
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if load_profile(name).example])
+def test_the_example_in_the_prompt_is_a_legal_run(name: str) -> None:
+    profile = load_profile(name)
+    steps = parse(profile.example.strip(), profile)
+    assert check(steps, profile) == () and not any(step.repairs for step in steps)
+    assert profile.example.strip() in profile.system_prompt and "{example}" not in profile.system_prompt
+
+
+def test_profiles_for_models_that_were_not_trained_on_chains_have_an_example() -> None:
+    assert {name for name in shipped() if load_profile(name).example} == {"all", "code", "math", "mhqa", "web"}

@@ -269,7 +269,7 @@ class Parser:
         elif agent == draft.agent and draft.blank:
             draft.surface.append(written)
             draft.note(RepairKind.REPEATED_TAG)
-        elif draft.at_line_start and (not draft.in_fence or agent == OBSERVATION):
+        elif (draft.at_line_start and (not draft.in_fence or agent == OBSERVATION)) or self._call_is_over(draft, agent):
             # At the start of a line it is the next step, and the closing tag before it was forgotten.
             self._end_implicitly()
             self._begin(agent, written)
@@ -278,6 +278,15 @@ class Parser:
             if draft.mention is None and not draft.in_fence:
                 draft.mention = _Mention(agent, surface_at=len(draft.surface), content_at=len(draft.content))
             self._keep_as_text(written)
+
+    def _call_is_over(self, draft: _Draft, agent: str) -> bool:
+        """Whether a tag in the middle of a line follows a complete tool call: behind its closing fence, or where the
+        model begins to write the observation itself."""
+        if draft.agent not in self._profile.tools:
+            return False
+        if draft.in_fence:
+            return draft.line_head.strip() == "```"
+        return agent == OBSERVATION
 
     def _closing_inside(self, draft: _Draft, written: str, agent: str) -> None:
         if agent == draft.agent and draft.tagged:
