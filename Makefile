@@ -44,6 +44,7 @@ bench: setup  ## measure every part beside what it is compared with
 	$(BIN)/python -m benchmarks.sandbox
 	$(BIN)/python -m benchmarks.sft
 	$(BIN)/python -m benchmarks.evaluate
+	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.rl
 	$(BIN)/python -m benchmarks.tools 100000 1000000
 	$(BIN)/python -m benchmarks.crawl

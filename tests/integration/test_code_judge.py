@@ -351,6 +351,7 @@ def test_an_answer_that_breaks_the_judge_is_wrong() -> None:
         (CHECKED, "def f(n): return {1, 2}", CodeVerdict.AC, ""),
         (CHECKED, "def f(n): return 10 ** 6000", CodeVerdict.WA, "the checker cannot read it: TypeError"),
         (CHECKED, "def f(n): return float('nan')", CodeVerdict.WA, "the checker cannot read it: TypeError"),
+        (CHECKED, "def f(n): return {float('nan')}", CodeVerdict.WA, "the checker cannot read it: the arguments"),
     ]
 
     async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from coa.sandbox import CodeVerdict, ProgramLimits, Sandbox, SandboxError, open_sandbox
+from coa.sandbox.base import UnreadableArguments
 from coa.sandbox.warm import WarmSandbox
 from coa.tools import Observation, ToolContext
 from coa.tools import code as code_module
@@ -60,6 +61,34 @@ OTHER = """
 import subprocess, sys
 print(subprocess.run([sys.executable, '-c', 'print(5)'], capture_output=True).stdout)
 """
+MANAGER = """
+import multiprocessing
+with multiprocessing.Manager() as manager:
+    shared = manager.dict()
+    shared['a'] = 1
+    print(dict(shared))
+"""
+UNIX_SERVER = """
+import asyncio
+async def answer(reader, writer):
+    writer.write(await reader.readline())
+    writer.close()
+async def main():
+    await asyncio.start_unix_server(answer, '/tmp/server')
+    reader, writer = await asyncio.open_unix_connection('/tmp/server')
+    writer.write(b'hi\\n')
+    print(await reader.readline())
+    writer.close()
+asyncio.run(main())
+"""
+SQLITE = """
+import sqlite3
+with sqlite3.connect('/tmp/data.db') as data:
+    data.execute('create table t(x)')
+    data.execute('insert into t values(1)')
+print(data.execute('select * from t').fetchall())
+data.close()
+"""
 PRINTED = [
     ("print(2**100)", "1267650600228229401496703205376\n"),
     ("import sys\nprint(__name__, sys.argv, __file__)", "__main__ ['/work/main.py'] /work/main.py\n"),
@@ -80,6 +109,13 @@ PRINTED = [
     ("import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int = 1\nprint(A())", "A(x=1)\n"),
     ("import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))).__name__)", "A\n"),
     ("print('é', '\\ud800'.encode('utf-8', 'surrogatepass'))", "é b'\\xed\\xa0\\x80'\n"),
+    (MANAGER, "{'a': 1}\n"),
+    (UNIX_SERVER, "b'hi\\n'\n"),
+    (SQLITE, "[(1,)]\n"),
+    ("import shutil\nopen('a', 'w').write('x' * 9)\nprint(open(shutil.copy('a', 'b')).read())", "xxxxxxxxx\n"),
+    ("from multiprocessing import shared_memory as s\nm = s.SharedMemory(create=True, size=9)\nm.unlink()", ""),
+    ("import numpy as np\na = np.eye(99)\nprint((a @ a).sum(), len(np.linalg.svd(a)[1]))", "99.0 99\n"),
+    ("import os\nprint(os.cpu_count() > 0, 'MemTotal' in open('/proc/meminfo').read())", "True True\n"),
     ("exit()\nprint('no')", ""),
     ("import os\nprint(os.getcwd(), os.environ['HOME'], os.listdir('.'))", "/work /work ['main.py']\n"),
 ]
@@ -176,6 +212,17 @@ def test_files_go_in_and_come_out_and_links_do_not_lead_out() -> None:
         for name in ("../x", "/etc/x", ""):
             with pytest.raises(SandboxError, match="does not stay"):
                 await sandbox.run("", files={name: "x"})
+        for names, why in (
+            (["a\0b"], "NUL"),
+            (["\ud800"], "UTF-8"),
+            (["x" * 256], "too long"),
+            (["a", "a/b"], "needs a folder"),
+            (["main.py/x"], "needs a folder"),
+        ):
+            with pytest.raises(SandboxError, match=why):
+                await sandbox.run("", files=dict.fromkeys(names, "x"))
+        with pytest.raises(SandboxError, match="NUL"):
+            await sandbox.run("", collect=["a\0b"])
 
     with_sandbox(body)
 
@@ -658,6 +705,76 @@ def test_runs_of_different_limits_take_turns_and_each_has_its_own() -> None:
         for limits in (small, large, large, small, small):
             result = await sandbox.run(code, limits=limits)
             assert result.text == f"{limits.open_files} {limits.disk_mb << 20}\n", result
+
+    with_sandbox(body)
+
+
+def test_the_open_files_of_one_run_do_not_limit_the_next() -> None:
+    code = "kept = [open('/dev/null') for _ in range(100)]\nprint(len(kept))"
+
+    async def body(sandbox: Sandbox) -> None:
+        for _ in range(2):
+            assert (await sandbox.run(code, limits=ProgramLimits(open_files=20))).verdict is CodeVerdict.RE
+            assert (await sandbox.run(code, limits=ProgramLimits())).text == "100\n"
+            assert (await sandbox.run(code, limits=ProgramLimits(open_files=400))).text == "100\n"
+
+    with_sandbox(body)
+
+
+def test_runs_at_the_same_time_share_no_names_of_sockets() -> None:
+    code = (
+        "import socket, time\n"
+        "server = socket.socket(socket.AF_UNIX); server.bind('\\0same'); server.listen()\n"
+        "time.sleep(1)\n"
+        "print(open('/proc/net/unix').read().count('@'))"
+    )
+
+    async def body(sandbox: Sandbox) -> None:
+        results = await asyncio.gather(sandbox.run(code), sandbox.run(code))
+        assert [result.text for result in results] == ["1\n", "1\n"], results
+
+    with_sandbox(body)
+
+
+def test_the_sockets_of_one_run_do_not_count_for_the_next() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        many = "import socket, time\nkept = [socket.socketpair() for _ in range(100)]\ntime.sleep(0.2)\nprint(1)"
+        small = ProgramLimits(memory_mb=24)
+        for _ in range(2):
+            result = await sandbox.run(many)
+            assert result.ok and result.memory_mb > 40, result
+            assert (await sandbox.run(many, limits=small)).verdict is CodeVerdict.MLE
+            assert (await sandbox.run("import time\ntime.sleep(0.2)\nprint(1)", limits=small)).text == "1\n"
+
+    with_sandbox(body)
+
+
+FORGERY = """
+import os, sys
+def f():
+    frame = sys._getframe()
+    while frame and 'job' not in frame.f_locals: frame = frame.f_back
+    for handle in range(3, 64):
+        try: os.write(handle, frame.f_locals['job']['nonce'].encode() + b'!it was the arguments')
+        except OSError: pass
+    os._exit(0)
+def g(x): return x
+"""
+
+
+def test_arguments_that_cannot_be_read_are_the_callers_fault_and_no_program_can_claim_it() -> None:
+    async def body(sandbox: Sandbox) -> None:
+        program = await sandbox.program(FORGERY, limits=ProgramLimits(memory_mb=64))
+        assert (await program.call("g", [(1, {2})])).value == [1, {"set": [2]}]
+        for given in (b"", b"j", b"j7", b"p[1,", b"p" + b"-" * 50_000 + b"1", b"p\xff", b"pf()"):
+            with pytest.raises(UnreadableArguments, match="the arguments cannot be read"):
+                await program.test(given, function="g")
+        forged = await program.call("f", [])
+        assert (forged.verdict, forged.returned) == (CodeVerdict.OK, False), forged
+        too_large = await program.call("g", [[[]] * 1_000_000])
+        assert too_large.verdict in (CodeVerdict.MLE, CodeVerdict.SANDBOX_ERROR) and not too_large.returned
+        assert (await program.call("g", [1])).value == 1
+        await program.close()
 
     with_sandbox(body)
 

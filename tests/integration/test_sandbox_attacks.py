@@ -58,6 +58,8 @@ def check(
         assert report["verdict"] != "SANDBOX_ERROR", report
         assert report["bystander_lives"], report
         assert report["files"] == ["private", "readable", "socket"], report
+    for name in (attack.name for attack in ATTACKS if attack.memory_mb is not None and attack.name in reports):
+        assert reports[name]["verdict"] == "MLE" or name in except_for, reports[name]
     for name in ("ignore signals and sleep", "spin"):
         assert reports[name]["verdict"] == "TLE"
     for name in ("write 200 MB to standard output", "write 200 MB to standard error"):

@@ -78,7 +78,8 @@ def test_files_go_in_and_come_out_and_links_do_not_lead_out(kind: str) -> None:
         )
         assert result.text == "héllo\n", result
         assert result.files == {"out/copy": b"\xff\n\x00", "large": bytes(2 << 20)}
-        assert (await sandbox.run("", collect=["../x"])).verdict is CodeVerdict.SANDBOX_ERROR
+        with pytest.raises(SandboxError, match="does not stay in the working folder"):
+            await sandbox.run("", collect=["../x"])
 
     with_sandbox(kind, body)
 

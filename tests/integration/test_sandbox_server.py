@@ -7,17 +7,19 @@ import base64
 import dataclasses
 import io
 import json
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from coa.sandbox import CodeVerdict, ProgramLimits, open_sandbox
+from coa.sandbox import CodeVerdict, Program, ProgramLimits, ProgramResult, Sandbox, open_sandbox
+from coa.sandbox.base import Script
 from coa.sandbox.caps import Caps
 from coa.sandbox.remote import RemoteSandbox
-from coa.sandbox.server import DEFAULT, make_app
+from coa.sandbox.server import DEFAULT, listening, make_app
 
 TOKEN = "test-token"
 
@@ -139,6 +141,12 @@ def test_bad_requests_are_answered_with_the_reason() -> None:
                 ("/run", b"{}"),
                 ("/run", b'{"code": "", "limits": {"wall_s": -1}}'),
                 ("/run", b'{"code": "", "files": {"../x": ""}}'),
+                ("/run", b'{"code": "", "files": {"a\\u0000b": ""}}'),
+                ("/run", b'{"code": "", "collect": ["../x"]}'),
+                (
+                    "/run",
+                    b'{"code": "", "function": "f", "stdin": "%s"}' % base64.b64encode(b"p" + b"-" * 50_000 + b"1"),
+                ),
                 ("/run", b'{"code": "", "stdin": "%%%"}'),
                 ("/run", b'{"code": "", "surprise": 1}'),
                 ("/run", b'{"code": "", "test": true, "function": "f", "stdin": "eA=="}'),
@@ -257,6 +265,212 @@ def test_sandboxfusion_clients_are_understood() -> None:
             assert isinstance(late["run_result"], dict) and late["run_result"]["status"] == "TimeLimitExceeded"
 
     with_server(body)
+
+
+class RecordingProgram(Program):
+    def __init__(self, given: list[bytes]) -> None:
+        self.given = given
+
+    async def test(self, stdin: bytes, function: str | None = None, assertions: str | None = None) -> ProgramResult:
+        self.given.append(stdin)
+        return ProgramResult(CodeVerdict.OK)
+
+
+class Recording(Sandbox):
+    """Runs nothing, and keeps what it was asked to test."""
+
+    about = "nothing"
+
+    def __init__(self) -> None:
+        self.given: list[bytes] = []
+        self.started = 0
+        self.may_end = asyncio.Event()
+        self.may_end.set()
+        self.result = ProgramResult(CodeVerdict.OK)
+
+    async def run_script(self, script: Script, limits: ProgramLimits) -> ProgramResult:
+        self.started += 1
+        await self.may_end.wait()
+        return self.result
+
+    async def program(self, code: str, *, prelude: str = "", limits: ProgramLimits | None = None) -> Program:
+        return RecordingProgram(self.given)
+
+
+def with_recording(
+    body: Callable[[Recording, str, aiohttp.ClientSession], Awaitable[None]],
+    caps: Caps = DEFAULT,
+    *,
+    token: str | None = None,
+) -> None:
+    async def go() -> None:
+        sandbox = Recording()
+        async with listening(sandbox, "127.0.0.1", 0, token, caps) as port, aiohttp.ClientSession() as session:
+            await body(sandbox, f"http://127.0.0.1:{port}", session)
+
+    asyncio.run(go())
+
+
+def test_arguments_reach_the_run_unread() -> None:
+    """To read them takes many times their size in memory, and as long as the sender likes."""
+    given = b"p[" + b"[]," * 1000 + b"not even a literal"
+
+    async def body(sandbox: Recording, url: str, session: aiohttp.ClientSession) -> None:
+        request = {"code": "", "function": "f", "stdin": base64.b64encode(given).decode()}
+        async with session.post(f"{url}/run", json=request) as response:
+            assert response.status == 200
+        assert sandbox.given == [given]
+
+    with_recording(body)
+
+
+def test_a_request_of_brackets_is_refused_before_it_is_read_as_json() -> None:
+    async def body(sandbox: Recording, url: str, session: aiohttp.ClientSession) -> None:
+        for path in ("/run", "/run_code"):
+            for data in (b'{"code": [' + b"[]," * 500_000, b'{"code": [' + b'"\\\\",' * 600_000):
+                async with session.post(url + path, data=io.BytesIO(data)) as response:
+                    assert (response.status, "outside of strings" in await response.text()) == (413, True)
+        text = '[{",\\' * 300_000  # in a string they are only text
+        data = json.dumps({"code": "", "stdin": text}).encode()
+        async with session.post(f"{url}/run_code", data=io.BytesIO(data)) as response:
+            assert response.status == 200, await response.text()
+
+    with_recording(body)
+
+
+def test_without_a_token_no_web_page_and_no_other_name_of_this_machine_is_served() -> None:
+    async def statuses(url: str, session: aiohttp.ClientSession, headers: list[dict[str, str]]) -> list[int]:
+        found = []
+        for given in headers:
+            async with session.post(f"{url}/run", data=b'{"code": ""}', headers=given) as response:
+                found.append(response.status)
+        return found
+
+    web_page = [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": "http://localhost:3000"}]
+    names = [{"Host": name} for name in ("evil.example", "127.0.0.1.evil.example:80", "192.0.2.1", "[2001:db8::1]:80")]
+    ours = [{"Host": name} for name in ("localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:80", "[::1]:80", "[::1]")]
+
+    async def body(sandbox: Recording, url: str, session: aiohttp.ClientSession) -> None:
+        assert await statuses(url, session, web_page + names) == [403] * 7
+        assert await statuses(url, session, ours) == [200] * 6
+        async with session.get(f"{url}/health", headers=names[0]) as response:
+            assert response.status == 403
+
+    async def with_token(sandbox: Recording, url: str, session: aiohttp.ClientSession) -> None:
+        proof = {"Authorization": f"Bearer {TOKEN}"}
+        assert await statuses(url, session, [{**proof, **names[0]}, names[0]]) == [200, 401]
+
+    with_recording(body)
+    with_recording(with_token, token=TOKEN)
+
+
+HALF = b"POST /run HTTP/1.1\r\nHost: "
+
+
+@asynccontextmanager
+async def sent(url: str, *texts: bytes) -> AsyncIterator[list[asyncio.StreamReader]]:
+    """A connection for each text, on which that is sent and nothing else."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    readers, writers = [], []
+    try:
+        for text in texts:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            readers.append(reader)
+            writers.append(writer)
+            writer.write(text)
+        yield readers
+    finally:
+        for writer in writers:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    """Returns only when the server has closed the connection."""
+    with suppress(ConnectionError):
+        await reader.read()
+    return True
+
+
+def test_half_requests_shut_nobody_out() -> None:
+    async def body(sandbox: Recording, url: str, session: aiohttp.ClientSession) -> None:
+        async with sent(url, *[HALF] * 20) as readers:
+            async with session.post(f"{url}/run", json={"code": ""}) as response:
+                assert response.status == 200
+            assert all([await is_closed(reader) for reader in readers[:12]]), "the oldest make room"
+            assert not any(reader.at_eof() for reader in readers[13:])
+
+    with_recording(body, Caps(connections=8, header_s=600))
+
+
+def test_a_busy_connection_is_never_closed_to_make_room() -> None:
+    async def body(sandbox: Recording, url: str, session: aiohttp.ClientSession) -> None:
+        async def run() -> int:
+            async with session.post(f"{url}/run", json={"code": ""}) as response:
+                return response.status
+
+        sandbox.may_end.clear()
+        running = [asyncio.create_task(run()) for _ in range(3)]
+        while sandbox.started < 3:
+            await asyncio.sleep(0.01)
+        async with sent(url, HALF, HALF) as readers:
+            assert all([await is_closed(reader) for reader in readers])
+        sandbox.may_end.set()
+        assert await asyncio.gather(*running) == [200] * 3
+
+    with_recording(body, Caps(connections=3, header_s=600))
+
+
+def test_a_connection_that_does_nothing_is_closed() -> None:
+    async def body(sandbox: Recording, url: str, session: aiohttp.ClientSession) -> None:
+        whole = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        slow = b'POST /run HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"code'
+        async with sent(url, b"", HALF, whole, slow) as readers:
+            assert b" 408 " in await readers[3].readline()
+            assert all([await is_closed(reader) for reader in readers])
+
+    with_recording(body, Caps(header_s=0.2, idle_s=0.2, body_s=0.2))
+
+
+def test_a_client_that_does_not_read_its_answer_is_given_up() -> None:
+    async def body(sandbox: Recording, url: str, session: aiohttp.ClientSession) -> None:
+        host, _, port = url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            sandbox.result = ProgramResult(CodeVerdict.OK, bytes(16 << 20))
+            request = b'POST /run HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n{"code": ""}'
+            await loop.sock_sendall(client, request)
+            while sandbox.started < 1:
+                await asyncio.sleep(0.01)
+            for _ in range(10):  # longer than an answer may lie there unread, by the clock of the server's own loop
+                await asyncio.sleep(0.05)
+            received = 0
+            with suppress(ConnectionError):
+                while data := await loop.sock_recv(client, 1 << 20):
+                    received += len(data)
+            assert received < 16 << 20
+
+    with_recording(body, Caps(idle_s=0.1))
+
+
+def test_the_bodies_of_all_requests_together_have_a_cap() -> None:
+    async def body(sandbox: Recording, url: str, session: aiohttp.ClientSession) -> None:
+        async def run(length: int) -> int:
+            async with session.post(f"{url}/run", json={"code": "x" * length}) as response:
+                return response.status
+
+        assert await run(3000) == 200, "one alone is never too much"
+        sandbox.may_end.clear()
+        first = asyncio.create_task(run(600))
+        while sandbox.started < 2:
+            await asyncio.sleep(0.01)
+        assert await run(600) == 503
+        sandbox.may_end.set()
+        assert (await first, await run(600)) == (200, 200)
+
+    with_recording(body, Caps(held_bytes=1000))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://127.0.0.1:9, http://127.0.0.1:9"])

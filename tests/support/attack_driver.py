@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coa.sandbox import ProgramLimits, open_sandbox
@@ -32,6 +32,8 @@ HARMLESS = (
     "connect to a socket file of the host",
     "find a way outside",
     "have or regain capabilities",
+    "watch what the host does with its files",
+    "read what the kernel says about the machine",
 )
 """Attacks that only look, so that they can be tried without a sandbox to see that they work."""
 
@@ -102,7 +104,10 @@ async def attack_all(kind: str) -> list[dict[str, object]]:
                 if attack.only_x86_64 and platform.machine() != "x86_64":
                     continue
                 began = time.monotonic()
-                result = await sandbox.run(outside.fill(attack.code))
+                limits = LIMITS
+                if attack.memory_mb is not None:  # they are ended as soon as they hold too much
+                    limits = replace(LIMITS, memory_mb=attack.memory_mb, wall_s=60, cpu_s=60)
+                result = await sandbox.run(outside.fill(attack.code), limits=limits)
                 reports.append(
                     {
                         "attack": attack.name,

@@ -19,6 +19,24 @@ def refused(number, *arguments):
 """
 
 
+FILL = """
+import socket, time
+held = 0
+def fill(sender):
+    global held
+    sender.setblocking(False)
+    try:
+        while True: held += sender.send(bytes(1 << 16))
+    except BlockingIOError: pass
+"""
+MAP = """
+import ctypes, os, time
+map = ctypes.CDLL(None).mmap
+map.restype = ctypes.c_void_p
+map.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+"""
+
+
 @dataclass(frozen=True)
 class Attack:
     """`{...}` in the code stand for what the driver prepared outside: see `attack_driver`."""
@@ -26,6 +44,8 @@ class Attack:
     name: str
     code: str
     only_x86_64: bool = False
+    memory_mb: int | None = None
+    """Its memory limit, for attacks that try to hold more than that. They must end as MLE."""
 
 
 ATTACKS = (
@@ -169,6 +189,133 @@ ATTACKS = (
         "if not any(codes): print('ESCAPED')",
     ),
     Attack(
+        "take memory after the first thread has ended",
+        "import ctypes, os, threading, time\n"
+        "reader, writer = os.pipe()\n"
+        "def hold():\n"
+        "    time.sleep(0.1)\n"
+        "    kept = bytearray(os.urandom(1 << 20) * 40); os.write(writer, b'.'); time.sleep(5); os._exit(0)\n"
+        "for _ in range(4):\n"
+        "    if os.fork() == 0:\n"
+        "        threading.Thread(target=hold).start()\n"
+        "        ctypes.CDLL(None).syscall(60, 0)\n"
+        "for _ in range(4): os.read(reader, 1)\n"
+        "time.sleep(2); print('ESCAPED 160 MB')",
+        only_x86_64=True,
+        memory_mb=64,
+    ),
+    Attack(
+        "take memory in a child of the process that watches",
+        SYSCALL + "import os, time\n"
+        "reader, writer = os.pipe()\n"
+        "for _ in range(4):\n"
+        "    child = call(56, 0x8000 | 17, 0, 0, 0, 0)  # CLONE_PARENT\n"
+        "    if child < 0: raise MemoryError('refused')\n"
+        "    if child == 0:\n"
+        "        kept = bytearray(os.urandom(1 << 20) * 40); os.write(writer, b'.'); time.sleep(5); os._exit(0)\n"
+        "for _ in range(4): os.read(reader, 1)\n"
+        "time.sleep(2); print('ESCAPED 160 MB')",
+        only_x86_64=True,
+        memory_mb=64,
+    ),
+    Attack(
+        "hold data in sockets",
+        FILL + "kept = [socket.socketpair() for _ in range(100)]\n"
+        "for sender, _ in kept:\n"
+        "    try: sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)\n"
+        "    except OSError: pass\n"
+        "    fill(sender)\n"
+        "    if held > 160 << 20: break\n"
+        "time.sleep(2); print('ESCAPED', held)",
+        memory_mb=24,
+    ),
+    Attack(
+        "hold data in connections that nobody accepts",
+        FILL + "server = socket.socket(socket.AF_UNIX); server.bind('/tmp/server'); server.listen(4096)\n"
+        "for _ in range(400):\n"
+        "    with socket.socket(socket.AF_UNIX) as sender: sender.connect('/tmp/server'); fill(sender)\n"
+        "time.sleep(2); print('ESCAPED', held)",
+        memory_mb=64,
+    ),
+    Attack(
+        "hold data in pipes",
+        "import fcntl, os, time\n"
+        "for _ in range(16):\n"
+        "    if os.fork() == 0:\n"
+        "        for n in range(90):\n"
+        "            if n % 2: reader, writer = os.pipe()\n"
+        "            else:\n"
+        "                name = '/tmp/%d-%d' % (os.getpid(), n)\n"
+        "                os.mkfifo(name); reader = os.open(name, os.O_RDWR); writer = os.open(name, os.O_RDWR)\n"
+        "            os.set_blocking(writer, False)\n"
+        "            try: fcntl.fcntl(writer, 1031, 1 << 20)  # F_SETPIPE_SZ\n"
+        "            except OSError: pass\n"
+        "            try:\n"
+        "                while True: os.write(writer, bytes(1 << 16))\n"
+        "            except BlockingIOError: pass\n"
+        "        time.sleep(5); os._exit(0)\n"
+        "time.sleep(5); print('ESCAPED')",
+        memory_mb=64,
+    ),
+    Attack(
+        "hold memory in page tables",
+        MAP + "for n in range(20000):\n"
+        "    place = map(0x100000000000 + (n << 30), 4096, 1, 0x22 | 0x100000, -1, 0)\n"
+        "    ctypes.c_char.from_address(place).value  # the page is the zero page; its tables are not\n"
+        "time.sleep(2); print('ESCAPED', [line for line in open('/proc/self/status') if 'VmPTE' in line])",
+        memory_mb=64,
+    ),
+    Attack(
+        "hold memory in mappings",
+        MAP + "for n in range(60000): map(0x100000000000 + (n << 13), 4096, 0, 0x22 | 0x100000, -1, 0)\n"
+        "for _ in range(8):\n"
+        "    if os.fork() == 0: time.sleep(20); os._exit(0)\n"
+        "time.sleep(5); print('ESCAPED')",
+        memory_mb=32,
+    ),
+    Attack(
+        "hold memory in watches",
+        "import os, select, time\n"
+        "targets = [os.eventfd(0) for _ in range(100)]\n"
+        "for _ in range(100):\n"
+        "    queue = select.epoll(); queues = [*globals().get('queues', ()), queue]\n"
+        "    for target in targets:\n"
+        "        for n in range(40): queue.register(os.dup2(target, 210 + n), 0)\n"
+        "time.sleep(5); print('ESCAPED')",
+        memory_mb=32,
+    ),
+    Attack(
+        "hold memory in access lists",
+        "import os, struct\n"
+        "entry = lambda kind, user: struct.pack('<HHI', kind, 7, user)\n"
+        "given = struct.pack('<I', 2) + entry(1, -1 & 0xffffffff) + entry(2, os.getuid()) * 8000\n"
+        "given += b''.join(entry(kind, -1 & 0xffffffff) for kind in (4, 16, 32))\n"
+        "for n in range(10):\n"
+        "    open('/tmp/%d' % n, 'w').close()\n"
+        "    try: os.setxattr('/tmp/%d' % n, 'system.posix_acl_access', given); print('ESCAPED')\n"
+        "    except OSError: pass",
+    ),
+    Attack(
+        "map memory that belongs to no process",
+        "import ctypes, mmap, os\n"
+        "libc = ctypes.CDLL(None)\n"
+        "for name, get in {'memfd': lambda: os.memfd_create('x'), 'shared': lambda: mmap.mmap(-1, 1 << 20),\n"
+        "        'zero': lambda: mmap.mmap(os.open('/dev/zero', os.O_RDONLY), 1 << 20, prot=mmap.PROT_READ),\n"
+        "        'huge': lambda: mmap.mmap(-1, 2 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)}.items():\n"
+        "    try: get(); print('ESCAPED', name)\n"
+        "    except (OSError, ValueError): pass\n"
+        "if libc.shmget(0, 1 << 20, 0o1600) >= 0: print('ESCAPED shmget')",
+    ),
+    Attack(
+        "write to standard input",
+        "import os\n"
+        "written = 0\n"
+        "for opened in (lambda: 0, lambda: os.open('/proc/self/fd/0', os.O_RDWR)):\n"
+        "    try: handle = opened(); written += os.pwrite(handle, bytes(1 << 20), 0)\n"
+        "    except OSError: pass\n"
+        "if written: print('ESCAPED', written)",
+    ),
+    Attack(
         "take shared memory beyond the disk limit",
         "import os\n"
         "written = 0\n"
@@ -216,10 +363,31 @@ ATTACKS = (
         SYSCALL
         + "for name, number in dict(io_uring=425, bpf=321, keyctl=250, add_key=248, perf=298, userfaultfd=323,\n"
         "        open_by_handle=304, kexec=246, init_module=175, syslog=103, personality=135, modify_ldt=154,\n"
-        "        acct=163, swapon=167, reboot=169, iopl=172, fanotify=300, kcmp=312, memfd_secret=447).items():\n"
+        "        acct=163, swapon=167, reboot=169, iopl=172, fanotify=300, kcmp=312, memfd_secret=447,\n"
+        "        sendfile=40, splice=275, tee=276, vmsplice=278, io_setup=206, seccomp=317, landlock=444).items():\n"
         "    if not refused(number, 0, 0, 0, 0, 0): print('ESCAPED', name)\n"
+        "if not refused(157, 22, 2, 0, 0, 0): print('ESCAPED PR_SET_SECCOMP')\n"
+        "if not refused(56, 0x10000 | 0x800 | 0x100, 0, 0, 0, 0): print('ESCAPED a thread with its own descriptors')\n"
         "if not refused(0x40000000 + 39): print('ESCAPED x32')",
         only_x86_64=True,
+    ),
+    Attack(
+        "watch what the host does with its files",
+        "import ctypes, fcntl, os, sys\n"
+        "libc = ctypes.CDLL(None)\n"
+        "watch = libc.inotify_init1(0)\n"
+        "if watch >= 0: print('ESCAPED inotify', libc.inotify_add_watch(watch, b'/usr/bin', 0xfff))\n"
+        "folder, file = os.open('/usr/bin', os.O_RDONLY), os.open(__file__, os.O_RDONLY)\n"
+        "for name, handle, argument in (('F_NOTIFY', folder, 1), ('F_SETLEASE', file, 0)):\n"
+        "    try: fcntl.fcntl(handle, getattr(fcntl, name), argument); print('ESCAPED', name)\n"
+        "    except OSError: pass",
+    ),
+    Attack(
+        "read what the kernel says about the machine",
+        "for name in ('cmdline', 'config.gz', 'diskstats', 'kallsyms', 'modules', 'partitions'):\n"
+        "    try: data = open('/proc/' + name, 'rb').read(64)\n"
+        "    except OSError: continue\n"
+        "    if data: print('ESCAPED', name, data)",
     ),
     Attack(
         "32-bit system calls on a 64-bit kernel",
@@ -284,7 +452,7 @@ ATTACKS = (
         "import json, os, math, glob\n"
         "print(json.dumps(1))\n"
         "for path in glob.glob('/tmp/*') + glob.glob('/dev/shm/*') + glob.glob('/work/*'):\n"
-        "    if path != '/work/main.py': print('ESCAPED', path)\n"
+        "    if path != __file__: print('ESCAPED', path)\n"
         "if 'LEFT' in os.environ: print('ESCAPED environment')\n"
         "if math.sqrt(4) != 2: print('ESCAPED module')",
     ),

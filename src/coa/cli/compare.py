@@ -66,7 +66,7 @@ def _show(found: Mapping[str, Any], out: Path) -> None:
         table.add_column(f"{run['name']} ({run['kind']})", justify="right", overflow="fold")
     for name, cells in table_rows(runs):
         table.add_row(name, *cells)
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False).print(table)
     for line in differences(found["pairs"]):
         typer.echo(line)
     paths = {run["name"]: run["path"] for run in runs}

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 5
 """Number of unreadable places that are printed."""
+_SPENT: Final = {
+    "model_calls": "model calls", "tool_calls": "tool calls", "prompt_tokens": "prompt tokens",
+    "completion_tokens": "completion tokens", "total_tokens": "total tokens", "sequence_tokens": "each token once",
+}  # fmt: skip
 _COUNTS: Final = "Counts the tokens of trajectories that were never run: smollm2, a folder, a hub id."
 
 
@@ -46,20 +50,22 @@ def cost(
 
 
 def _table(rows: Sequence[Spending]) -> None:
+    """A block of sums, one per task and one per right answer, so that no label is wider than its figures allow."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for number, column in enumerate(["", *(f"{row.name} ({row.kind})" for row in rows)]):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+    table.add_column("", no_wrap=True)
+    for row in rows:
+        table.add_column(f"{row.name} ({row.kind})", justify="right", overflow="fold")
     sums = [row.to_json() for row in rows]
     for name, label in (("runs", "runs"), ("tasks", "tasks"), ("successes", "right"), ("unscored", "unscored")):
         table.add_row(label, *(f"{row[name]:,}" for row in sums))
-    for group, of in (("per_task", "per task"), ("per_success", "per right answer")):
-        for name in ("model_calls", "tool_calls", "prompt_tokens", "completion_tokens", "total_tokens"):
-            table.add_row(f"{name.replace('_', ' ')} {of}", *(_number(row, group, name) for row in sums))
-        table.add_row(f"context, read once {of}", *(_number(row, group, "sequence_tokens") for row in sums))
-    Console(highlight=False).print(table)
+    for group, heading in (("per_task", "per task"), ("per_success", "per right answer")):
+        table.add_row(heading)
+        for name, label in _SPENT.items():
+            table.add_row(f"  {label}", *(_number(row, group, name) for row in sums))
+    Console(highlight=False, markup=False).print(table)
     for row in rows:
         if row.unmetered_calls:
             calls = plural(row.unmetered_calls, "model call was", "model calls were")
@@ -68,7 +74,5 @@ def _table(rows: Sequence[Spending]) -> None:
 
 def _number(row: dict[str, object], group: str, name: str) -> str:
     part = row[group]
-    if not isinstance(part, dict):
-        return "-"
-    value = float(part[name])
-    return "-" if name == "sequence_tokens" and not value else f"{value:,.1f}"
+    value = part[name] if isinstance(part, dict) else None
+    return "-" if value is None else f"{value:,.1f}"

@@ -67,7 +67,7 @@ def _conclude(out: Path, seconds: float, seed: int) -> None:
         "\nIn short, with 95 % intervals. `calls` are tool calls; `fixed` is the share of runs whose format "
         "the parser had to fix."
     )
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False).print(table)
     for goal in goals(found):
         typer.echo(goal.line())
     if (tasks := max(run["results"]["tasks"] for run in found["runs"])) < ENOUGH_TASKS:

@@ -76,6 +76,7 @@ def _show(report: DistillReport) -> None:
     from rich.table import Table
 
     from coa.cli.terminal import printable
+    from coa.distill.report import copies_note
 
     table = Table(box=None, pad_edge=False)
     for column in ("stage", "in", "kept", "dropped", "why"):
@@ -84,11 +85,11 @@ def _show(report: DistillReport) -> None:
     for stage in report.stages:
         why = ", ".join(f"{count:,} {reason}" for reason, count in stage.reasons.items())
         table.add_row(stage.name, f"{stage.entered:,}", f"{stage.kept:,}", f"{stage.dropped:,}", why)
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False).print(table)
     for place in report.unreadable_places[:_SHOWN]:
         typer.echo(printable(f"unreadable: {place.file} {place.place}: {place.reason}"), err=True)
     if report.unreadable > _SHOWN:
         typer.echo(f"... {report.unreadable:,} unreadable places in all; report.json names them", err=True)
-    copies = f" in {plural(report.rows, 'row')}" if report.rows != report.kept else ""
-    kept = plural(report.kept, "trajectory", "trajectories")
-    typer.echo(f"{kept}{copies} in {report.out}; the funnel with examples: {report.html}")
+    copies = f", {copies_note(report.rows)}" if report.rows != report.kept else ""
+    typer.echo(f"{plural(report.kept, 'trajectory', 'trajectories')} in {report.out}{copies}")
+    typer.echo(f"the funnel with examples: {report.html}")

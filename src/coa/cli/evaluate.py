@@ -127,6 +127,8 @@ def evaluate(
 def _show(report: BenchmarkReport) -> None:
     from coa.evaluate.report import caveat, headline, lines
 
+    for notice in report.data["notices"]:
+        typer.echo(f"note: {notice}", err=True)
     typer.echo(headline(report.data))
     if said := caveat(report.data):
         typer.echo(f"  {said}")

@@ -13,6 +13,7 @@ from rich.text import Text
 from coa.cli.terminal import folded, printable
 from coa.report import plural
 from coa.trajectory import Author, Kind, Profile, Sample, Step, Task, Tokenizer, Trajectory, check
+from coa.trajectory.counting import tool_calls
 from coa.trajectory.shapes import expectation
 
 
@@ -51,7 +52,7 @@ def show_trajectory(console: Console, trajectory: Trajectory, profile: Profile, 
     for step in trajectory.steps:
         _show_step(console, step, profile, fold)
     violations = check(trajectory.steps, profile)
-    calls = sum(step.agent in profile.tools for step in trajectory.steps)
+    calls = tool_calls(trajectory, profile)
     scores = "".join(f"  {name} {score.value}" for name, score in trajectory.scores.items())
     summary = (
         f"{trajectory.profile}  {trajectory.stop}  {plural(len(trajectory.steps), 'step')}  "

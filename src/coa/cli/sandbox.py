@@ -42,6 +42,9 @@ def serve(
         int, typer.Option(help="Number of requests at a time; each test of a program is one.")
     ] = 1000,
     max_programs: Annotated[int, typer.Option(help="Number of programs that stay compiled between tests.")] = 32,
+    max_connections: Annotated[
+        int, typer.Option(help="Number of open connections; above it, the one idle for longest is closed.")
+    ] = 1100,
 ) -> None:
     """Run code for other machines: POST /run, SandboxFusion's POST /run_code, GET /health.
 
@@ -79,6 +82,7 @@ def serve(
         files_bytes=int(max_files_mb * MB),
         waiting=max_waiting,
         programs=max_programs,
+        connections=max_connections,
     )
 
     async def go() -> None:

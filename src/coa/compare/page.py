@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from coa.evaluate.report import group_table, percent
 from coa.evaluate.summary import Figures
-from coa.report import Bar, bars, details, page, paragraph, plural, table
+from coa.report import Bar, bars, details, page, paragraph, plural, section, table
 from coa.trajectory.store import NAMES
 
 _MOST_SHOWN: Final = 50
@@ -19,36 +19,56 @@ _SPENT: Final = {
 }  # fmt: skip
 
 
-def comparison_page(found: Figures) -> str:
+def comparison_page(found: Figures, out: str | Path | None = None) -> str:
     runs, paths = found["runs"], {run["name"]: run["path"] for run in found["runs"]}
-    parts = [paragraph(_about(found)), *(paragraph(f"{run['name']}: {note}") for run in runs for note in run["notes"])]
-    rates = [_bar(run["name"], success(run), f"{success(run)['value']:.1%}") for run in runs]
-    parts += [paragraph("", heading="Success"), bars(rates, title="success", most=1.0)]
-    columns = ["", *(f"{run['name']} ({run['kind']})" for run in runs)]
-    parts.append(table(columns, [(name, *cells) for name, cells in table_rows(runs)]))
-    for key, heading in (("tokens_per_success", "Tokens"), ("tool_calls_per_success", "Tool calls")):
-        shown = [_bar(run["name"], run[key], f"{run[key]['value']:,.1f}") for run in runs if run[key]]
-        without = [run["name"] for run in runs if not run[key]]
-        parts.append(paragraph("", heading=f"{heading} per success"))
-        parts.append(bars(shown, title=f"{heading.lower()} per success") if shown else "")
-        parts.append(paragraph(f"No success: {', '.join(without)}.") if without else "")
-    if found["pairs"]:
-        about = "95 % intervals are over resamples of the tasks, the same tasks for both runs."
-        parts += [paragraph(about, heading="Differences"), _difference_table(found["pairs"])]
-        parts.append(paragraph("", heading="Tasks on which two runs disagree"))
-        for pair in found["pairs"]:
-            parts += [_disagreement(pair, which, paths) for which in ("first", "second")]
-    parts.append(paragraph("", heading="Who wrote how much"))
     names = [run["name"] for run in runs]
+    rates = [_bar(run["name"], success(run), f"{success(run)['value']:.1%}") for run in runs]
+    columns = ["", *(f"{run['name']} ({run['kind']})" for run in runs)]
     agents = list(dict.fromkeys(name for run in runs for name in run["agents"]["share"]))
     shares = [(name, *(_percent(run["agents"]["share"].get(name)) for run in runs)) for name in agents]
-    parts += [table(["agent", *names], shares), paragraph("", heading="How runs ended")]
     stops = sorted({stop for run in runs for stop in run["stops"]})
-    parts.append(table(["stop", *names], [(stop, *(run["stops"].get(stop, 0) for run in runs)) for stop in stops]))
-    for run in runs:
-        for key, groups in run["breakdown"].items():
-            parts += [paragraph("", heading=f"{run['name']} by {key}"), group_table(groups)]
-    return page("Comparison", *parts)
+    disagreements = [_disagreement(pair, which, paths) for pair in found["pairs"] for which in ("first", "second")]
+    about = "95 % intervals are over resamples of the tasks, the same tasks for both runs."
+    return page(
+        f"Comparison: {', '.join(names)}",
+        paragraph(_about(found)),
+        *(paragraph(f"{run['name']}: {note}") for run in runs for note in run["notes"]),
+        section(
+            "Success",
+            bars(rates, title="success", most=1.0),
+            table(columns, [(name, *cells) for name, cells in table_rows(runs)]),
+        ),
+        *(
+            section(f"{heading} per success", *_costs(runs, key, f"{heading.lower()} per success", digits))
+            for key, heading, digits in (
+                ("tokens_per_success", "Tokens", 0),
+                ("tool_calls_per_success", "Tool calls", 1),
+            )
+        ),
+        section("Differences", *([paragraph(about), _difference_table(found["pairs"])] if found["pairs"] else [])),
+        section("Tasks on which two runs disagree", *disagreements),
+        section("Who wrote how much", table(["agent", *names], shares)),
+        section(
+            "How runs ended",
+            table(["stopped by", *names], [(stop, *(run["stops"].get(stop, 0) for run in runs)) for stop in stops]),
+        ),
+        *(
+            section(f"{run['name']} by {key}", group_table(groups))
+            for run in runs
+            for key, groups in run["breakdown"].items()
+        ),
+        run=out,
+    )
+
+
+def _costs(runs: Sequence[Figures], key: str, title: str, digits: int) -> list[str]:
+    """What a success took in each run, with an arrow where the interval has no upper end."""
+    shown = [_bar(run["name"], run[key], per_success(run[key], digits)) for run in runs if run[key]]
+    without = [run["name"] for run in runs if not run[key]]
+    parts = [bars(shown, title=title) if shown else ""]
+    if any(bar.open for bar in shown):
+        parts.append(paragraph("An arrow marks an interval without an upper end: too few successes to tell."))
+    return [*parts, paragraph(f"No success: {', '.join(without)}.") if without else ""]
 
 
 def success(run: Figures) -> Mapping[str, float]:
@@ -67,13 +87,14 @@ def table_rows(runs: Sequence[Figures]) -> list[tuple[str, list[str]]]:
     metrics = [run["results"]["metrics"] for run in runs]
     rows += [(name, [percent(found[name]) if found.get(name) else "-" for found in metrics]) for name in others]
     rows += [(kind, [f"{run['results'][kind]:,}" for run in runs]) for kind in ("unanswered", "failed", "unscored")]
-    rows.append(("tokens per success", [_per(run["tokens_per_success"]) for run in runs]))
+    rows.append(("tokens per success", [per_success(run["tokens_per_success"], 0) for run in runs]))
     if any("sequence_tokens" in run["spent"]["total"] for run in runs):
         rows.append(("  each counted once", [_spent(run, "per_success", "sequence_tokens") for run in runs]))
-    rows.append(("tool calls per success", [_per(run["tool_calls_per_success"]) for run in runs]))
-    rows += [
-        (f"{label} per attempt", [_spent(run, "per_attempt", name) for run in runs]) for name, label in _SPENT.items()
-    ]
+    rows.append(("tool calls per success", [per_success(run["tool_calls_per_success"], 1) for run in runs]))
+    for name, label in _SPENT.items():
+        cells = [_spent(run, "per_attempt", name) for run in runs]
+        if set(cells) != {"-"}:  # what was read from the cache is unknown where a tokenizer counted
+            rows.append((f"{label} per attempt", cells))
     if any(run["spent"]["total"]["cost"] is not None for run in runs):
         rows.append(("cost per success", [_spent(run, "per_success", "cost", digits=5) for run in runs]))
     rows.append(("seconds per attempt", [_number(run["timing"]["seconds_per_attempt"]) for run in runs]))
@@ -102,14 +123,17 @@ def _difference_table(pairs: Sequence[Figures]) -> str:
 
 def _disagreement(pair: Figures, which: str, paths: Mapping[str, str]) -> str:
     tasks: Sequence[str] = pair[f"only_{which}"]
+    count = pair[f"only_{which}_tasks"]
+    if not count:
+        return ""
     other = pair["second"] if which == "first" else pair["first"]
     lines = [
         f"{task}: " + "; ".join(look(paths[name], task) for name in (pair["first"], pair["second"]))
         for task in tasks[:_MOST_SHOWN]
     ]
-    if len(tasks) > _MOST_SHOWN:
-        lines.append(f"and {len(tasks) - _MOST_SHOWN:,} more, in report.json")
-    return details(f"right in {pair[which]}, not in {other}: {len(tasks):,}", lines)
+    if count > _MOST_SHOWN:
+        lines.append(f"and {count - _MOST_SHOWN:,} more, in report.json")
+    return details(f"right in {pair[which]}, not in {other}: {count:,}", lines)
 
 
 def look(path: str, task: str) -> str:
@@ -131,12 +155,15 @@ def _bar(name: str, value: Mapping[str, float], note: str) -> Bar:
     return Bar(name, value["value"], note, value["low"], value["high"])
 
 
-def _per(value: Mapping[str, float] | None) -> str:
-    return f"{value['value']:,.1f} [{value['low']:,.1f}, {_end(value, ',.1f')}]" if value else "no success"
+def per_success(value: Mapping[str, float] | None, digits: int) -> str:
+    """What a success took, with its interval."""
+    shape = f",.{digits}f"
+    return f"{value['value']:{shape}} {_interval(value, shape)}" if value else "no success"
 
 
-def _end(value: Mapping[str, float | None], shape: str) -> str:
-    return "no end" if (high := value["high"]) is None else format(high, shape)
+def _interval(value: Mapping[str, float | None], shape: str) -> str:
+    low, high = value["low"], value["high"]
+    return f"[at least {low:{shape}}]" if high is None else f"[{low:{shape}}, {high:{shape}}]"
 
 
 def _points(value: Mapping[str, float] | None) -> str:
@@ -146,7 +173,7 @@ def _points(value: Mapping[str, float] | None) -> str:
 
 
 def _ratio(value: Mapping[str, float] | None) -> str:
-    return f"{value['value']:.2f} [{value['low']:.2f}, {_end(value, '.2f')}]" if value else "-"
+    return f"{value['value']:.2f} {_interval(value, '.2f')}" if value else "-"
 
 
 def _spent(run: Figures, per: str, name: str, digits: int = 1) -> str:

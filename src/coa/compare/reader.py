@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 from coa.benchmarks.data import load
 from coa.compare.comparison import ComparedRun
@@ -14,6 +15,7 @@ from coa.distill.importers.detect import read_traces
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.team_run import Skipped, TeamRun
 from coa.errors import EvaluationError
+from coa.evaluate.attempt_store import AttemptStore
 from coa.evaluate.attempts import Attempt, attempt_of, short_meta
 from coa.evaluate.folder import Folder, folders_in, read_notes
 from coa.evaluate.report import deciding as scorer_of
@@ -36,6 +38,7 @@ class RunReader:
         self, *, tokenizer: str | None, tasks: str | None, scorer: str | None, judge: JudgeConfig | None,
         profile: str | None,
     ) -> None:  # fmt: skip
+        self._stack = ExitStack()
         self._tokenizer: TextTokenizer | None = load_tokenizer(tokenizer) if tokenizer else None
         self._known = KnownTasks(load(tasks).tasks if tasks else ())
         self._asked, self._judge = scorer, judge or JudgeConfig()
@@ -43,6 +46,13 @@ class RunReader:
         self._scorers: dict[str, Scorer] = {}
         self._judging: Model | None = None
         self._verdicts: VerdictCache | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Removes what was read."""
+        self._stack.close()
 
     async def read_all(self, paths: Sequence[Path]) -> list[ComparedRun]:
         async with AsyncExitStack() as stack:
@@ -67,20 +77,25 @@ class RunReader:
         return "auto"
 
     async def _read(self, path: Path, name: str, default: str) -> ComparedRun:
-        found: dict[int, Attempt] = {}
-        skipped = 0
+        attempts = self._stack.enter_context(AttemptStore())
+        skipped = unmetered = 0
         kinds: set[str] = set()
         deciding: set[str] = set()
         counts: dict[str, int] = {}
 
-        async def add(place: int, item: TeamRun | Trajectory, scorer: str, before: str) -> None:
-            if isinstance(item, TeamRun):
-                number = counts.get(item.task.id, 0)
-                counts[item.task.id] = number + 1
-                attempt = await self._of_team(item, scorer, number)
-            else:
-                attempt = await self._of_trajectory(item, scorer)
-            found[place] = replace(attempt, task=before + attempt.task)
+        def add(place: int, attempt: Attempt, before: str) -> None:
+            nonlocal unmetered
+            unmetered += attempt.unmetered_calls
+            attempts.add(replace(attempt, task=before + attempt.task) if before else attempt, place)
+
+        async def add_scored(place: int, item: Trajectory, scorer: str, before: str) -> None:
+            scored = await score_trajectory(item, self._scorer(scorer), name=scorer)
+            add(place, self._of_trajectory(scored, scorer), before)
+
+        async def add_team(place: int, item: TeamRun, scorer: str, before: str) -> None:
+            number = counts.get(item.task.id, 0)
+            counts[item.task.id] = number + 1
+            add(place, await self._of_team(item, scorer, number), before)
 
         async with Scoring(32) as work:
             for place, (item, scorer, before) in enumerate(self._items(path, default)):
@@ -89,17 +104,21 @@ class RunReader:
                     continue
                 deciding.add(scorer)
                 kinds.add("team" if isinstance(item, TeamRun) else "model")
-                await work.add(add(place, item, scorer, before))
-        attempts = [found[place] for place in sorted(found)]  # in the order of the file
-        if not attempts:
+                if isinstance(item, TeamRun):
+                    await work.add(add_team(place, item, scorer, before))
+                elif scorer in item.scores:
+                    add(place, self._of_trajectory(item, scorer), before)
+                else:
+                    await work.add(add_scored(place, item, scorer, before))
+        if not len(attempts):
             raise EvaluationError(f"{path} holds no run", hint="give an evaluation, team traces, or trajectories")
         notes = [f"{plural(skipped, 'place')} could not be read"] if skipped else []
-        if again := len(attempts) - len({attempt.key for attempt in attempts}):
+        if again := attempts.doubles:
             doubles = "of a task and sample that came before"
             notes.append(f"{plural(again, f'run {doubles} is', f'runs {doubles} are')} left out")
         if (planned := _planned(path)) > len(attempts):
             notes.append(f"not finished: {planned - len(attempts):,} of {planned:,} attempts are missing")
-        if unmetered := sum(attempt.unmetered_calls for attempt in attempts if self._tokenizer is None):
+        if unmetered and self._tokenizer is None:
             notes.append(
                 f"{plural(unmetered, 'model call was', 'model calls were')} not metered; its tokens are a lower bound"
             )
@@ -132,9 +151,7 @@ class RunReader:
         task = self._known.find(item.task)
         return item if task is item.task else item.model_copy(update={"task": task})
 
-    async def _of_trajectory(self, item: Trajectory, scorer: str) -> Attempt:
-        if scorer not in item.scores:
-            item = await score_trajectory(item, self._scorer(scorer), name=scorer)
+    def _of_trajectory(self, item: Trajectory, scorer: str) -> Attempt:
         attempt = attempt_of(item, scorer)
         if self._tokenizer is None:
             return attempt

@@ -57,7 +57,7 @@ class ComparedPair:
 
     @property
     def only_first(self) -> list[str]:
-        """Tasks that only the first run solved."""
+        """Tasks that only the first run solved; the first ten thousand of them. `data` has their number."""
         return list(self.data["only_first"])
 
     @property
@@ -105,13 +105,13 @@ def compare(
     paths = [Path(run) for run in runs]
     if len(paths) != len({str(path) for path in paths}):
         raise ConfigError("a run is named twice")
-    reader = RunReader(tokenizer=tokenizer, tasks=tasks, scorer=scorer, judge=judge, profile=profile)
-    found = compare_runs(run_blocking(reader.read_all(paths)), shared=not every_task, seed=seed)
+    with RunReader(tokenizer=tokenizer, tasks=tasks, scorer=scorer, judge=judge, profile=profile) as reader:
+        found = compare_runs(run_blocking(reader.read_all(paths)), shared=not every_task, seed=seed)
     if out is not None:
         data = orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         with lock(out):
             write_atomic(Path(out) / "report.json", data)
-            write_atomic(Path(out) / "report.html", comparison_page(found))
+            write_atomic(Path(out) / "report.html", comparison_page(found, out))
     return Comparison(found)
 
 

@@ -12,7 +12,7 @@ from coa.compare.page import differences, success, table_rows
 from coa.demo.commands import STATE, span
 from coa.demo.result import NAMES, goals, is_right, short_table
 from coa.evaluate.report import percent
-from coa.report import Bar, bars, curve, details, funnel, links, page, paragraph, table
+from coa.report import Bar, bars, curve, details, funnel, links, page, paragraph, section, table
 from coa.trajectory import Trajectory, read
 
 _ABOUT = (
@@ -35,30 +35,44 @@ _PAGES = {
 def demo_page(out: Path) -> str:
     found: dict[str, Any] = orjson.loads((out / "comparison" / "report.json").read_bytes())
     runs = found["runs"]
-    parts = [paragraph(_ABOUT), paragraph("", heading="On held-out tasks")]
     shown = [_bar(run["name"], success(run), percent(success(run))) for run in runs]
     columns, rows = short_table(found)
-    parts += [bars(shown, title="success", most=1.0), table(columns, rows)]
-    parts += [paragraph(goal.line()) for goal in goals(found)]
     spent = [
         _bar(run["name"], one, f"{one['value']:,.0f}") for run in runs if (one := run["tokens_per_success"]) is not None
     ]
-    parts += [paragraph("", heading="Tokens per success"), bars(spent, title="tokens per success")]
     rows_of_all = [(name, *cells) for name, cells in table_rows(runs)]
-    parts += [details("All figures", parts=[table(["", *(run["name"] for run in runs)], rows_of_all)])]
-    parts += [details("All differences", differences(found["pairs"]))]
-    parts += [paragraph("", heading="From the team's runs to training data"), _funnel(out / "data" / "report.json")]
-    for name, key, heading in (
+    curves = (
         ("sft", "loss", "Fine-tuning: loss"),
         ("rl", "success", "Reinforcement learning: success of the attempts (each step's tasks are others)"),
         ("rl", "model_tokens", "Reinforcement learning: tokens that the model writes in an attempt"),
-    ):
-        parts += [paragraph("", heading=heading), curve(_series(out / name / "metrics.jsonl", key), title=heading)]
-    parts += [paragraph("The same question before and after.", heading="Examples"), *_examples(out / "eval")]
-    parts += [paragraph("", heading="How it was made"), _made(out / STATE)]
+    )
+    examples = _examples(out / "eval")
     there = {name: where for name, where in _PAGES.items() if (out / where).is_file()}
-    parts.append(links("More:", there) if there else "")
-    return page("Chain of Agents: the demo", *parts)
+    return page(
+        "Chain of Agents: the demo",
+        paragraph(_ABOUT),
+        section(
+            "On held-out tasks",
+            bars(shown, title="success", most=1.0),
+            table(columns, rows),
+            *(paragraph(goal.line()) for goal in goals(found)),
+        ),
+        section(
+            "Tokens per success",
+            bars(spent, title="tokens per success") if spent else "",
+            details("All figures", parts=[table(["", *(run["name"] for run in runs)], rows_of_all)]),
+            details("All differences", differences(found["pairs"])) if found["pairs"] else "",
+        ),
+        section("From the team's runs to training data", _funnel(out / "data" / "report.json")),
+        *(
+            section(heading, curve(_series(out / name / "metrics.jsonl", key), title=heading))
+            for name, key, heading in curves
+        ),
+        section("Examples", *([paragraph("The same question before and after."), *examples] if examples else [])),
+        section("How it was made", _made(out / STATE)),
+        links("More:", there) if there else "",
+        run=out,
+    )
 
 
 def _bar(name: str, value: Mapping[str, Any], note: str) -> Bar:

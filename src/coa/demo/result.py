@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from coa.compare.page import success
+from coa.compare.page import per_success, success
 from coa.report import plural
 from coa.trajectory import Trajectory, read
 
@@ -36,7 +36,7 @@ def short_table(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for run in found["runs"]:
         name, count = NAMES.get(run["name"], run["name"]), f"{run['results']['tasks']:,}"
-        tokens, calls = _per(run["tokens_per_success"], 0), _per(run["tool_calls_per_success"], 1)
+        tokens, calls = per_success(run["tokens_per_success"], 0), per_success(run["tool_calls_per_success"], 1)
         rate, repaired = success(run), f"{run['repairs']['share_of_attempts']:.1%}"
         solved = f"{rate['value']:.1%} [{100 * rate['low']:.0f}, {100 * rate['high']:.0f}]"
         rows.append([name, count, solved, tokens, calls, repaired])
@@ -70,13 +70,6 @@ def _cheaper(pair: Mapping[str, Any]) -> Goal:
     found = f"{1 - ratio['value']:.1%} below, 95 % [{1 - ratio['high']:.1%}, {1 - ratio['low']:.1%}]"
     reached = 1 - ratio["high"] >= FEWER_TOKENS and pair["tasks"] >= ENOUGH_TASKS
     return Goal(claim, f"{found}, {plural(pair['tasks'], 'task')}", reached)
-
-
-def _per(value: Mapping[str, Any] | None, digits: int) -> str:
-    if value is None:
-        return "-"
-    high = "no end" if value["high"] is None else f"{value['high']:,.{digits}f}"
-    return f"{value['value']:,.{digits}f} [{value['low']:,.{digits}f}, {high}]"
 
 
 def is_right(run: Trajectory) -> bool:

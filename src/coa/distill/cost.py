@@ -1,16 +1,18 @@
 """What a team spent and what the same runs cost as one model's trajectories, per task and per success.
 
-A team's tokens are those that its servers counted, over every call of every agent. A trajectory that was never run is
-counted with a tokenizer: the tokens written are those of the model's steps, and the tokens read are the context at the
-start of each stretch that the model writes, as a server counts prompts. `sequence_tokens` counts everything once, as a
-server does that keeps the context.
+A team's tokens are those that its servers counted, over every call of every agent; so are those of a trajectory that
+was really run. A trajectory that was never run is counted with a tokenizer: the tokens written are those of the model's
+steps, and the tokens read are the context at the start of each stretch that the model writes, as a server counts
+prompts. Only for these is `sequence_tokens` known, which counts everything once, as a server does that keeps the
+context: no server reports it, and to tokenise every run that a server has metered would take hours for a large file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache, partial
 from pathlib import Path
 
 from coa.blocking import run_blocking
@@ -19,7 +21,7 @@ from coa.distill.importers.detect import read_traces
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.team_run import CodeCall, ModelCall, Purpose, Skipped, TeamRun, ToolCall, ToolResult
 from coa.errors import StoreError
-from coa.models.tokenizer import load_tokenizer
+from coa.models.tokenizer import SMOLLM2, load_tokenizer
 from coa.scoring import Scorer, verdict_of
 from coa.scoring.opening import JudgeConfig, open_judge, open_scorer
 from coa.trajectory import Profile, Tokenizer, Trajectory, Usage, load_profile, profile_of, with_profile
@@ -41,7 +43,8 @@ class Spending:
     tool_calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    sequence_tokens: int = 0
+    sequence_tokens: int | None = None
+    """None if it is not known of every run."""
     unmetered_calls: int = 0
     """Model calls whose tokens nobody counted: with any of these the tokens are a lower bound."""
     tasks: set[str] = field(default_factory=set)
@@ -50,14 +53,17 @@ class Spending:
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
 
-    def add(self, task: str, usage: Usage, *, right: float | None, sequence: int = 0, unmetered: int = 0) -> None:
+    def add(
+        self, task: str, usage: Usage, *, right: float | None, sequence: int | None = None, unmetered: int = 0
+    ) -> None:
+        before = self.sequence_tokens if self.runs else 0
+        self.sequence_tokens = None if before is None or sequence is None else before + sequence
         self.runs += 1
         self.tasks.add(task)
         self.successes += right is not None and right >= 1
         self.unscored += right is None
         for name in ("model_calls", "tool_calls", "prompt_tokens", "completion_tokens"):
             setattr(self, name, getattr(self, name) + getattr(usage, name))
-        self.sequence_tokens += sequence
         self.unmetered_calls += unmetered
 
     def to_json(self) -> dict[str, object]:
@@ -68,9 +74,15 @@ class Spending:
             **sums,
             "tasks": tasks,
             "total_tokens": self.total_tokens,
-            "per_task": {name: getattr(self, name) / tasks for name in spent} if tasks else None,
-            "per_success": {name: getattr(self, name) / self.successes for name in spent} if self.successes else None,
+            "per_task": self._each(spent, tasks),
+            "per_success": self._each(spent, self.successes),
         }
+
+    def _each(self, spent: Iterable[str], count: int) -> dict[str, float | None] | None:
+        if not count:
+            return None
+        sums: dict[str, float | None] = {name: getattr(self, name) for name in spent}
+        return {name: None if value is None else value / count for name, value in sums.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +107,9 @@ def measure_cost(
     `tokenizer` counts trajectories that were never run. `tasks` is a file with right answers for traces that have none,
     and `judge` the URL of a model that judges answers which no rule can compare.
     """
-    chosen_profile, counting = load_profile(profile) if profile else None, load_tokenizer(tokenizer)
+    chosen_profile, counting = load_profile(profile) if profile else None, cache(partial(load_tokenizer, tokenizer))
+    if tokenizer != SMOLLM2:
+        counting()  # a name that is wrong is reported at once; the default is loaded when a run needs it
     known = KnownTasks(read_tasks(tasks) if tasks else ())
     unreadable: dict[tuple[str, str], Skipped] = {}
 
@@ -104,7 +118,8 @@ def measure_cost(
             if isinstance(item, Skipped):
                 unreadable[item.file, item.place] = item
             else:
-                yield item.model_copy(update={"task": known.find(item.task)})
+                task = known.find(item.task)
+                yield item if task is item.task else item.model_copy(update={"task": task})
 
     async def measure() -> list[Spending]:
         wanted = set.intersection(*({item.task.id for item in items(path)} for path in paths)) if shared else None
@@ -125,8 +140,9 @@ def measure_cost(
 
 
 async def spending(
-    name: str, items: Iterable[TeamRun | Trajectory], scorer: Scorer, profile: Profile | None, tokenizer: Tokenizer
-) -> Iterator[Spending]:
+    name: str, items: Iterable[TeamRun | Trajectory], scorer: Scorer, profile: Profile | None,
+    tokenizer: Callable[[], Tokenizer],
+) -> Iterator[Spending]:  # fmt: skip
     """A sum for the team runs and one for the trajectories among the items, where there are any."""
     team, own = Spending(name, "team"), Spending(name, "trajectories")
     for item in items:
@@ -143,12 +159,15 @@ async def spending(
     return iter([part for part in (team, own) if part.runs])
 
 
-def trajectory_usage(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile | None) -> tuple[Usage, int]:
-    """What it cost, or would cost if it were run as it is; and its length."""
+def trajectory_usage(
+    trajectory: Trajectory, tokenizer: Callable[[], Tokenizer], profile: Profile | None
+) -> tuple[Usage, int | None]:
+    """What it cost, or would cost if it were run as it is; and its length, if that had to be counted."""
+    if trajectory.usage.model_calls:
+        return trajectory.usage, None  # it was really run: what the server counted is the truth
     chosen = profile_of(with_profile(trajectory, profile) if profile else trajectory)
-    counted = count_tokens(trajectory, tokenizer, chosen)
-    # Of a trajectory that was really run, what the server counted is the truth.
-    return trajectory.usage if trajectory.usage.model_calls else counted.usage, counted.length
+    counted = count_tokens(trajectory, tokenizer(), chosen)
+    return counted.usage, counted.length
 
 
 def written_by_team(run: TeamRun) -> dict[str, int]:

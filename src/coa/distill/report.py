@@ -12,7 +12,7 @@ from coa.distill.funnel import Funnel, StageCount
 from coa.distill.importers.detect import FORMATS
 from coa.distill.team_run import Skipped
 from coa.folder import write_atomic
-from coa.report import details, funnel, page, paragraph, plural, table
+from coa.report import details, funnel, page, paragraph, plural, section, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,18 @@ class DistillReport:
         """What to do where nothing was kept."""
         if not self.read:
             return f"give files of a known format: {', '.join(known.description for known in FORMATS)}"
-        return " ".join([*self.hints[:1], f"{self.html} shows what was dropped and why."])
+        found = [
+            f"{stage.dropped:,} by {stage.name} ({', '.join(f'{n:,} {why}' for why, n in stage.reasons.items())})"
+            for stage in self.stages
+            if stage.dropped
+        ]
+        return " ".join([f"Dropped: {', '.join(found)}.", *self.hints, f"{self.html} shows examples of each."])
 
 
 def write_report(out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> DistillReport:
     data = {**settings, **found.to_json(), "notes": list(notes), "hints": found.hints()}
     write_atomic(out / "report.json", json.dumps(data, indent=2, ensure_ascii=False) + "\n")
-    write_atomic(out / "report.html", _html(found, settings, notes))
+    write_atomic(out / "report.html", _html(out, found, settings, notes))
     write_atomic(out / "README.md", _card(found, settings, notes))
     places = tuple(Skipped(file=file, place=place, reason=reason) for file, place, reason in found.named())
     return DistillReport(
@@ -73,17 +78,10 @@ def write_report(out: Path, found: Funnel, settings: dict[str, Any], notes: Sequ
     )  # fmt: skip
 
 
-def _html(found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> str:
+def _html(out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> str:
     stages = found.stages()
     rows = [(stage.name, stage.entered, stage.kept, stage.dropped, stage.meaning) for stage in stages]
-    parts = [
-        paragraph(_summary(found, settings)),
-        funnel(("read", found.entered), [row[:3] for row in rows], title="trajectories kept by each stage"),
-        *(paragraph(note) for note in [*notes, *found.hints()]),
-        paragraph("", heading="Stages"),
-        table(["stage", "in", "kept", "dropped", "requires"], rows),
-        paragraph("", heading="Reasons, with examples"),
-    ]
+    reasons = []
     for stage in stages:
         for reason, count in stage.reasons.items():
             lines = [
@@ -91,21 +89,37 @@ def _html(found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> str:
                 + (f" [{example.source}]" if example.source else "")
                 for example in found.examples[stage.name, reason]
             ]
-            parts.append(details(f"{stage.name}: {reason}, {count:,}", lines))
+            reasons.append(details(f"{stage.name}: {reason}, {count:,}", lines))
     if found.unreadable:
         places = [f"{file} {place}: {reason}" for file, place, reason in found.named()]
-        parts.append(details(f"unreadable: {found.unreadable:,}", places))
-    if found.roles:
-        parts.append(paragraph("", heading="Roles of agents and tools, and what decided them"))
-        decided = [
-            (name, role, count) for name, kinds in sorted(found.roles.items()) for role, count in sorted(kinds.items())
-        ]
-        parts.append(table(["agent or tool of the team", "became", "runs"], decided))
-    return page("Distillation", *parts)
+        reasons.append(details(f"unreadable: {found.unreadable:,}", places))
+    decided = [
+        (name, role, count) for name, kinds in sorted(found.roles.items()) for role, count in sorted(kinds.items())
+    ]
+    return page(
+        "Distillation",
+        paragraph(_summary(found, settings)),
+        funnel(("read", found.entered), [row[:3] for row in rows], title="trajectories kept by each stage"),
+        *(paragraph(note) for note in [*notes, *found.hints()]),
+        section("Stages", table(["stage", "in", "kept", "dropped", "requires"], rows)),
+        section("Reasons, with examples", *reasons),
+        section(
+            "Roles of agents and tools, and what decided them",
+            table(["agent or tool of the team", "became", "runs"], decided),
+        ),
+        run=out,
+    )
+
+
+def copies_note(rows: int) -> str:
+    """Why there are more rows than trajectories."""
+    return (
+        f"in {plural(rows, 'row')}: runs that corrected themselves are written several times, to weigh more in training"
+    )
 
 
 def _summary(found: Funnel, settings: dict[str, Any]) -> str:
-    again = f" ({plural(found.rows, 'row')} with the copies of self-corrections)" if found.rows != found.kept else ""
+    again = f" ({copies_note(found.rows)})" if found.rows != found.kept else ""
     return (
         f"{plural(found.entered, 'run')} read under the profile {settings['profile']}, {found.kept:,} kept{again}; "
         f"{plural(found.unreadable, 'place')} could not be read."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,8 +18,6 @@ GROUPS: Final = (
 SELECTED_AMONG: Final = "selected_among"
 """Key of a trajectory's meta, beside `SELECTED`: the number of answers among which it was chosen. A choice among fewer
 answers than there are by now does not count."""
-Grouped = dict[str, dict[str, Sequence["Attempt"]]]
-"""Tasks with their attempts, by the value of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +41,6 @@ class Attempt:
     """Number of answers among which it was chosen."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
     """The values of all scorers."""
-    why_unscored: str = ""
-    """Why the deciding scorer gave no value."""
     meta: Mapping[str, str] = field(default_factory=dict)
     """The short values of the task's meta."""
     program: bool = False
@@ -54,6 +49,8 @@ class Attempt:
     """Length of the whole trajectory, where a tokenizer counted it."""
     unmetered_calls: int = 0
     """Number of model calls whose tokens were not reported; if there are any, the token counts are lower bounds."""
+    why_unscored: str = ""
+    """Why the deciding scorer gave no value."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -98,7 +95,7 @@ def attempt_of(trajectory: Trajectory, scorer: str | None) -> Attempt:
         usage=trajectory.usage,
         written=written,
         shared_out=shared_out,
-        repairs=len(trajectory.repairs),
+        repairs=sum(len(step.repairs) for step in trajectory.steps),
         own_score=_own_score(trajectory),
         selected=str(chosen) if (chosen := trajectory.meta.get(SELECTED)) else None,
         selected_among=among if isinstance(among := trajectory.meta.get(SELECTED_AMONG), int) else 0,
@@ -130,12 +127,18 @@ def _own_score(trajectory: Trajectory) -> int:
 
 def written_by(trajectory: Trajectory) -> tuple[dict[str, int], bool]:
     """Tokens of each agent: as sampled, or the server's sum split by characters (the second value is then true)."""
-    steps = [step for step in trajectory.steps if step.author is Author.MODEL]
-    exact = all(step.tokens is not None for step in steps)
-    counts: Counter[str] = Counter()
-    for step in steps:
-        counts[step.agent] += len(step.tokens.ids) if exact and step.tokens else len(step.surface or step.text) + 1
-    return (dict(counts), False) if exact else (shared(trajectory.usage.completion_tokens, counts), True)
+    sampled: dict[str, int] = {}
+    characters: dict[str, int] = {}
+    exact = True
+    for step in trajectory.steps:
+        if step.author is Author.MODEL:
+            agent = step.agent
+            characters[agent] = characters.get(agent, 0) + len(step.surface or step.text) + 1
+            if step.tokens is None:
+                exact = False
+            elif exact:
+                sampled[agent] = sampled.get(agent, 0) + len(step.tokens.ids)
+    return (sampled, False) if exact else (shared(trajectory.usage.completion_tokens, characters), True)
 
 
 def shared(total: int, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -176,24 +179,17 @@ def by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
     return tasks
 
 
-def unscored_warning(tasks: Mapping[str, Sequence[Attempt]], scorer: str) -> str:
+def unscored_warning(tasks: Iterable[tuple[str, Sequence[Attempt]]], scorer: str) -> str:
     """Says at which tasks the scorer gave no verdict on any attempt, with one reason; empty if there are none."""
-    ended = {task: kept for task, listed in tasks.items() if (kept := [one for one in listed if not one.failed])}
-    silent = [listed for listed in ended.values() if all(attempt.unscored for attempt in listed)]
-    if not silent:
+    ended = silent = 0
+    first: Attempt | None = None
+    for _, listed in tasks:
+        kept = [attempt for attempt in listed if not attempt.failed]
+        ended += bool(kept)
+        if kept and all(attempt.unscored for attempt in kept):
+            silent += 1
+            first = first or kept[0]
+    if first is None:
         return ""
-    where = "any attempt" if len(silent) == len(ended) else f"any attempt at {len(silent):,} of {len(ended):,} tasks"
-    first = silent[0][0]
+    where = "any attempt" if silent == ended else f"any attempt at {silent:,} of {ended:,} tasks"
     return f"the scorer {scorer} gave no verdict on {where}; task {first.task}: {first.why_unscored or 'no reason'}"
-
-
-def broken_down(tasks: Mapping[str, Sequence[Attempt]], keys: Sequence[str], most: int = 20) -> dict[str, Grouped]:
-    """By each key that divides the tasks into at most `most` groups; tasks without the key are under an empty name."""
-    found: dict[str, Grouped] = {}
-    for key in dict.fromkeys(keys):
-        groups: Grouped = {}
-        for task, attempts in tasks.items():
-            groups.setdefault(attempts[0].meta.get(key, ""), {})[task] = attempts
-        if 2 <= len(groups) <= most and set(groups) != {""}:
-            found[key] = dict(sorted(groups.items()))
-    return found

@@ -153,7 +153,7 @@ async def _evaluate(
             plural(batch.total or 0, "run"),
             folder.path,
         )
-    if warning := unscored_warning(by_task(attempts), scorers[0].name):
+    if warning := unscored_warning(by_task(attempts).items(), scorers[0].name):
         log.warning("%s", warning)
     if failed := next((attempt for attempt in attempts if attempt.failed), None):
         log.warning(
@@ -167,8 +167,8 @@ async def _evaluate(
 
 
 def _report(folder: Folder, attempts: Sequence[Attempt], record: Mapping[str, Any]) -> BenchmarkReport:
-    report = make_report(attempts, record, retried=folder.retried())
-    write_report(folder, report)
+    report = make_report(by_task(attempts).items(), record, retried=folder.retried())
+    write_report(folder, report, {attempt.key for attempt in attempts})
     return BenchmarkReport(report, folder.path)
 
 

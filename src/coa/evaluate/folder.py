@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from coa.errors import StoreError
+from coa.evaluate.attempt_store import on_disk, task_key, temporary_database
 from coa.evaluate.attempts import SELECTED_AMONG
 from coa.folder import CONFIG, claim, lock, read_config
 from coa.runtime.best_of import SELECTED
@@ -89,27 +90,58 @@ class Folder:
         )  # fmt: skip
 
 
-@dataclass
 class Notes:
-    """What the journal says about runs: scores by name, and which attempt at a task was chosen."""
+    """What the journal says about runs: scores by name, and which attempt at a task was chosen.
 
-    scores: dict[Key, dict[str, Score]] = field(default_factory=dict)
-    choices: dict[str, tuple[int, str, int]] = field(default_factory=dict)
-    """By task: the chosen attempt, how it was chosen, and among how many."""
+    They wait in a temporary database: a journal may hold a verdict on each of a million runs.
+    """
+
+    def __init__(self) -> None:
+        self._noted = False
+        self._connection = temporary_database(
+            "CREATE TABLE scores (task BLOB, sample INTEGER, name TEXT, score BLOB, PRIMARY KEY (task, sample, name));"
+            "CREATE TABLE choices (task BLOB PRIMARY KEY, sample INTEGER, how TEXT, among INTEGER);"
+            "BEGIN"
+        )
+
+    def score(self, key: Key, name: str, score: Score) -> None:
+        row = (task_key(key[0]), key[1], name, score.model_dump_json().encode())
+        self._put("INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?)", row)
+
+    def choose(self, key: Key, how: str, among: int) -> None:
+        """A later choice, among more attempts, takes the place of an earlier one."""
+        self._put("INSERT OR REPLACE INTO choices VALUES (?, ?, ?, ?)", (task_key(key[0]), key[1], how, among))
+
+    def _put(self, statement: str, row: tuple[object, ...]) -> None:
+        self._noted = True
+        with on_disk():
+            self._connection.execute(statement, row)
 
     def __bool__(self) -> bool:
-        return bool(self.scores or self.choices)
+        return self._noted
 
     def applied(self, trajectory: Trajectory) -> Trajectory:
-        update: dict[str, Any] = {}
-        if scores := self.scores.get(trajectory.key):
-            update["scores"] = FrozenDict({**trajectory.scores, **scores})
-        if choice := self.choices.get(trajectory.task.id):
-            # A later choice, among more attempts, takes the place of an earlier one.
+        task, update = task_key(trajectory.task.id), dict[str, Any]()
+        with on_disk():
+            query = "SELECT name, score FROM scores WHERE task = ? AND sample = ? ORDER BY rowid"
+            scores = self._connection.execute(query, (task, trajectory.sample)).fetchall()
+            query = "SELECT sample, how, among FROM choices WHERE task = ?"
+            choice = self._connection.execute(query, (task,)).fetchone()
+        if scores:
+            noted = {name: Score.model_validate_json(score) for name, score in scores}
+            update["scores"] = FrozenDict({**trajectory.scores, **noted})
+        if choice:
             others = {name: value for name, value in trajectory.meta.items() if name not in (SELECTED, SELECTED_AMONG)}
             mine = {SELECTED: choice[1], SELECTED_AMONG: choice[2]} if choice[0] == trajectory.sample else {}
             update["meta"] = FrozenDict({**others, **mine})
         return trajectory.model_copy(update=update) if update else trajectory
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_connection"):
+            self.close()
 
 
 class Journal:
@@ -138,10 +170,10 @@ def read_notes(folder: Folder) -> Notes:
             row = orjson.loads(line)
             key = (str(row["task"]), int(row["sample"]))
             if "chosen" in row:
-                notes.choices[key[0]] = (key[1], str(row["chosen"]), int(row["among"]))
+                notes.choose(key, str(row["chosen"]), int(row["among"]))
             else:
-                found = {name: Score.model_validate(score) for name, score in row["scores"].items()}
-                notes.scores.setdefault(key, {}).update(found)
+                for name, score in row["scores"].items():
+                    notes.score(key, name, Score.model_validate(score))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"{folder.scores}, line {number} is not a verdict: {error}") from error
     return notes

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from statistics import NormalDist, fmean
-from typing import Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from coa.report import plural
 
@@ -41,19 +45,23 @@ def mean(tasks: Sequence[Sequence[float]]) -> Estimate:
     ones, SE being clustered by task, which is at least the number of tasks and at most the number of attempts.
     Values between: the mean and 1.96 clustered standard errors.
     """
-    means = [fmean(values) for values in tasks]
+    binary = all(item in (0.0, 1.0) for values in tasks for item in values)
+    return mean_of([fmean(values) for values in tasks], sum(map(len, tasks)), binary=binary)
+
+
+def mean_of(means: Sequence[float], attempts: int, *, binary: bool) -> Estimate:
+    """`mean`, from the mean of each task and the number of attempts; `binary` if these are right or wrong."""
     value = fmean(means)
     squares = sum((item - value) ** 2 for item in means)
     error = math.sqrt(squares / (len(means) - 1) / len(means)) if len(means) > 1 else 0.0  # clustered by task
-    if any(item not in (0.0, 1.0) for values in tasks for item in values):
+    if not binary:
         least, most = min(0.0, *means), max(1.0, *means)  # a custom scorer may give other values
         if len(means) < 2:  # one task does not show how tasks differ
             return Estimate(value, least, most)
         return Estimate(value, max(least, value - Z * error), min(most, value + Z * error))
     spread = value * (1 - value)
     effective = spread / error**2 if error else math.inf if spread else 0.0
-    attempts = sum(map(len, tasks))
-    return wilson(value, min(max(effective, len(tasks)), attempts))
+    return wilson(value, min(max(effective, len(means)), attempts))
 
 
 def wilson(share: float, count: float) -> Estimate:
@@ -70,37 +78,84 @@ def shares(values: Sequence[float]) -> Estimate:
 
     Where all values are 0 or 1 they are right or wrong, and Wilson's interval is used.
     """
-    return mean([[value] for value in values])
+    return mean_of(values, len(values), binary=all(value in (0.0, 1.0) for value in values))
 
 
-Statistic = Callable[[Sequence[int]], float | None]
-"""Of a resample, given as positions of tasks; None where it has no value, infinite for a cost that bought nothing."""
+@dataclass(frozen=True, slots=True)
+class TaskColumns:
+    """Of one run: for each task the means over its attempts. Columns of numbers, because a million tasks must fit."""
+
+    success: array[float] = field(default_factory=lambda: array("d"))
+    tokens: array[float] = field(default_factory=lambda: array("d"))
+    tool_calls: array[float] = field(default_factory=lambda: array("d"))
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[float, float, float]]) -> TaskColumns:
+        found = cls()
+        for row in rows:
+            found.add(*row)
+        return found
+
+    def add(self, success: float, tokens: float, tool_calls: float) -> None:
+        self.success.append(success)
+        self.tokens.append(tokens)
+        self.tool_calls.append(tool_calls)
+
+    def at(self, places: Sequence[int]) -> TaskColumns:
+        """The same for some of the tasks."""
+        if len(places) == len(self):
+            return self
+        return TaskColumns(*(array("d", [column[place] for place in places]) for column in self.columns))
+
+    @property
+    def columns(self) -> tuple[array[float], array[float], array[float]]:
+        return self.success, self.tokens, self.tool_calls
+
+    def __len__(self) -> int:
+        return len(self.success)
 
 
-def bootstrap(
-    count: int, statistics: Sequence[Statistic], *, seed: int = 0, resamples: int = RESAMPLES
-) -> list[Estimate | None]:
-    """Each statistic of all tasks, and the middle 95 % of it over resamples of tasks. Equal seeds, equal intervals.
+Sums = tuple[float, float, float]
+"""Of a run over some tasks, or over a resample of them: success, tokens, tool calls."""
 
-    None for one without a finite value. Resamples without a value are left out of the middle; infinite ones are in it:
-    where more than one in forty bought nothing, what a success costs has no upper end.
+
+def resample(runs: Sequence[TaskColumns], *, seed: int = 0, resamples: int = RESAMPLES) -> list[list[Sums]]:
+    """For each run its sums over resamples of the tasks. All runs have the same tasks, and get the same resamples.
+
+    A resample draws as many tasks as there are, with replacement. The draws are those of Python's generator, so equal
+    seeds give equal sums on every machine; Arrow does the arithmetic, because a hundred thousand tasks are drawn two
+    thousand times.
     """
-    positions = range(count)
-    found_all = [statistic(positions) if count else None for statistic in statistics]
-    values = [value if value is not None and math.isfinite(value) else None for value in found_all]
-    drawn: list[list[float]] = [[] for _ in statistics]
+    count = len(runs[0])
+    columns = [_arrow(pa.float64(), column) for run in runs for column in run.columns]
+    many, bits = _arrow(pa.uint64(), array("Q", [count, 32]))  # `pa.scalar` would import pandas, which takes 0.3 s
     rng = random.Random(seed)
-    for _ in range(resamples if any(value is not None for value in values) else 0):
-        sample = rng.choices(positions, k=count)
-        for statistic, found in zip(statistics, drawn, strict=True):
-            if (value := statistic(sample)) is not None:
-                found.append(value)
-    for found in drawn:
-        found.sort()
-    return [
-        None if value is None else Estimate(value, _quantile(found, 0.025), _quantile(found, 0.975))
-        for value, found in zip(values, drawn, strict=True)
-    ]
+    found: list[list[Sums]] = [[] for _ in runs]
+    for _ in range(resamples if count else 0):
+        drawn = _arrow(pa.uint32(), array("I", rng.randbytes(4 * count)))
+        # A number below 2**32, scaled down to one below `count`.
+        places = pc.shift_right(pc.multiply(drawn.cast(pa.uint64()), many), bits)
+        sums = [pc.sum(pc.take(column, places, boundscheck=False)).as_py() for column in columns]
+        for at, sink in enumerate(found):
+            sink.append((sums[3 * at], sums[3 * at + 1], sums[3 * at + 2]))
+    return found
+
+
+def _arrow(kind: pa.DataType, numbers: array[Any]) -> pa.Array:
+    """The same memory as an Arrow array."""
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def interval(value: float | None, resampled: Iterable[float | None]) -> Estimate | None:
+    """A value of all tasks with the middle 95 % of what it is over resamples; None for one that is not finite.
+
+    Resamples without a value are left out of the middle; infinite ones are in it: where more than one in forty bought
+    nothing, what a success costs has no upper end.
+    """
+    if value is None or not math.isfinite(value):
+        return None
+    ordered = sorted(item for item in resampled if item is not None)
+    return Estimate(value, _quantile(ordered, 0.025), _quantile(ordered, 0.975))
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
@@ -114,13 +169,24 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFigures:
-    """Of one task in one run: means over its attempts."""
+Cost = Callable[[Sums], float | None]
 
-    success: float
-    tokens: float
-    tool_calls: float
+
+def tokens_per_success(sums: Sums) -> float | None:
+    return _per_success(sums[1], sums[0])
+
+
+def tool_calls_per_success(sums: Sums) -> float | None:
+    return _per_success(sums[2], sums[0])
+
+
+def _per_success(spent: float, successes: float) -> float | None:
+    """What all tasks spent by the number of successes: infinite if it bought none, None where nothing was spent."""
+    return spent / successes if successes else math.inf if spent else None
+
+
+def cost_interval(run: TaskColumns, resampled: Sequence[Sums], cost: Cost) -> Estimate | None:
+    return interval(cost(_sums(run)), map(cost, resampled))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,35 +201,25 @@ class Difference:
     tool_calls_per_success: Estimate | None
 
 
-def paired(first: Sequence[TaskFigures], second: Sequence[TaskFigures], *, seed: int = 0) -> Difference:
-    """Both sequences in the same order of tasks."""
-    gains = [after.success - before.success for before, after in zip(first, second, strict=True)]
-    in_vain = not any(item.success for item in first)  # nothing to divide by
+def paired(first: TaskColumns, second: TaskColumns, resampled: Sequence[Sequence[Sums]] | None = None) -> Difference:
+    """Both with the same tasks in the same order. `resampled` are the sums of both, if they were drawn already."""
+    count = len(first)
+    before, after = resampled or resample([first, second])
+    gain = sum(new - old for old, new in zip(first.success, second.success, strict=True)) / count if count else None
+    gains = ((new[0] - old[0]) / count for old, new in zip(before, after, strict=True))
+    in_vain = not any(first.success)  # nothing to divide by
 
-    def ratio(before: Statistic, after: Statistic) -> Statistic:
-        def statistic(drawn: Sequence[int]) -> float | None:
-            old, new = before(drawn), after(drawn)
+    def ratio(cost: Cost) -> Estimate | None:
+        def one(old_sums: Sums, new_sums: Sums) -> float | None:
+            old, new = cost(old_sums), cost(new_sums)
             if in_vain or not old or new is None or (math.isinf(old) and math.isinf(new)):
                 return None
             return new / old
 
-        return statistic
+        return interval(one(_sums(first), _sums(second)), map(one, before, after))
 
-    ratios = [ratio(per_success(first, name), per_success(second, name)) for name in ("tokens", "tool_calls")]
-    statistics: list[Statistic] = [lambda drawn: _total(gains, drawn) / len(drawn), *ratios]
-    return Difference(len(first), *bootstrap(len(first), statistics, seed=seed))
+    return Difference(count, interval(gain, gains), ratio(tokens_per_success), ratio(tool_calls_per_success))
 
 
-def per_success(tasks: Sequence[TaskFigures], name: str) -> Statistic:
-    """What all tasks spent, divided by the number of successes."""
-    spent, won = [getattr(item, name) for item in tasks], [item.success for item in tasks]
-
-    def statistic(drawn: Sequence[int]) -> float | None:
-        successes, cost = _total(won, drawn), _total(spent, drawn)
-        return cost / successes if successes else math.inf if cost else None
-
-    return statistic
-
-
-def _total(values: Sequence[float], drawn: Sequence[int]) -> float:
-    return sum([values[place] for place in drawn])
+def _sums(run: TaskColumns) -> Sums:
+    return sum(run.success), sum(run.tokens), sum(run.tool_calls)

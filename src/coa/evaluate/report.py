@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,13 +12,14 @@ import orjson
 
 from coa.choices import Select
 from coa.errors import EvaluationError
-from coa.evaluate.attempts import GROUPS, Attempt, by_task
+from coa.evaluate.attempts import GROUPS
 from coa.evaluate.folder import Folder
 from coa.evaluate.metrics import Estimate
-from coa.evaluate.summary import Figures, figures, times
+from coa.evaluate.summary import Figures, Tasks, summed_up
+from coa.evaluate.task_table import task_table
 from coa.folder import write_atomic
-from coa.report import Bar, bars, page, paragraph, plural, table
-from coa.scoring import agreement
+from coa.report import Bar, bars, notice, page, paragraph, plural, said, section, table
+from coa.trajectory import read
 from coa.version import __version__
 
 _LONGEST: Final = 200
@@ -134,23 +135,25 @@ class Evaluation:
         return self.reports[0]
 
 
-def make_report(attempts: Sequence[Attempt], config: Mapping[str, Any], *, retried: int = 0) -> Figures:
+def make_report(tasks: Tasks, config: Mapping[str, Any], *, retried: int = 0) -> Figures:
     """`config` is the folder's config.json, which says what the numbers are about."""
-    tasks, samples = by_task(attempts), int(config["samples"])
-    # A folder may hold more tasks than the latest limit includes.
-    planned, scorer = max(int(config["benchmark"]["tasks"]), len(tasks)), deciding(config)
+    samples, scorer = int(config["samples"]), deciding(config)
     select = Select(config["select"]) if config.get("select") else None
     groups = config["benchmark"].get("groups") or GROUPS
-    found = figures(tasks, samples=samples, planned=planned, ks=config.get("ks") or (), groups=groups, select=select)
+    found = summed_up(tasks, groups=groups, select=select, scorer=scorer)
+    # A folder may hold more tasks than the latest limit includes.
+    planned = max(int(config["benchmark"]["tasks"]), found.counts.tasks)
+    figures = found.figures(samples=samples, planned=planned, ks=config.get("ks") or ())
     return {
         "benchmark": config["benchmark"],
+        "notices": list(config.get("notices") or ()),
         "scorer": scorer,
-        "complete": found["results"]["missing"] == 0,
-        **found,
+        "complete": figures["results"]["missing"] == 0,
+        **figures,
         "runs_tried_again_on_request": retried,
-        "agreement": agreements(tasks, scorer),
-        "provenance": {name: value for name, value in config.items() if name not in ("stage", "benchmark")},
-        "timing": times(tasks),
+        "agreement": found.agreements(),
+        "provenance": {name: value for name, value in config.items() if name not in ("stage", "benchmark", "notices")},
+        "timing": found.times(),
     }
 
 
@@ -160,23 +163,16 @@ def deciding(config: Mapping[str, Any]) -> str:
     return str(again["by"] if again else config["scorer"])
 
 
-def agreements(tasks: Mapping[str, Sequence[Attempt]], scorer: str) -> Figures:
-    """How often the scorer that decides and each other scorer agree."""
-    attempts = [attempt for listed in tasks.values() for attempt in listed]
-    others = sorted({name for attempt in attempts for name in attempt.scores} - {scorer})
-    found: Figures = {}
-    for other in others:
-        both = [a for a in attempts if scorer in a.scores and other in a.scores]
-        counts = agreement((a.scores[scorer], a.scores[other]) for a in both)
-        if counts.compared:
-            found[other] = {**asdict(counts), "rate": counts.rate, "kappa": counts.kappa}
-    return found
-
-
-def write_report(folder: Folder, report: Figures) -> None:
+def write_report(folder: Folder, report: Figures, only: Container[tuple[str, int]] | None = None) -> None:
+    """`only` names the attempts that are reported, where the folder holds others too."""
     data = orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
     write_atomic(folder.report, data)
-    write_atomic(folder.page, _html(report))
+    runs = read(folder.trajectories) if folder.trajectories.is_file() else iter(())
+    wanted = (
+        run for run in runs if run.sample < report["results"]["attempts_per_task"] and (only is None or run.key in only)
+    )
+    tasks = task_table(wanted, report["scorer"], folder.path, report["results"]["attempts"])
+    write_atomic(folder.page, _html(report, folder.path, tasks))
 
 
 def code_version() -> dict[str, str | None]:
@@ -239,6 +235,7 @@ def lines(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("spent per success chosen", _spent(spent["per_chosen_success"], None)))
     if spent["unmetered_calls"]:
         rows.append(("unmetered model calls", f"{spent['unmetered_calls']:,}: the tokens are a lower bound"))
+    rows.append(("format repairs", _repaired(report["repairs"], report["results"]["attempts"])))
     rows += [(f"agreement with {name}", _agreed(value)) for name, value in report["agreement"].items()]
     return rows
 
@@ -254,13 +251,23 @@ def _spent(each: Mapping[str, float | None] | None, seconds: float | None) -> st
     )
 
 
+def _repaired(found: Mapping[str, Any], attempts: int) -> str:
+    """How much of the text the parser had to fix before it could be read."""
+    if not found["total"]:
+        return "none"
+    share = f"{found['share_of_attempts']:.1%}"
+    return (
+        f"{plural(found['total'], 'repair')} in {found['attempts_with']:,} of {plural(attempts, 'attempt')} ({share})"
+    )
+
+
 def _agreed(value: Mapping[str, Any]) -> str:
     kappa = "" if value["kappa"] is None else f", kappa {value['kappa']:.2f}"
     total = sum(value[name] for name in ("both_right", "both_wrong", "only_first", "only_second"))
     return f"{value['rate']:.1%} of {total:,}{kappa}"
 
 
-def _html(report: Figures) -> str:
+def _html(report: Figures, folder: Path, tasks: str) -> str:
     found = report["results"]
     metrics = [
         Bar(name, value["value"], f"{value['value']:.1%}", value["low"], value["high"])
@@ -270,24 +277,23 @@ def _html(report: Figures) -> str:
     shares = {name: "" if share is None else f"{share:.1%}" for name, share in agents["share"].items()}
     written = [(name, count, shares[name]) for name, count in agents["written_tokens"].items()]
     about = f"{benchmark['about']}. {benchmark['note']}" if benchmark.get("note") else benchmark.get("about", "")
-    parts = [
+    texts = {name: said(value) for name, value in _flat(report["provenance"]).items()}
+    provenance = [(name, f"{text[:_LONGEST]}{'…' if len(text) > _LONGEST else ''}") for name, text in texts.items()]
+    return page(
+        f"Evaluation: {benchmark['name']}",
+        *map(notice, report["notices"]),
         paragraph(headline(report)),
         paragraph(caveat(report)) if caveat(report) else "",
         paragraph(about),
         bars(metrics, title="success with 95 % intervals", most=1.0) if metrics else "",
-        paragraph("", heading="What it took"),
-        table(["", ""], lines(report)),
-        paragraph("", heading="Who wrote how much"),
-        table(["agent", "tokens written", "share"], written),
-        paragraph("", heading="How runs ended"),
-        table(["stop", "attempts"], list(report["stops"].items())),
-    ]
-    for key, groups in report["breakdown"].items():
-        parts += [paragraph("", heading=f"By {key}"), group_table(groups)]
-    texts = {name: "" if value is None else str(value) for name, value in _flat(report["provenance"]).items()}
-    provenance = [(name, f"{text[:_LONGEST]}{'…' if len(text) > _LONGEST else ''}") for name, text in texts.items()]
-    parts += [paragraph("", heading="Provenance"), table(["", ""], provenance)]
-    return page(f"Evaluation: {benchmark['name']}", *parts)
+        section("What it took", table(["", ""], lines(report))),
+        section("Who wrote how much", table(["agent", "tokens written", "share"], written)),
+        section("How runs ended", table(["stopped by", "attempts"], list(report["stops"].items()))),
+        *(section(f"By {key}", group_table(groups)) for key, groups in report["breakdown"].items()),
+        tasks,
+        section("Provenance", table(["setting", "value"], provenance)),
+        run=folder,
+    )
 
 
 def group_table(groups: Mapping[str, Figures]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,12 @@ import orjson
 
 from coa.blocking import run_blocking
 from coa.errors import ConfigError, StoreError
-from coa.evaluate.attempts import Attempt, attempt_of, by_task, unscored_warning
+from coa.evaluate.attempt_store import AttemptStore
+from coa.evaluate.attempts import attempt_of, unscored_warning
 from coa.evaluate.folder import Folder, Journal, folders_in, settle
-from coa.evaluate.report import agreements, make_report, write_report
+from coa.evaluate.report import make_report, write_report
 from coa.evaluate.run import Scoring
+from coa.evaluate.summary import summed_up
 from coa.folder import CONFIG, lock_file, replacing, write_atomic
 from coa.models.base import Model
 from coa.scoring import PROMPT_HASH, Scorer, check_scorer, score_trajectory
@@ -203,30 +206,37 @@ def _sum_up(
     folder: Folder, run: Path, out: Path, scorer: str, judging: Model | None, now: int, kept: int
 ) -> ScoreSummary:
     """Count the scores; if it is an evaluation, its report is made anew from them."""
-    attempts = [attempt_of(one, scorer) for one in read(folder.trajectories)]
-    if warning := unscored_warning(by_task(attempts), scorer):
-        log.warning("%s", warning)
-    report = _report(folder, attempts, scorer, judging) if folder.is_evaluation else None
+    counts: Counter[str] = Counter()
+    with AttemptStore() as attempts:
+        for one in read(folder.trajectories):
+            attempt = attempt_of(one, scorer)
+            attempts.add(attempt)
+            counts.update(right=attempt.right, failed=attempt.failed, unscored=attempt.unscored)
+        agreement = summed_up(attempts, scorer=scorer).agreements()
+        if warning := unscored_warning(attempts, scorer):
+            log.warning("%s", warning)
+        report = _report(folder, attempts, scorer, judging) if folder.is_evaluation else None
     return ScoreSummary(
         run=str(run),
         out=str(out),
         scorer=scorer,
         runs=len(attempts),
-        right=sum(attempt.right for attempt in attempts),
-        failed=sum(attempt.failed for attempt in attempts),
-        unscored=sum(attempt.unscored for attempt in attempts),
+        right=counts["right"],
+        failed=counts["failed"],
+        unscored=counts["unscored"],
         scored_now=now,
         kept=kept,
-        agreement={name: counts["rate"] for name, counts in agreements(by_task(attempts), scorer).items()},
+        agreement={name: found["rate"] for name, found in agreement.items()},
         report=report,
     )
 
 
-def _report(folder: Folder, attempts: list[Attempt], scorer: str, judging: Model | None) -> str:
+def _report(folder: Folder, attempts: AttemptStore, scorer: str, judging: Model | None) -> str:
     judge = None if judging is None else {"model": judging.name, "prompt_hash": PROMPT_HASH}
     # Recorded beside the settings of the evaluation, which may still go on with its first scorer.
     config = folder.read_config() | {"scored_again": {"by": scorer, "judge": judge}}
     write_atomic(folder.config, orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    inside = [attempt for attempt in attempts if attempt.sample < int(config["samples"])]
-    write_report(folder, make_report(inside, config, retried=folder.retried()))
+    samples = int(config["samples"])
+    inside = ((task, [attempt for attempt in listed if attempt.sample < samples]) for task, listed in attempts)
+    write_report(folder, make_report((item for item in inside if item[1]), config, retried=folder.retried()))
     return str(folder.page)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from coa.folder import claim, replacing, write_atomic
-from coa.report import Bar, bars, details, funnel, page, paragraph, plural, table
+from coa.report import Bar, bars, details, funnel, page, paragraph, plural, said, section, table
 from coa.sampling.difficulty import Fate, Rules, histogram
 from coa.sampling.outcomes import Sampled
 from coa.trajectory.formats.rows import write_rows
@@ -93,41 +93,40 @@ def report(found: Sequence[Sampled], rules: Rules, settings: Mapping[str, Any]) 
 def write_report(folder: Path, found: Sequence[Sampled], rules: Rules, settings: Mapping[str, Any]) -> dict[str, Any]:
     data = report(found, rules, settings)
     write_atomic(folder / "report.json", json.dumps(data, indent=2, ensure_ascii=False) + "\n")
-    write_atomic(folder / "report.html", _html(found, data, rules))
+    write_atomic(folder / "report.html", _html(folder, found, data, rules))
     return data
 
 
-def _html(found: Sequence[Sampled], data: Mapping[str, Any], rules: Rules) -> str:
+def _html(folder: Path, found: Sequence[Sampled], data: Mapping[str, Any], rules: Rules) -> str:
     stages, left = [], len(found)
     for fate in MEANING:
         lost = data["dropped"].get(fate.value, 0)
         stages.append((fate.value, left, left - lost))
         left -= lost
-    parts = [
+    dropped = [(fate.value, count, why) for fate, why in MEANING.items() if (count := data["dropped"].get(fate.value))]
+    examples = []
+    for fate in MEANING:
+        if some := [item for item in found if item.fate is fate]:
+            lines = [f"{item.task.id}: {item.task.question[:300]} — {item.reason}" for item in some[:_EXAMPLES]]
+            examples.append(details(f"{fate.value}, {len(some):,}", lines))
+    settings = [(key, said(value)) for key, value in [*data["settings"].items(), *data["rules"].items()]]
+    without = _bars(data["solved_without_tools"], rules.no_tools_samples, "tasks by attempts solved without tools")
+    return page(
+        "Query sampling",
         paragraph(
             f"{data['kept']:,} of {plural(len(found), 'task')} kept, after {plural(data['attempts'], 'attempt')}, "
             f"of which {data['unscored_attempts']:,} could not be scored and count neither as solved nor as failed."
         ),
         funnel(("tasks", len(found)), stages, title="tasks left after each rule"),
-        paragraph("", heading="Solved with tools"),
-        _bars(data["solved_with_tools"], rules.samples, "tasks by attempts solved with tools"),
-    ]
-    if rules.no_tools_samples:
-        parts.append(paragraph("", heading="Solved without tools"))
-        title = "tasks by attempts solved without tools"
-        parts.append(_bars(data["solved_without_tools"], rules.no_tools_samples, title))
-    parts.append(paragraph("", heading="Why tasks were dropped"))
-    rows = [(fate.value, data["dropped"].get(fate.value, 0), meaning) for fate, meaning in MEANING.items()]
-    parts.append(table(["dropped as", "tasks", "because"], rows))
-    for fate in MEANING:
-        some = [item for item in found if item.fate is fate]
-        if some:
-            lines = [f"{item.task.id}: {item.task.question[:300]} — {item.reason}" for item in some[:_EXAMPLES]]
-            parts.append(details(f"{fate.value}, {len(some):,}", lines))
-    parts.append(paragraph("", heading="Settings"))
-    parts.append(table(["setting", "value"], [(key, str(value)) for key, value in data["settings"].items()]))
-    parts.append(table(["rule", "value"], [(key, str(value)) for key, value in data["rules"].items()]))
-    return page("Query sampling", *parts)
+        section(
+            "Solved with tools",
+            _bars(data["solved_with_tools"], rules.samples, "tasks by attempts solved with tools"),
+        ),
+        section("Solved without tools", without if rules.no_tools_samples else ""),
+        section("Why tasks were dropped", table(["dropped as", "tasks", "because"], dropped), *examples),
+        section("Settings", table(["setting", "value"], settings)),
+        run=folder,
+    )
 
 
 def _bars(counts: Sequence[int], samples: int, title: str) -> str:

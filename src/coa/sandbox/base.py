@@ -24,6 +24,10 @@ class SandboxError(ToolError):
     """No sandbox is available, or it broke. Never the fault of the code that was to run in it."""
 
 
+class UnreadableArguments(SandboxError):
+    """The arguments of a function are neither JSON nor a Python literal, or need more memory than a run may have."""
+
+
 class CodeVerdict(StrEnum):
     OK = "OK"
     """The program ended with exit code 0. For a test: its output is not compared yet."""
@@ -159,7 +163,10 @@ class Program(ABC):
 
         The arguments are what JSON or a Python literal can express.
         """
-        return await self.test(_written_arguments(arguments), function=function)
+        try:
+            return await self.test(_written_arguments(arguments), function=function)
+        except UnreadableArguments as error:
+            return ProgramResult(CodeVerdict.SANDBOX_ERROR, note=str(error))
 
     async def holds(self, assertions: str) -> ProgramResult:
         """Run assertions behind the program; `returned` is set if all of them were reached.
@@ -171,14 +178,17 @@ class Program(ABC):
 
     @abstractmethod
     async def test(self, stdin: bytes, function: str | None = None, assertions: str | None = None) -> ProgramResult:
-        """One test, as `run`, `call` or `holds` asks for it."""
+        """One test, as `run`, `call` or `holds` asks for it. The arguments of a function are in `stdin`.
+
+        They are read where the program runs, within its limits. Raises `UnreadableArguments` if they cannot be.
+        """
 
     async def close(self) -> None:  # noqa: B027 (most programs hold nothing)
         """End what the program keeps running between tests."""
 
 
 def _written_arguments(arguments: Sequence[object]) -> bytes:
-    """As `inside.cell.read_arguments` reads them."""
+    """As `inside/cell.py` reads them."""
     try:
         if _is_json(list(arguments)):
             return b"j" + json.dumps(list(arguments)).encode()

@@ -13,7 +13,7 @@ from coa.sandbox.base import MB, ProgramLimits, SandboxError
 
 
 class AboveCap(SandboxError):
-    """`status` is 400 for a limit, and 413 for a body that is too large."""
+    """`status` is 400 for a limit, 413 for a body that is too large, and 408 for one that takes too long."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -39,6 +39,16 @@ class Caps:
     """Requests at once. A test is a request, so it is the most tests at once too."""
     programs: int = 32
     """Programs that are kept compiled for further tests."""
+    connections: int = 1100
+    """Open connections, more than `waiting` so that a full server can still say so."""
+    header_s: float = 10.0
+    """Until the first request of a connection has arrived, without its body."""
+    body_s: float = 120.0
+    """Until the body of a request has arrived."""
+    idle_s: float = 120.0
+    """Between the requests of a connection, and for its client to read an answer."""
+    held_bytes: int = 1024 * MB
+    """Of the bodies of all requests that run or wait."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -7,11 +7,12 @@ is one run in a warm interpreter. `result_of` turns an exit status and the reaso
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import socket
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -19,23 +20,42 @@ from typing import Any, Final
 
 import orjson
 
-from coa.sandbox.base import MB, CodeVerdict, ProgramLimits, ProgramResult, SandboxError, Script, writable
+from coa.sandbox.base import (
+    MB,
+    CodeVerdict,
+    ProgramLimits,
+    ProgramResult,
+    SandboxError,
+    Script,
+    UnreadableArguments,
+    writable,
+)
+from coa.sandbox.inside.cell import READABLE, UNREADABLE
 from coa.sandbox.values import read_value
 from coa.sandbox.zygote import Zygote
 
 GRACE_S: Final = 5.0
 """How long after a limit the warm interpreter may take to report an end before it counts as stuck."""
 MSG_CMSG_CLOEXEC: Final = 0x40000000
+_LONGEST_NAME, _LONGEST_PATH = 255, 2000
 
 
-def memory_file(data: bytes) -> int:
-    """An unnamed file in memory that holds `data`, positioned at its beginning."""
-    handle = os.memfd_create("coa", os.MFD_CLOEXEC)
+_SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+
+def memory_file(data: bytes, *, sealed: bool = True) -> int:
+    """An unnamed file in memory that holds `data`, positioned at its beginning. A sealed one never changes again.
+
+    A run that could write to its standard input would have memory there that no limit counts.
+    """
+    handle = os.memfd_create("coa", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         view = memoryview(data)
         while view:
             view = view[os.write(handle, view) :]
         os.lseek(handle, 0, os.SEEK_SET)
+        if sealed:
+            fcntl.fcntl(handle, fcntl.F_ADD_SEALS, _SEALS)
     except BaseException:
         os.close(handle)
         raise
@@ -180,12 +200,16 @@ def limits_on_the_wire(limits: ProgramLimits) -> dict[str, Any]:
 
 def job_of(kind: str, script: Script, *, collect: bool = False, lines: bool = False, nonce: str = "") -> bytes:
     """What the run's process reads. `lines`: write each line at once, so that a run cut short shows how far it got."""
+    for name in script.collect:
+        _inner_path(name)
     placed = {}
     for name, content in script.files.items():
-        path = _inner_path(name)
-        if not path.parts:
-            raise SandboxError(f"the file name {name!r} does not stay in the working folder")
-        placed[str(path)] = {"text": writable(content)} if isinstance(content, str) else {"hex": content.hex()}
+        placed[str(_inner_path(name))] = (
+            {"text": writable(content)} if isinstance(content, str) else {"hex": content.hex()}
+        )
+    for name in placed:
+        if inside := next((str(folder) for folder in PurePosixPath(name).parents if str(folder) in _taken(placed)), ""):
+            raise SandboxError(f"the file name {name!r} needs a folder where the file {inside!r} is")
     same = {name: getattr(script, name) for name in ("prelude", "function", "assertions")}
     arguments = [writable(argument) for argument in script.arguments]
     job = {"kind": kind, "code": writable(script.code), "arguments": arguments, "files": placed, **same}
@@ -232,12 +256,18 @@ def _judge(
 def with_value(result: ProgramResult, reported: bytes, nonce: str) -> ProgramResult:
     """Add the value that a function returned. Without the nonce in front, our side of the sandbox did not write it.
 
-    A value that cannot be read is no value: the program is to blame for it, and the result says so.
+    Before it runs any of the program, our side writes whether it could read the arguments. A value that cannot be read
+    is no value: the program is to blame for it, and the result says so.
     """
-    if not reported.startswith(nonce.encode()):
+    mark = nonce.encode()
+    if reported.startswith(mark + UNREADABLE):
+        why = reported[len(mark + UNREADABLE) :].decode("utf-8", "replace")
+        raise UnreadableArguments(f"the arguments cannot be read: {why}")
+    begin = mark + READABLE + mark
+    if not reported.startswith(begin):
         return result
     try:
-        return replace(result, value=read_value(reported[len(nonce) :]), returned=True)
+        return replace(result, value=read_value(reported[len(begin) :]), returned=True)
     except ValueError as error:
         return replace(result, note=result.note or f"the value that it returned cannot be read: {error}")
 
@@ -270,10 +300,22 @@ def files_in(sent: bytes, names: Sequence[str]) -> dict[str, bytes]:
     return found
 
 
+def _taken(files: Mapping[str, object]) -> Set[str]:
+    return files.keys() | {"main.py"}
+
+
 def _inner_path(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts:
+    if path.is_absolute() or ".." in path.parts or not path.parts:
         raise SandboxError(f"the file name {name!r} does not stay in the working folder")
+    try:
+        encoded = [part.encode() for part in path.parts]
+    except UnicodeEncodeError as error:
+        raise SandboxError(f"the file name {name!r} cannot be written as UTF-8") from error
+    if any(b"\0" in part for part in encoded):
+        raise SandboxError(f"the file name {name!r} has a NUL character, which no file name may have")
+    if any(len(part) > _LONGEST_NAME for part in encoded) or sum(map(len, encoded)) > _LONGEST_PATH:
+        raise SandboxError(f"the file name {name[:40]!r}... is too long")
     return path
 
 

@@ -22,13 +22,24 @@ from pathlib import Path
 from typing import Final
 
 from coa.sandbox import cells
-from coa.sandbox.base import MB, CodeVerdict, Program, ProgramLimits, ProgramResult, Sandbox, SandboxError, Script
+from coa.sandbox.base import (
+    MB,
+    CodeVerdict,
+    Program,
+    ProgramLimits,
+    ProgramResult,
+    Sandbox,
+    SandboxError,
+    Script,
+    UnreadableArguments,
+)
 from coa.sandbox.cells import GRACE_S, Capture, memory_file
-from coa.sandbox.inside.usage import memory_of, usage
+from coa.sandbox.inside.usage import Holdings, memory_of, socket_bytes, sockets_of, usage
 from coa.sandbox.interpreter import Interpreter
 from coa.sandbox.walls import COMMANDS, HINTS, KEEP_FOLDERS, Start, Toll, Walls
 
 LOOK_S: Final = 0.05
+SOCKET_BYTES: Final = socket_bytes()
 _DEADLY: Final = frozenset(
     (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGXCPU)
 )
@@ -63,6 +74,8 @@ class ColdSandbox(Sandbox):
             try:
                 with ExitStack() as stack:
                     return await self._run(stack, job, script, limits, nonce)
+            except UnreadableArguments:
+                raise
             except (SandboxError, OSError) as error:
                 return ProgramResult(CodeVerdict.SANDBOX_ERROR, note=str(error))
 
@@ -80,7 +93,7 @@ class ColdSandbox(Sandbox):
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control.setblocking(False)
         streams = (out, err, value)
-        files = [memory_file(content) for content in (b"", job, script.stdin)]
+        files = [memory_file(b"", sealed=False), memory_file(job), memory_file(script.stdin)]
         for closing in (*(stream.close for stream in streams), control.close, theirs.close):
             stack.callback(closing)
         for handle in files:
@@ -154,6 +167,7 @@ class _ColdWatch:
         self.peak_bytes = 0
         self._reason = ""
         self._process: asyncio.subprocess.Process | None = None
+        self._holdings = Holdings()
 
     def kill(self, reason: str) -> None:
         self._reason = self._reason or reason
@@ -176,6 +190,7 @@ class _ColdWatch:
                     return self._reason
                 except TimeoutError:
                     used = usage({process.pid: 0})[0]
+                used.held_bytes += sockets_of(used.tasks) * SOCKET_BYTES + self._holdings.bytes_of(used)
                 memory = memory_of(used, most_bytes)
                 self.cpu_s, self.peak_bytes = max(self.cpu_s, used.cpu_s), max(self.peak_bytes, memory)
                 if memory > most_bytes:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from coa.sandbox.base import MB, ProgramLimits
+from coa.sandbox.inside.cell import covered_files
 from coa.sandbox.interpreter import HOME, WORK, Interpreter
 
 _DEVICES: Final = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
@@ -75,6 +76,8 @@ def bwrap(start: Start) -> Walls:
     for path in interpreter.hidden:
         command += ["--tmpfs", path]
     command += ["--proc", "/proc", "--dev", "/dev"]
+    for path in (*covered_files(), "/dev/zero"):  # shared mappings of /dev/zero are memory that nobody counts
+        command += ["--ro-bind", "/dev/null", path]
     for path in interpreter.writable:
         command += ["--size", str(start.share_bytes), "--tmpfs", path]
     command += ["--remount-ro", "/"]

@@ -20,7 +20,16 @@ from typing import Any, Final
 import orjson
 
 from coa.sandbox import cells
-from coa.sandbox.base import CodeVerdict, Program, ProgramLimits, ProgramResult, Sandbox, SandboxError, Script
+from coa.sandbox.base import (
+    CodeVerdict,
+    Program,
+    ProgramLimits,
+    ProgramResult,
+    Sandbox,
+    SandboxError,
+    Script,
+    UnreadableArguments,
+)
 from coa.sandbox.cells import GRACE_S, Capture, Cell
 from coa.sandbox.interpreter import Interpreter
 from coa.sandbox.zygote import Zygote
@@ -154,6 +163,8 @@ class _Lane:
                 note = "the program has no cell"
                 return self._program.compile_error or ProgramResult(CodeVerdict.SANDBOX_ERROR, note=note)
             return await self._test_in(cell, stdin, what)
+        except UnreadableArguments:
+            raise
         except (SandboxError, OSError) as error:
             await self._shut()
             return ProgramResult(CodeVerdict.SANDBOX_ERROR, note=str(error))

@@ -1,6 +1,6 @@
 """How good an answer is: one signature for filter, reward and benchmark."""
 
-from coa.scoring.agreement import Agreement, agreement, agreement_of
+from coa.scoring.agreement import Agreement, agreement, agreement_of, outcome
 from coa.scoring.base import PureScorer, Scorer, Verdict, score_trajectory, verdict_of
 from coa.scoring.exact import exact_match, normalise, token_f1
 from coa.scoring.judge import PROMPT_HASH, JudgeScorer
@@ -10,6 +10,6 @@ from coa.scoring.verdicts import VerdictCache
 
 __all__ = [
     "PROMPT_HASH", "Agreement", "JudgeScorer", "MathScorer", "Means", "PureScorer", "Scorer", "Verdict", "VerdictCache",
-    "agreement", "agreement_of", "check_scorer", "exact_match", "normalise", "register", "score_trajectory",
+    "agreement", "agreement_of", "check_scorer", "exact_match", "normalise", "outcome", "register", "score_trajectory",
     "scorer_for", "scorer_names", "token_f1", "verdict_of",
 ]  # fmt: skip

@@ -45,7 +45,7 @@ class Agreement:
 def agreement(pairs: Iterable[tuple[float | None, float | None]]) -> Agreement:
     counts = dict.fromkeys(Agreement.__slots__, 0)
     for first, second in pairs:
-        counts[_cell(first, second)] += 1
+        counts[outcome(first, second)] += 1
     return Agreement(**counts)
 
 
@@ -58,7 +58,8 @@ def agreement_of(trajectories: Iterable[Trajectory], first: str, second: str) ->
     )
 
 
-def _cell(first: float | None, second: float | None) -> str:
+def outcome(first: float | None, second: float | None) -> str:
+    """The field of `Agreement` that counts this pair of verdicts."""
     if first is None:
         return "neither" if second is None else "first_unscored"
     if second is None:

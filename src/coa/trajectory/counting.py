@@ -6,6 +6,7 @@ starts to write, as a server counts them that bills every request. The length co
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from coa.trajectory.ledger import Tokenizer, ledger_of
@@ -32,6 +33,17 @@ def count_tokens(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile)
             written[agent] = written.get(agent, 0) + len(span.ids)
         writing = span.author is Author.MODEL
         context += len(span.ids)
-    tools = sum(step.agent in profile.tools for step in trajectory.steps)
+    tools = answered_calls(trajectory, profile)
     usage = Usage(prompt_tokens=read, completion_tokens=sum(written.values()), model_calls=calls, tool_calls=tools)
     return Counted(usage, context, written)
+
+
+def tool_calls(trajectory: Trajectory, profile: Profile) -> int:
+    """Number of tool calls that were made: as the run counted them, or by its steps if it was never run."""
+    return trajectory.usage.tool_calls if trajectory.usage.model_calls else answered_calls(trajectory, profile)
+
+
+def answered_calls(trajectory: Trajectory, profile: Profile) -> int:
+    """Number of calls that got an observation. A call without one was written, but never made."""
+    tools = frozenset(profile.tools)
+    return sum(call.agent in tools and after.author is Author.ENVIRONMENT for call, after in pairwise(trajectory.steps))

@@ -59,12 +59,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
 
 
-def test_order_of_input_changes_no_byte(tmp_path: Path) -> None:
+def test_order_of_input_changes_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     items, found = many(), []
     for seed in range(4):
         shuffled = items[:]
         random.Random(seed).shuffle(shuffled)
-        out = tmp_path / str(seed)
+        out = tmp_path / str(seed) / "data"
         write_report(out, distil(shuffled, out, DistillConfig(concurrency=1 + 7 * seed)), SETTINGS, [])
         found.append(contents(out))
     assert found[0] == found[1] == found[2] == found[3]
@@ -173,7 +174,7 @@ def test_the_report_opens_offline_and_shows_text_as_text(tmp_path: Path) -> None
     write_report(tmp_path, found, SETTINGS, ["Length was not measured."])
     page = (tmp_path / "report.html").read_text()
     assert "<script" not in page and "&lt;script&gt;" in page
-    assert "<svg" in page and "http://" not in page.replace("http://www.w3.org", "") and "src=" not in page
+    assert 'class="bars"' in page and "http://" not in page and "src=" not in page
     assert json.loads((tmp_path / "report.json").read_text())["notes"] == ["Length was not measured."]
     assert (tmp_path / "README.md").read_text().startswith("---\nconfigs:")
 

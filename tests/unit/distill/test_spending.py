@@ -8,7 +8,7 @@ from coa.distill.convert import convert
 from coa.distill.cost import Spending, count_team_tokens, spending, trajectory_usage, written_by_team
 from coa.distill.team_run import ChatMessage, ModelCall, Purpose, TeamRun
 from coa.scoring import scorer_for
-from coa.trajectory import Author, Trajectory, Usage, ledger_of, load_profile
+from coa.trajectory import Author, Tokenizer, Trajectory, Usage, ledger_of, load_profile
 from coa.trajectory.types import FrozenDict
 from support.builders import make_trajectory
 from support.tokenizers import tokenizer
@@ -18,7 +18,7 @@ WEB, COUNTS = load_profile("web"), tokenizer("byte_bpe")
 
 
 def spent(*items: TeamRun | Trajectory) -> list[Spending]:
-    return list(asyncio.run(spending("x", items, scorer_for("exact"), None, COUNTS)))
+    return list(asyncio.run(spending("x", items, scorer_for("exact"), None, lambda: COUNTS)))
 
 
 def test_a_team_is_charged_for_every_call_of_every_agent() -> None:
@@ -33,7 +33,7 @@ def test_a_team_is_charged_for_every_call_of_every_agent() -> None:
 
 def test_a_trajectory_is_charged_for_each_stretch_it_writes() -> None:
     run = make_trajectory(("think", "a"), ("web_search", "b"), ("observation", "c"), ("think", "d"), ("answer", "Ada"))
-    usage, length = trajectory_usage(run, COUNTS, WEB)
+    usage, length = trajectory_usage(run, lambda: COUNTS, WEB)
     ledger = ledger_of(run, COUNTS, WEB)
     sizes = [(span.author, len(span.ids)) for span in ledger.spans]
     written = sum(size for author, size in sizes if author is Author.MODEL)
@@ -49,7 +49,21 @@ def test_a_trajectory_is_charged_for_each_stretch_it_writes() -> None:
 
 def test_what_a_server_counted_goes_before_what_a_tokenizer_would() -> None:
     run = make_trajectory(("answer", "Ada"), usage=Usage(prompt_tokens=7, completion_tokens=3, model_calls=1))
-    assert trajectory_usage(run, COUNTS, WEB)[0].total_tokens == 10
+
+    def never() -> Tokenizer:
+        raise AssertionError("a run that a server metered was tokenised")
+
+    usage, length = trajectory_usage(run, never, WEB)
+    assert usage.total_tokens == 10 and length is None
+
+
+def test_the_length_of_runs_is_unknown_if_it_is_of_one() -> None:
+    counted = make_trajectory(("answer", "Ada"))
+    metered = make_trajectory(("answer", "Ada"), usage=Usage(prompt_tokens=7, completion_tokens=3, model_calls=1))
+    (row,) = spent(counted, metered)
+    assert row.sequence_tokens is None and row.to_json()["per_task"]["sequence_tokens"] is None  # type: ignore[index]
+    (alone,) = spent(counted)
+    assert alone.sequence_tokens == len(ledger_of(counted, COUNTS, WEB).ids)
 
 
 def test_copies_are_not_charged_again_and_unscored_is_not_wrong() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tracemalloc
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,12 +14,14 @@ from hypothesis import strategies as st
 
 from coa.choices import Select
 from coa.compare.comparison import ComparedRun, compare_runs
-from coa.compare.page import comparison_page, look
+from coa.compare.page import comparison_page, look, table_rows
 from coa.errors import EvaluationError
-from coa.evaluate.attempts import Attempt, attempt_of, broken_down, by_task, shared, short_meta
+from coa.evaluate.attempt_store import AttemptStore
+from coa.evaluate.attempts import Attempt, attempt_of, by_task, shared, short_meta
 from coa.evaluate.evaluation import read_evaluation
+from coa.evaluate.metrics import TaskColumns, mean, resample
 from coa.evaluate.report import BenchmarkReport, Evaluation, headline, make_report
-from coa.evaluate.summary import chosen, figures, times
+from coa.evaluate.summary import Figures, chosen, summed_up
 from coa.trajectory import Stop, Tokens, Usage
 from support.builders import make_trajectory, web_run
 
@@ -24,6 +30,17 @@ SPENT = Usage(prompt_tokens=100, completion_tokens=20, cached_tokens=40, model_c
 
 def attempt(task: str, sample: int, value: float | None, answer: str | None = "x", **rest: object) -> Attempt:
     return Attempt(task, sample, value, answer, usage=SPENT, **rest)  # type: ignore[arg-type]
+
+
+def figures(
+    tasks: Mapping[str, Sequence[Attempt]], *, samples: int, planned: int, ks: Sequence[int] = (),
+    groups: Sequence[str] = (), select: Select | None = None,
+) -> Figures:  # fmt: skip
+    return summed_up(tasks.items(), groups=groups, select=select).figures(samples=samples, planned=planned, ks=ks)
+
+
+def compared(name: str, attempts: Sequence[Attempt]) -> ComparedRun:
+    return ComparedRun(name, f"runs/{name}", AttemptStore.of(attempts))
 
 
 CRASHED = attempt("c", 0, None, None, stop=Stop.FAILED)
@@ -51,7 +68,7 @@ def test_a_success_costs_what_all_attempts_spent() -> None:
     found = figures(FIVE, samples=1, planned=5)["spent"]
     assert found["per_success"]["total_tokens"] == 5 * 120 and found["per_success"]["tool_calls"] == 15
     assert found["per_task"]["cached_tokens"] == 40 and found["total"]["cost"] is None
-    assert times(FIVE)["seconds_per_success"] == 10.0
+    assert summed_up(FIVE.items()).times()["seconds_per_success"] == 10.0
     none = by_task([attempt("a", 0, 0.0)])
     assert figures(none, samples=1, planned=1)["spent"]["per_success"] is None
 
@@ -125,12 +142,65 @@ def test_what_is_shared_out_adds_up(total: int, sizes: dict[str, int]) -> None:
 
 def test_results_are_broken_down_by_what_tells_tasks_apart() -> None:
     tasks = by_task([attempt(str(at), 0, float(at > 2), meta={"level": str(at % 2), "one": "x"}) for at in range(6)])
-    found = broken_down(tasks, ["level", "one", "absent"])
-    assert set(found) == {"level"} and [len(part) for part in found["level"].values()] == [3, 3]
-    report = figures(tasks, samples=1, planned=6, groups=["level"])["breakdown"]["level"]
+    found = figures(tasks, samples=1, planned=6, groups=["level", "one", "absent"])["breakdown"]
+    assert set(found) == {"level"} and [part["tasks"] for part in found["level"].values()] == [3, 3]
+    report = found["level"]
     # Even ones: 4 of 0, 2, 4; odd ones: 3 and 5 of 1, 3, 5.
     assert [group["right"] for group in report.values()] == [1, 2]
     assert short_meta({"info": {"hop": "single"}, "long": "x" * 99, "n": 3}) == {"hop": "single", "n": "3"}
+
+
+def test_tasks_before_the_first_with_a_key_are_in_the_group_without_it() -> None:
+    metas = [{}, {}, {"level": "1"}, {}, {"level": "1"}]
+    tasks = by_task([attempt(str(at), 0, 1.0, meta=meta) for at, meta in enumerate(metas)])
+    found = figures(tasks, samples=1, planned=5, groups=["level"])["breakdown"]["level"]
+    assert {name: part["tasks"] for name, part in found.items()} == {"": 3, "1": 2}
+    many = by_task([attempt(f"{at:02}", 0, 1.0, meta={"level": str(at)}) for at in range(21)])
+    assert figures(many, samples=1, planned=21, groups=["level"])["breakdown"] == {}
+
+
+def test_attempts_come_back_from_disk_as_they_were_by_task_and_without_doubles() -> None:
+    first = attempt("b", 1, 0.5, "yes", stop=Stop.TOKENS, written={"think": 3}, scores={"f1": 0.5}, meta={"level": "1"})
+    others = [attempt("b", 0, None, None, stop=Stop.FAILED), attempt("é", 0, 1.0), attempt("z", 0, 1.0)]
+    late = attempt("b", 1, 1.0, "the same task and sample once more")
+    with AttemptStore.of([first, *others, late]) as store:
+        assert list(store) == list(by_task([first, *others, late]).items())
+        assert len(store) == 5 and store.doubles == 1
+        assert [task for task, _ in store] == ["b", "z", "é"]
+
+
+def test_comparing_keeps_a_few_bytes_of_a_run() -> None:
+    """Two runs of 2,000 attempts with answers of 4 KB; kept as objects they would be 20 MB."""
+
+    def many(seed: str) -> Iterator[Attempt]:
+        for at in range(2_000):
+            yield attempt(f"{at:05}", 0, float(at % 3 == 0), f"{seed}{at}" * 600, meta={"level": str(at % 4)})
+
+    resample([TaskColumns.of([(1.0, 1.0, 1.0)])])  # Arrow loads what it needs at its first use
+    tracemalloc.start()
+    try:
+        runs = [ComparedRun(name, name, AttemptStore.of(many(name))) for name in ("one", "two")]
+        found = compare_runs(runs)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found["shared_tasks"] == 2_000 and peak < 4_000_000
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 2), st.sampled_from([None, 0.0, 0.5, 1.0])), min_size=1)
+)
+def test_what_is_read_task_by_task_is_what_all_tasks_together_give(rows: list[tuple[str, int, float | None]]) -> None:
+    """The same figures from the store and from lists in memory, and by formulas over lists."""
+    attempts = [attempt(*row) for row in rows]
+    tasks = by_task(attempts)
+    with AttemptStore.of(attempts) as store:
+        found = summed_up(store)
+    assert found.figures(samples=3, planned=5) == figures(tasks, samples=3, planned=5)
+    metrics = found.figures(samples=3, planned=5)["results"]["metrics"]
+    rights = [[float(one.right) for one in listed] for listed in tasks.values()]
+    assert metrics["pass@1"] == asdict(mean(rights))
+    assert metrics["avg@3"] == asdict(mean([[one.counted for one in listed] for listed in tasks.values()]))
 
 
 def test_what_the_unscored_could_add_is_told_of_the_same_number() -> None:
@@ -141,7 +211,9 @@ def test_what_the_unscored_could_add_is_told_of_the_same_number() -> None:
     assert found["success_if_all_unscored_were_right"] == pytest.approx(2 / 3)
     benchmark = {"name": "x", "about": "", "metric": "majority@3", "tasks": 1, "groups": []}
     voted = [attempt("a", 0, 1.0, "y"), attempt("a", 1, 1.0, "y"), attempt("a", 2, None, "z")]
-    report = make_report(voted, {"samples": 3, "benchmark": benchmark, "scorer": "judge", "model": "m"})
+    report = make_report(
+        by_task(voted).items(), {"samples": 3, "benchmark": benchmark, "scorer": "judge", "model": "m"}
+    )
     assert "majority@3 100.0%" in headline(report) and "pass@1 at most 100.0%" in headline(report)
 
 
@@ -151,14 +223,16 @@ def test_a_report_names_its_scorer_and_what_it_disagrees_about() -> None:
         attempt("b", 0, 1.0, scores={"judge": 1.0, "exact": 0.0}),
     ]
     benchmark = {"name": "two", "about": "", "metric": "pass@1", "tasks": 2, "groups": []}
-    report = make_report(listed, {"samples": 1, "benchmark": benchmark, "scorer": "judge", "model": "m"})
+    report = make_report(
+        by_task(listed).items(), {"samples": 1, "benchmark": benchmark, "scorer": "judge", "model": "m"}
+    )
     assert report["scorer"] == "judge" and report["agreement"]["exact"]["rate"] == 0.5
     assert report["provenance"]["model"] == "m" and "two: pass@1 100.0%" in headline(report)
 
 
 def test_runs_are_compared_on_the_tasks_they_share() -> None:
-    one = ComparedRun("one", "runs/one", [attempt(str(at), 0, float(at < 4)) for at in range(10)])
-    two = ComparedRun("two", "runs/two", [attempt(str(at), 0, float(at < 7)) for at in range(9)])
+    one = compared("one", [attempt(str(at), 0, float(at < 4)) for at in range(10)])
+    two = compared("two", [attempt(str(at), 0, float(at < 7)) for at in range(9)])
     found = compare_runs([one, two])
     assert found["shared_tasks"] == 9 and found["tasks_left_out"] == [1, 0]
     assert [run["results"]["right"] for run in found["runs"]] == [4, 7]
@@ -166,21 +240,49 @@ def test_runs_are_compared_on_the_tasks_they_share() -> None:
     assert pair["success"]["value"] == pytest.approx(3 / 9) and pair["only_second"] == ["4", "5", "6"]
     assert pair["only_first"] == []
     page = comparison_page(found)
-    assert look("runs/one", "5") in page and "<svg" in page and found == compare_runs([one, two])
+    assert look("runs/one", "5") in page and 'class="bars"' in page and found == compare_runs([one, two])
     assert compare_runs([one, two], shared=False)["runs"][0]["results"]["tasks"] == 10
 
 
 def test_a_page_shows_a_cost_without_an_upper_end() -> None:
-    found = compare_runs([ComparedRun("one", "one", [attempt(str(at), 0, float(at == 0)) for at in range(10)])])
+    found = compare_runs([compared("one", [attempt(str(at), 0, float(at == 0)) for at in range(10)])])
     assert found["runs"][0]["tokens_per_success"]["high"] is None
     page = comparison_page(found)
-    assert "1,200.0 [" in page and ", no end]" in page and ">nan" not in page and "inf]" not in page
-    assert 'Hnan"' not in page and 'Hinf"' not in page
+    assert "1,200 [at least " in page and 'class="interval open"' in page and "An arrow marks an interval" in page
+    assert "no end" not in page and ">nan" not in page and "inf" not in page
+    assert dict(table_rows(found["runs"]))["tokens per success"][0].startswith("1,200 [at least ")
+
+
+def test_a_comparison_has_no_heading_without_content() -> None:
+    page = comparison_page(
+        compare_runs([compared("one", [attempt("1", 0, 1.0)]), compared("two", [attempt("1", 0, 1.0)])])
+    )
+    assert "disagree" not in page and "Who wrote how much" not in page and "</h2>\n</body>" not in page
+    assert not re.search(r"</h2>\s*<h2>", page)
+
+
+def test_tokens_from_a_cache_are_unknown_where_a_tokenizer_counted() -> None:
+    counted = compare_runs([compared("one", [attempt("1", 0, 1.0, sequence_tokens=120)])])["runs"]
+    metered = compare_runs([compared("two", [attempt("1", 0, 1.0)])])["runs"]
+    assert counted[0]["spent"]["per_attempt"]["cached_tokens"] is None
+    assert dict(table_rows([*counted, *metered]))["  from cache per attempt"] == ["-", "40.0"]
+    assert "  from cache per attempt" not in dict(table_rows(counted))
+
+
+def test_pairs_are_compared_on_the_tasks_of_both_even_if_a_third_run_lacks_them() -> None:
+    one = compared("one", [attempt(str(at), 0, float(at < 4)) for at in range(10)])
+    two = compared("two", [attempt(str(at), 0, 1.0) for at in range(9)])
+    three = compared("three", [attempt(str(at), 0, 0.0) for at in range(3)])
+    found = compare_runs([one, two, three])
+    assert found["shared_tasks"] == 3 and found["tasks_left_out"] == [7, 6, 0]
+    assert [pair["tasks"] for pair in found["pairs"]] == [9, 3, 3]
+    # With a pair alone, the resamples are of the same tasks.
+    assert compare_runs([one, two])["pairs"][0]["success"] == found["pairs"][0]["success"]
 
 
 def test_runs_without_a_common_task_are_refused() -> None:
     with pytest.raises(EvaluationError, match="no task is in all of"):
-        compare_runs([ComparedRun("a", "a", [attempt("1", 0, 1.0)]), ComparedRun("b", "b", [attempt("2", 0, 1.0)])])
+        compare_runs([compared("a", [attempt("1", 0, 1.0)]), compared("b", [attempt("2", 0, 1.0)])])
 
 
 def test_an_evaluation_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -247,8 +247,9 @@ def test_kept_tasks_carry_their_rates_and_dropped_ones_their_reason(tmp_path: Pa
 
 def test_the_report_counts_every_task_once_and_unscored_attempts_apart(tmp_path: Path) -> None:
     found = Try(tmp_path)(tasks())
-    data = write_report(tmp_path, found, RULES, {"model": "<agent>"})
-    assert data == report(found, RULES, {"model": "<agent>"})
+    settings = {"model": "<agent>", "tool": ["code"], "mcp": [], "seed": None}
+    data = write_report(tmp_path, found, RULES, settings)
+    assert data == report(found, RULES, settings)
     assert data["tasks"] == 8 and data["kept"] == 3
     assert data["dropped"] == {"tools_not_needed": 1, "unscored": 2, "always_solved": 1, "never_solved": 1}
     # Without tools: mixed, easy, hard, broken and halting 0 of 4, once 1, known 2; unknown has no rate.
@@ -257,7 +258,8 @@ def test_the_report_counts_every_task_once_and_unscored_attempts_apart(tmp_path:
     assert data["solved_with_tools"] == [1, 1, 2, 0, 1]
     assert data["unscored_attempts"] == 3 + 3 + 2 and data["attempts"] == 8 * 4 + 6 * 4
     page = (tmp_path / "report.html").read_text()
-    assert page.count("<svg") == 3 and "&lt;agent&gt;" in page and "unscored, 2" in page
+    assert page.count('class="bars"') == 3 and "&lt;agent&gt;" in page and "unscored, 2" in page
+    assert "<td>tool</td><td>code</td>" in page and "<td>mcp</td><td>none</td>" in page and "<td>None</td>" not in page
 
 
 def test_nothing_kept_leaves_no_older_selection(tmp_path: Path) -> None:

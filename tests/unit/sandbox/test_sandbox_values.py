@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coa.sandbox.base import CodeVerdict, ProgramResult, _written_arguments
 from coa.sandbox.cells import with_value
-from coa.sandbox.inside.cell import _plain, read_arguments
+from coa.sandbox.inside.cell import READABLE, _plain
 from coa.sandbox.values import DEEPEST, literal, python_value, read_value
 from coa.scoring.code.compare import same_value
 
@@ -53,7 +53,7 @@ def test_a_value_of_a_hundred_levels_is_read_and_one_of_more_is_not() -> None:
     ],
 )  # fmt: skip
 def test_a_forged_message_is_no_value(message: bytes) -> None:
-    result = with_value(RESULT, b"nonce" + message, "nonce")
+    result = with_value(RESULT, b"nonce" + READABLE + b"nonce" + message, "nonce")
     assert not result.returned and result.value is None and "cannot be read" in result.note
 
 
@@ -81,6 +81,11 @@ def test_whatever_is_read_can_be_compared_and_handed_to_a_checker(message: objec
         return
     same_value(value, expected)  # type: ignore[arg-type]
     _written_arguments([python_value(value)])
+
+
+def read_arguments(written: bytes) -> object:
+    """As the process inside reads them."""
+    return json.loads(written[1:]) if written[:1] == b"j" else ast.literal_eval(written[1:].decode())
 
 
 def test_integers_of_any_size_go_in_and_come_out() -> None:

@@ -56,7 +56,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         for number, line in enumerate(file):
             line = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
-            if line.strip():
+            if not line.isspace():
                 yield line
 
 

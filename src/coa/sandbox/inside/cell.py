@@ -31,6 +31,13 @@ from .launcher import map_user
 
 WORK = "/work"
 _PLACES = (WORK, "/tmp", "/dev/shm")
+SIGNALS = 1024
+"""Signals and timers that may wait; the kernel holds memory for each."""
+_COVERED = (
+    "cmdline", "config.gz", "diskstats", "interrupts", "kallsyms", "key-users", "keys", "modules", "partitions",
+    "sched_debug", "schedstat", "softirqs", "timer_list",
+)  # fmt: skip
+"""Files of /proc that describe the machine or what it does at the moment, and that programs do not need."""
 SLACK_BYTES = 256 << 20
 """Address space that is not memory: thread stacks, mapped libraries. The watch outside counts what is in use."""
 _OUR_MODULES = (
@@ -48,24 +55,31 @@ class Locks:
     writable: tuple[str, ...]
     own_bytes: int
     own_resident_bytes: int
+    covered: tuple[str, ...]
 
     @classmethod
     def here(cls, writable: tuple[str, ...], own_bytes: int, own_resident_bytes: int) -> Locks:
         """As far as this kernel has them."""
-        return cls(seccomp.program(), landlock.version(), writable, own_bytes, own_resident_bytes)
+        return cls(seccomp.program(), landlock.version(), writable, own_bytes, own_resident_bytes, covered_files())
 
 
-def stand_by(limits: dict[str, Any], given: int, locks: Locks) -> NoReturn:
+def covered_files() -> tuple[str, ...]:
+    return tuple(path for name in _COVERED if os.path.exists(path := f"/proc/{name}"))
+
+
+def stand_by(limits: dict[str, Any], given: int, network: int, locks: Locks) -> NoReturn:
     """In a forked warm interpreter: put up the walls, then wait at the socket `given` for a run.
 
-    Its message has the run's limits and five descriptors: the job, the socket to the supervisor, and the three streams.
+    Its message has those limits that are not part of the walls, and five descriptors: the job, the socket to the
+    supervisor, and the three streams. `network` is the run's network namespace.
     """
     os.setsid()
+    syscalls.setns(network, syscalls.CLONE_NEWNET)
     os.dup2(given, 3, inheritable=False)
     os.closerange(4, 4096)
     trouble = ""
     try:
-        _wall_in({**limits, "cpu_s": 0, "open_files": max(limits["open_files"], 16)}, locks)
+        _wall_in(limits, locks)
     except OSError as error:
         trouble = str(error)
     with socket.socket(fileno=3) as source:
@@ -82,7 +96,7 @@ def stand_by(limits: dict[str, Any], given: int, locks: Locks) -> NoReturn:
     talk = socket.socket(fileno=4)
     if trouble:
         _refuse(talk, trouble)
-    obey(3, talk, lambda: _limit_run(own))
+    obey(3, talk, lambda: limit_run(own))
 
 
 def _refuse(control: socket.socket, reason: str) -> NoReturn:
@@ -112,10 +126,7 @@ def obey(job_handle: int, control: socket.socket, wall_in: Callable[[], None], r
 def _wall_in(limits: dict[str, Any], locks: Locks) -> None:
     """Give up all rights that the warm interpreter has over its namespaces."""
     old_self = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY)  # in the outer /proc, which is writable
-    apart = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS
-    if locks.landlock < 6:  # from version 6 on, Landlock keeps abstract sockets of other runs out of reach
-        apart |= syscalls.CLONE_NEWNET
-    syscalls.unshare(apart)
+    syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWUTS)
     closed = syscalls.MS_NOSUID | syscalls.MS_NODEV
     # One file system for all that a run may write, so that one limit holds for all of it.
     syscalls.mount("tmpfs", "/cell", "tmpfs", closed, f"size={limits['disk_bytes']},nr_inodes=16k,mode=0755")
@@ -124,6 +135,8 @@ def _wall_in(limits: dict[str, Any], locks: Locks) -> None:
         syscalls.mount(f"/cell/{number}", path, flags=syscalls.MS_BIND)
     syscalls.unmount("/cell")
     syscalls.mount("proc", "/proc", "proc", closed | syscalls.MS_NOEXEC | syscalls.MS_RDONLY)
+    for path in locks.covered:
+        syscalls.mount("/dev/null", path, flags=syscalls.MS_BIND)
     os.chdir(WORK)
     # A new user namespace: processes are then counted for this run alone, and it may change no mount here.
     syscalls.unshare(syscalls.CLONE_NEWUSER)
@@ -133,7 +146,7 @@ def _wall_in(limits: dict[str, Any], locks: Locks) -> None:
 
 
 def lock(limits: dict[str, Any], locks: Locks) -> None:
-    """The locks that need no namespace: limits, no capabilities, Landlock, seccomp."""
+    """The locks that need no namespace: limits of the walls, no capabilities, Landlock, seccomp."""
     _limit(limits, locks)
     syscalls.drop_capabilities()
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # or /proc/self/fd could not be listed, which subprocess does
@@ -143,7 +156,7 @@ def lock(limits: dict[str, Any], locks: Locks) -> None:
         seccomp.install(locks.seccomp)
 
 
-_OFTEN_ABSENT = (resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
+_OFTEN_ABSENT = (resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_SIGPENDING)
 """Limits that a kernel in user space may lack, together with what they limit."""
 
 
@@ -152,10 +165,10 @@ def _limit(limits: dict[str, Any], locks: Locks) -> None:
         (resource.RLIMIT_AS, locks.own_bytes + limits["memory_bytes"] + SLACK_BYTES),
         (resource.RLIMIT_FSIZE, limits["disk_bytes"]),
         (resource.RLIMIT_NPROC, limits["processes"]),
-        (resource.RLIMIT_NOFILE, limits["open_files"]),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_SIGPENDING, SIGNALS),
     ):
         _, hard = resource.getrlimit(kind)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -164,12 +177,10 @@ def _limit(limits: dict[str, Any], locks: Locks) -> None:
         except (OSError, ValueError):
             if kind not in _OFTEN_ABSENT:
                 raise
-    if limits["cpu_s"]:
-        _limit_cpu(limits["cpu_s"])
 
 
-def _limit_run(limits: dict[str, Any]) -> None:
-    """The limits that are known only when the run starts."""
+def limit_run(limits: dict[str, Any]) -> None:
+    """The limits that are set only when the run starts. All others are part of the walls, which may stand before."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = min(limits["open_files"], hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -268,9 +279,8 @@ def _execute(
     # As if it were imported: code under `if __name__ == "__main__"` is not wanted.
     names["__name__"] = "solution"
     sys.modules["solution"] = sys.modules["__main__"]
-    with open(0, "rb", closefd=False) as file:
-        given = file.read()
-    arguments = read_arguments(given) if job["assertions"] is None else ()
+    arguments = _arguments(job, result) if job["assertions"] is None else []
+    os.write(result, job["nonce"].encode() + READABLE)
 
     def call() -> None:
         exec(code, names)
@@ -285,10 +295,21 @@ def _execute(
     _leave(_call(call), drop)
 
 
-def read_arguments(given: bytes) -> list[Any]:
-    """The first byte says which: JSON, or a Python literal for what JSON lacks (tuples, sets)."""
-    text = given[1:].decode()
-    return list(json.loads(text) if given[:1] == b"j" else ast.literal_eval(text))
+READABLE, UNREADABLE = b"+", b"!"
+"""Written before anything of the program runs, so that a program cannot blame the arguments."""
+
+
+def _arguments(job: dict[str, Any], result: int) -> list[Any]:
+    """From standard input. The first byte says which: JSON, or a Python literal for what JSON lacks (tuples, sets)."""
+    with open(0, "rb", closefd=False) as file:
+        given = file.read()
+    try:
+        text = given[1:].decode()
+        return list(json.loads(text) if given[:1] == b"j" else ast.literal_eval(text))
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        why = f"{error}"[:200] or "they nest too deeply, or need more memory than the run may have"
+        os.write(result, job["nonce"].encode() + UNREADABLE + why.encode("utf-8", "replace"))
+        os._exit(1)
 
 
 def _call(body: Callable[[], object]) -> int:

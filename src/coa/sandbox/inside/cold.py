@@ -30,7 +30,12 @@ def main(setup_handle: int, job_handle: int, control_handle: int, result_handle:
     control.set_inheritable(False)
     if result_handle >= 0:
         os.set_inheritable(result_handle, False)
-    cell.obey(job_handle, control, lambda: cell.lock(setup["limits"], locks), result_handle)
+
+    def wall_in() -> None:
+        cell.lock(setup["limits"], locks)
+        cell.limit_run(setup["limits"])
+
+    cell.obey(job_handle, control, wall_in, result_handle)
 
 
 def _be_init(child: int, setup: dict[str, Any], control: socket.socket, result: int) -> NoReturn:

@@ -60,6 +60,10 @@ def _launch(plan: dict[str, Any], channel: socket.socket) -> None:
         map_user(0, uid, gid)
         _go_on_in_child(channel)
         build_root(plan)
+    # The kernel counts descriptors that are underway in sockets for each user, and holds them against this limit: runs
+    # that send each other many must not keep the interpreter from sending any.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     _, hard = resource.getrlimit(resource.RLIMIT_STACK)
     wanted = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))

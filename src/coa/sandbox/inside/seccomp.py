@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from .syscalls import MACHINE, PR_SET_NO_NEW_PRIVS, prctl, syscall
@@ -39,7 +40,15 @@ _REFUSED: Final[dict[str, tuple[int, int | None]]] = {
     "mount_setattr": (442, 442), "quotactl_fd": (443, 443), "memfd_secret": (447, 447), "process_mrelease": (448, 448),
     "set_mempolicy_home_node": (450, 450),
     # Memory that belongs to no process, so that nobody could count it.
-    "memfd_create": (319, 279), "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190),
+    "memfd_create": (319, 279), "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "io_setup": (206, 0),
+    "seccomp": (317, 277), "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445),
+    "landlock_restrict_self": (446, 446),
+    # An access list of 64 KB for each file, which counts as nothing.
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
+    # They put pages into pipes and sockets instead of bytes. A page stays there, whole, when its owner has dropped it.
+    "splice": (275, 76), "tee": (276, 77), "vmsplice": (278, 75), "sendfile": (40, 71),
+    # They would show which files of the host are used; all runs and the host read the same ones.
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
 }  # fmt: skip
 
 
@@ -49,24 +58,34 @@ class Machine(NamedTuple):
     seccomp: int
     socket: int
     socketpair: int
+    setsockopt: int
     clone: int
     prlimit: int
+    prctl: int
+    fcntl: int
     mmap: int
 
 
 _MACHINES: Final = {
-    "x86_64": Machine(_X86_64, audit=0xC000003E, seccomp=317, socket=41, socketpair=53, clone=56, prlimit=302, mmap=9),
-    "aarch64": Machine(
-        _AARCH64, audit=0xC00000B7, seccomp=277, socket=198, socketpair=199, clone=220, prlimit=261, mmap=222
-    ),
+    "x86_64": Machine(_X86_64, 0xC000003E, 317, 41, 53, 54, clone=56, prlimit=302, prctl=157, fcntl=72, mmap=9),
+    "aarch64": Machine(_AARCH64, 0xC00000B7, 277, 198, 199, 208, clone=220, prlimit=261, prctl=167, fcntl=25, mmap=222),
 }
 _CLONE3: Final = 435
 _NEWEST: Final = 462
 """Calls with a higher number did not exist when this was written; they fail as if the kernel lacked them."""
 _NEW_NAMESPACES: Final = 0x7E020000
 """Any CLONE_NEW* flag."""
+_CLONE_FILES, _CLONE_PARENT, _CLONE_THREAD = 0x400, 0x8000, 0x10000
 _AF_UNIX: Final = 1
-_MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
+_MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x01, 0x20, 0x40000
+_SOL_SOCKET: Final = 1
+_SOCKET_OPTIONS: Final = (7, 32, 26, 50, 51, 52)
+"""A larger send buffer (SO_SNDBUF, SO_SNDBUFFORCE) would hold more than the watch counts for a socket; filters
+(SO_ATTACH_FILTER and its like) are memory of their own."""
+_FCNTL_COMMANDS: Final = (1031, 1024, 1026)
+"""F_SETPIPE_SZ, as for sockets. F_SETLEASE and F_NOTIFY show what others do with a file; a lease makes them wait."""
+_PRCTL_OPTIONS: Final = (22, 78)
+"""PR_SET_SECCOMP and PR_FUTEX_HASH allocate memory that nobody counts."""
 
 _LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
 _EQUAL: Final = 0x15
@@ -76,7 +95,8 @@ _RETURN: Final = 0x06
 _ALLOW: Final = 0x7FFF0000
 _KILL_PROCESS: Final = 0x80000000
 # Offsets in struct seccomp_data, little-endian.
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _FOURTH_ARGUMENT = 0, 4, 16, 40
+_NUMBER, _ARCHITECTURE = 0, 4
+_FIRST_ARGUMENT, _SECOND_ARGUMENT, _THIRD_ARGUMENT, _FOURTH_ARGUMENT = 16, 24, 32, 40
 
 
 def program() -> bytes:
@@ -97,9 +117,13 @@ def program() -> bytes:
         # clone3 keeps its flags in memory, where a filter cannot look; libraries fall back to clone.
         (_EQUAL, 0, 1, _CLONE3),
         fail(errno.ENOSYS),
-        (_EQUAL, 0, 4, machine.clone),
+        (_EQUAL, 0, 6, machine.clone),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_ANY_BIT, 0, 1, _NEW_NAMESPACES),
+        # A child of the parent would be a child of the warm interpreter, which nobody counts to the run. A thread with
+        # descriptors of its own would hold pipes where the watch does not look.
+        (_ANY_BIT, 2, 0, _NEW_NAMESPACES | _CLONE_PARENT),
+        (_ANY_BIT, 0, 2, _CLONE_THREAD),
+        (_ANY_BIT, 1, 0, _CLONE_FILES),
         fail(errno.EPERM),
         (_RETURN, 0, 0, _ALLOW),
     ]
@@ -115,10 +139,29 @@ def program() -> bytes:
             fail(refusal),
             (_RETURN, 0, 0, _ALLOW),
         ]
+    for number, place, values in (
+        (machine.prctl, _FIRST_ARGUMENT, _PRCTL_OPTIONS),
+        (machine.fcntl, _SECOND_ARGUMENT, _FCNTL_COMMANDS),
+    ):
+        lines += [(_EQUAL, 0, len(values) + 3, number), (_LOAD, 0, 0, place)]
+        lines += _any_of(values)
+        lines += [(_RETURN, 0, 0, _ALLOW), fail(errno.EPERM)]
     lines += [
-        # Shared memory without a file outlives the process that filled it, and is then counted nowhere.
-        (_EQUAL, 0, 5, machine.mmap),
+        (_EQUAL, 0, len(_SOCKET_OPTIONS) + 5, machine.setsockopt),
+        (_LOAD, 0, 0, _SECOND_ARGUMENT),
+        (_EQUAL, 0, len(_SOCKET_OPTIONS) + 1, _SOL_SOCKET),
+        (_LOAD, 0, 0, _THIRD_ARGUMENT),
+        *_any_of(_SOCKET_OPTIONS),
+        (_RETURN, 0, 0, _ALLOW),
+        fail(errno.EPERM),
+    ]
+    lines += [
+        # Shared memory without a file outlives the process that filled it, and is then counted nowhere. Neither are
+        # huge pages.
+        (_EQUAL, 0, 7, machine.mmap),
         (_LOAD, 0, 0, _FOURTH_ARGUMENT),
+        (_ANY_BIT, 0, 1, _MAP_HUGETLB),
+        fail(errno.ENOMEM),
         (_ANY_BIT, 0, 2, _MAP_ANONYMOUS),
         (_ANY_BIT, 0, 1, _MAP_SHARED),
         fail(errno.EPERM),
@@ -130,6 +173,11 @@ def program() -> bytes:
             lines += [(_EQUAL, 0, 1, refused), fail(errno.EPERM)]
     lines.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("HBBI", *line) for line in lines)
+
+
+def _any_of(values: Sequence[int]) -> list[tuple[int, int, int, int]]:
+    """Skip the instruction behind these if one of the values is loaded."""
+    return [(_EQUAL, len(values) - at, 0, value) for at, value in enumerate(values)]
 
 
 def install(filter_program: bytes) -> None:

@@ -5,7 +5,8 @@ next moment to look at what the runs use. A run is two processes in a new PID na
 interpreter that runs the code. When that fork ends, its init is killed, and the kernel ends everything else in there.
 
 One process is always forked and walled in ahead of its run, with the limits of the last run: if the next run has the
-same limits, it starts at once.
+same limits, it starts at once. Each run has a network namespace to itself, so that its sockets can be counted and their
+names are seen by nobody else. To create one takes long, so an empty one is used again.
 
 This process never looks at what it is asked to run. Code, input and results travel in descriptors that only the forked
 process reads, so that nothing of one run is in the memory of the next.
@@ -28,12 +29,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import cell, syscalls, tiny_init
-from .usage import PAGE, memory_of, usage
+from .usage import PAGE, Holdings, memory_of, open_sockets, socket_bytes, usage
 
 TICK_S = 0.02
 MSG_CMSG_CLOEXEC = 0x40000000
-Forked = tuple[dict[str, Any], int]
-"""What a forked process needs: the limits to apply to itself, and the socket to wait at."""
+Forked = tuple[dict[str, Any], int, int]
+"""What a forked process needs: the limits to apply to itself, the socket to wait at, and its network namespace."""
+WALL_LIMITS = ("memory_bytes", "disk_bytes", "processes")
+"""The limits that are part of the walls. A process ahead suits only runs that have the same; the others come later."""
+
+
+class Network:
+    """A network namespace without any network, in which only the sockets of one run are."""
+
+    def __init__(self) -> None:
+        """This process is in it afterwards."""
+        syscalls.unshare(syscalls.CLONE_NEWNET)
+        self.handle = os.open("/proc/self/ns/net", os.O_RDONLY)
+        self._sockstat = os.open("/proc/self/net/sockstat", os.O_RDONLY)
+
+    def sockets(self) -> int:
+        return open_sockets(os.pread(self._sockstat, 4096, 0))
+
+    def close(self) -> None:
+        os.close(self.handle)
+        os.close(self._sockstat)
 
 
 @dataclass
@@ -44,6 +64,7 @@ class Ahead:
     init: int
     process: int
     to: socket.socket
+    network: Network
 
 
 @dataclass
@@ -53,6 +74,7 @@ class Watched:
     number: int
     init: int
     process: int
+    network: Network
     limits: dict[str, Any]
     started: float
     init_handle: int
@@ -65,6 +87,9 @@ class Watched:
     """Of the test that runs now, if this is a cell for tests: all processes but the one that forks the tests."""
     peak_bytes: int = 0
     ended: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.holdings = Holdings((self.init, self.process))
 
 
 def main(descriptor: int) -> None:
@@ -114,6 +139,9 @@ class _RunWatch:
     def __init__(self, channel: socket.socket, init: str, locks: cell.Locks) -> None:
         self.channel, self.init, self.locks = channel, init, locks
         self.own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY)
+        self.own_network = Network()  # one that this process may return to, unlike the launcher's
+        self.socket_bytes = socket_bytes()
+        self.networks: list[Network] = []
         self.runs: dict[int, Watched] = {}
         self.ahead: Ahead | None = None
         self.selector = selectors.DefaultSelector()
@@ -121,8 +149,10 @@ class _RunWatch:
 
     def serve(self) -> Forked | None:
         """Start a run for every order. Returns in each forked process; returns None when the supervisor is gone."""
+        next_look = 0.0
         while True:
-            for key, _ in self.selector.select(TICK_S if self.runs else None):
+            watching = bool(self.runs)
+            for key, _ in self.selector.select(max(next_look - time.monotonic(), 0) if watching else None):
                 forked = None
                 if key.fileobj is self.channel:
                     data, handles, _, _ = socket.recv_fds(self.channel, 1 << 16, 8, MSG_CMSG_CLOEXEC)
@@ -138,12 +168,16 @@ class _RunWatch:
                         forked = self._fork(limits)
                 if forked is not None:
                     return forked
-            if self.runs:
+            if watching and time.monotonic() >= next_look:
                 self._look()
+            elif watching:
+                continue
+            next_look = time.monotonic() + TICK_S
 
     def _fork(self, limits: dict[str, Any]) -> Forked | None:
         """Fork one process ahead of its run."""
         init = -1
+        network = self._empty_network()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             syscalls.unshare(syscalls.CLONE_NEWPID)  # for the next children: first init, then the run
@@ -152,6 +186,7 @@ class _RunWatch:
         except OSError:
             theirs.close()
             ours.close()
+            network.close()
             syscalls.setns(self.own_namespace, syscalls.CLONE_NEWPID)
             if init > 0:
                 _end(init)
@@ -161,17 +196,31 @@ class _RunWatch:
             self.selector.close()
             self.channel.close()
             ours.close()
-            return limits, theirs.detach()
+            return limits, theirs.detach(), network.handle
         syscalls.setns(self.own_namespace, syscalls.CLONE_NEWPID)
         theirs.close()
-        self.ahead = Ahead(limits, init, process, ours)
+        self.ahead = Ahead(limits, init, process, ours, network)
         return None
+
+    def _empty_network(self) -> Network:
+        if self.networks:
+            return self.networks.pop()
+        try:
+            return Network()
+        finally:
+            syscalls.setns(self.own_network.handle, syscalls.CLONE_NEWNET)
+
+    def _keep_network(self, network: Network) -> None:
+        """For the next run, if nothing of the last one is left in it."""
+        if network.sockets():
+            network.close()
+        else:
+            self.networks.append(network)
 
     def _start(self, message: dict[str, Any], handles: list[int]) -> Forked | None:
         limits = message["limits"]
         try:
-            same = ("memory_bytes", "disk_bytes", "processes")
-            if self.ahead is not None and any(limits[name] != self.ahead.limits[name] for name in same):
+            if self.ahead is not None and any(limits[name] != self.ahead.limits[name] for name in WALL_LIMITS):
                 self._drop()
             if self.ahead is None and (forked := self._fork(limits)) is not None:
                 return forked
@@ -193,7 +242,7 @@ class _RunWatch:
         ahead, self.ahead = self.ahead, None
         ahead.to.close()
         pidfds = os.pidfd_open(ahead.init), os.pidfd_open(ahead.process)
-        run = Watched(message["number"], ahead.init, ahead.process, limits, time.monotonic(), *pidfds)
+        run = Watched(message["number"], ahead.init, ahead.process, ahead.network, limits, time.monotonic(), *pidfds)
         self.runs[run.number] = run
         self.selector.register(run.process_handle, selectors.EVENT_READ, run)
         return None
@@ -204,6 +253,7 @@ class _RunWatch:
         ahead, self.ahead = self.ahead, None
         ahead.to.close()
         _end(ahead.init, ahead.process)
+        self._keep_network(ahead.network)
 
     def _ended(self, run: Watched, handle: int) -> dict[str, Any] | None:
         """First the process that ran the code ends, then its init, with which everything else in there dies.
@@ -221,6 +271,7 @@ class _RunWatch:
             self.selector.register(run.init_handle, selectors.EVENT_READ, run)
             return None
         os.waitpid(run.init, 0)
+        self._keep_network(run.network)
         del self.runs[run.number]
         same = ("number", "status", "reason", "cpu_s", "test_cpu_s", "peak_bytes")
         end = {name: getattr(run, name) for name in same}
@@ -236,12 +287,13 @@ class _RunWatch:
         now = time.monotonic()
         used = usage({pid: run.number for run in self.runs.values() for pid in (run.init, run.process)})
         for run in self.runs.values():
-            limits = run.limits
-            run.cpu_s = max(run.cpu_s, used[run.number].cpu_s)
+            limits, of_run = run.limits, used[run.number]
+            run.cpu_s = max(run.cpu_s, of_run.cpu_s)
             if not run.reason:  # of a run that is being killed, only some processes are left
                 own = (run.init, run.process)
-                run.test_cpu_s = sum(spent for pid, spent in used[run.number].cpu.items() if pid not in own)
-            memory = memory_of(used[run.number], limits["memory_bytes"], self.locks.own_resident_bytes)
+                run.test_cpu_s = sum(spent for pid, spent in of_run.cpu.items() if pid not in own)
+            of_run.held_bytes += run.network.sockets() * self.socket_bytes + run.holdings.bytes_of(of_run)
+            memory = memory_of(of_run, limits["memory_bytes"], self.locks.own_resident_bytes)
             run.peak_bytes = max(run.peak_bytes, memory)
             if memory > limits["memory_bytes"]:
                 self._kill(run, "memory")

@@ -170,7 +170,7 @@ async def _ask_checker(checker: Program, case: Case, result: ProgramResult) -> T
     said = await _called(checker, "check", [given, output, case.expected])
     if not said.ok or not isinstance(said.value, bool):
         why = _last_line(said) or said.note or f"it returned {str(said.value)[:100]}"
-        if said.verdict is not CodeVerdict.SANDBOX_ERROR:
+        if said.verdict is not CodeVerdict.SANDBOX_ERROR or said.note.startswith("the arguments cannot be"):
             # Does it break on this output only? Then the output is at fault, as one that is no number is.
             proof = await _called(checker, "check", [given, case.expected, case.expected])
             if proof.ok and proof.value is True:
@@ -184,7 +184,7 @@ async def _ask_checker(checker: Program, case: Case, result: ProgramResult) -> T
 async def _called(program: Program, function: str, arguments: Sequence[object]) -> ProgramResult:
     try:
         return await program.call(function, arguments)
-    except SandboxError as error:  # arguments that cannot be written
+    except SandboxError as error:  # arguments that cannot be written or read
         return ProgramResult(CodeVerdict.SANDBOX_ERROR, note=error.message)
 
 
