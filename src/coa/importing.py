@@ -10,6 +10,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,6 +35,14 @@ def import_function(target: str, *, what: str, error: type[CoaError]) -> Callabl
     if not callable(found):
         raise error(f"{what} {target!r} is not a function but a {type(found).__name__}", hint=hint)
     return found  # type: ignore[no-any-return]
+
+
+def load_entry_point(point: EntryPoint, *, what: str, error: type[CoaError]) -> Any:
+    """What an installed package declares under that name. `what` says in error messages what it is for."""
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as reason:
+        raise error(f"{what} {point.name} of {point.value} cannot be loaded: {reason}") from reason
 
 
 def _from_file(path: Path) -> ModuleType:

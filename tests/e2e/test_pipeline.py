@@ -228,7 +228,7 @@ def test_rows_are_trained_on_and_the_result_is_asked(tmp_path: Path) -> None:
         report = json.loads(coa(*evaluate, "--json", cwd=tmp_path))
         assert report["complete"] and report["results"]["attempts"] == 8 and report["results"]["failed"] == 0
         assert report["provenance"]["tokenizer"] and not report["agents"]["shared_out_by_length"]
-    (told,) = json.loads(coa("score", tmp_path / "tuned", "--scorer", "f1", "--json"))
+    (told,) = json.loads(coa("score", tmp_path / "tuned", "--scorer", "f1", "--in-place", "--json"))
     assert told["scored_now"] == 8 and set(told["agreement"]) == {"auto"}
     found = json.loads(
         coa("compare", tmp_path / "base", tmp_path / "tuned", "--scorer", "auto", "--json", cwd=tmp_path)

@@ -157,7 +157,7 @@ def test_what_inspect_prints_as_json_is_a_file_again(joined: Path, tmp_path: Pat
 def test_runs_are_scored_compared_and_counted(archive: Path, joined: Path, tmp_path: Path) -> None:
     scored = tmp_path / "scored.jsonl"
     scored.write_bytes(joined.read_bytes())
-    coa("score", scored, "--scorer", "exact")
+    coa("score", scored, "--scorer", "exact", "--in-place")
     assert coa("inspect", scored).count("exact 1.0") == 6
     shown = json.loads(coa("compare", archive, scored, "--tokenizer", "smollm2", "--json", "--out", tmp_path / "pair"))
     assert len(shown["runs"]) == 2

@@ -316,3 +316,81 @@ def test_the_code_scorer_gives_one_zero_or_nothing() -> None:
 def test_of_several_fences_the_last_is_the_program() -> None:
     assert program_in("```py\nx = 1\n```\nbetter:\n```python\ny = 2\n```\n") == "y = 2\n"
     assert program_in("print(1)") == "print(1)"
+
+
+CHECKED = Problem(
+    function="f",
+    cases=(Case(arguments=(3,), expected=[1, 2]),),
+    checker="def check(given, output, expected):\n    return sorted(output) == expected\n",
+    wall_s=8,
+    cpu_s=4,
+)
+FORGED = """
+import gc, os, sys
+def f(n):
+    frame = sys._getframe(1)
+    while frame is not None and "job" not in frame.f_locals:
+        frame = frame.f_back
+    inside = frame.f_locals
+    with open(inside["result"], "wb", closefd=False) as file:
+        file.write(inside["job"]["nonce"].encode() + b'{"float": "abc"}')
+    os._exit(0)
+"""
+DEEP = "def f(n):\n    value = []\n    for _ in range(3000): value = [value]\n    return value\n"
+
+
+def test_an_answer_that_breaks_the_judge_is_wrong() -> None:
+    """Each made the judge raise, or left the answer unscored."""
+    plain = CHECKED.model_copy(update={"checker": None})
+    solutions = [
+        (plain, DEEP, CodeVerdict.RE, "nested too deep"),
+        (CHECKED, DEEP, CodeVerdict.RE, "nested too deep"),
+        (plain, FORGED, CodeVerdict.RE, "cannot be read"),
+        (CHECKED, FORGED, CodeVerdict.RE, "cannot be read"),
+        (CHECKED, "def f(n): return {frozenset([1])}", CodeVerdict.WA, "refused"),
+        (CHECKED, "def f(n): return {1, 2}", CodeVerdict.AC, ""),
+        (CHECKED, "def f(n): return 10 ** 6000", CodeVerdict.WA, "the checker cannot read it: TypeError"),
+        (CHECKED, "def f(n): return float('nan')", CodeVerdict.WA, "the checker cannot read it: TypeError"),
+        (CHECKED, "def f(n): return {float('nan')}", CodeVerdict.WA, "the checker cannot read it: the arguments"),
+    ]
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        for problem, code, verdict, note in solutions:
+            judgement = await judged(problem, code)
+            assert judgement.verdict is verdict and note in judgement.note, f"{code}: {judgement.note}"
+
+    with_judge(body)
+
+
+def test_a_checker_that_exceeds_its_limits_on_this_output_alone_finds_it_wrong() -> None:
+    def checked(body: str) -> Problem:
+        return CHECKED.model_copy(update={"checker": f"def check(given, output, expected):\n    {body}\n"})
+
+    floods = checked("print('x' * (5 << 20) * (output != expected)); return True")
+    undecided = checked("return True if output == expected else None")
+    useless = checked("print('x' * (5 << 20)); return True")
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        for problem in (floods, undecided):
+            assert (await judged(problem, "def f(n): return [1, 2]")).verdict is CodeVerdict.AC
+            assert (await judged(problem, "def f(n): return [1, 3]")).verdict is CodeVerdict.WA
+        assert (await judged(useless, "def f(n): return [1, 2]")).verdict is CodeVerdict.SANDBOX_ERROR
+
+    with_judge(body)
+
+
+def test_a_function_may_return_an_integer_of_any_size() -> None:
+    wanted = 7**20_000
+    problem = Problem(function="f", cases=(Case(arguments=(wanted,), expected=wanted + 1),))
+
+    async def body(judged: Callable[[Problem, str], Awaitable[Judgement]]) -> None:
+        assert (await judged(problem, "def f(n): return n + 1")).verdict is CodeVerdict.AC
+        assert (await judged(problem, "def f(n): return n")).verdict is CodeVerdict.WA
+
+    with_judge(body)
+
+
+def test_a_task_whose_tests_cannot_be_read_is_unscored_and_stops_nothing() -> None:
+    broken = Task(id="t", question="?", tests=CodeTests(functional="assert f(1 == 2"))
+    verdict = asyncio.run(CodeScorer().score(broken, "def f(n): return n"))
+    assert verdict.value is None and verdict.broken and "not Python" in verdict.reason

@@ -23,7 +23,8 @@ from coa.evaluate.folder import Folder
 from coa.models.tokenizer import load_tokenizer
 from coa.scoring import scorer_for
 from coa.scoring.code.problem import Problem, problem_of
-from coa.trajectory import Step, Task, Trajectory, Usage, read
+from coa.trajectory import Step, Task, Trajectory, Usage, read, write
+from coa.trajectory.types import CodeTests, TestCase
 from support.exams import ExamServer, write_tasks
 from support.servers import in_thread
 from support.told_teams import tower
@@ -124,7 +125,7 @@ def test_two_processes_do_not_share_a_folder(server: ExamServer, url: str) -> No
         with pytest.raises(FolderError, match=f"in use by this process already .pid {os.getpid()} on"):
             evaluated(url, "--limit", 4)
         with pytest.raises(FolderError, match="in use"):
-            coa("score", "e", "--scorer", "exact")
+            coa("score", "e", "--scorer", "exact", "--in-place")
     assert len(server.asked) == asked
     assert evaluated(url, "--limit", 4, code=0)["results"]["attempts"] == 4
 
@@ -205,7 +206,7 @@ def test_what_no_judge_could_read_is_unscored_until_it_is_scored_again(server: E
     assert report["results"]["unscored"] == 4 and report["results"]["metrics"]["pass@1"]["value"] == 0.0
     assert report["results"]["success_if_all_unscored_were_right"] == 1.0
     server.babbles = False
-    told = json.loads(coa("score", "e", "--scorer", "judge", "--judge", url, "--unscored", "--json"))
+    told = json.loads(coa("score", "e", "--scorer", "judge", "--judge", url, "--unscored", "--in-place", "--json"))
     assert told[0]["scored_now"] == 4 and told[0]["right"] == 4
     assert json.loads(Path("e/report.json").read_text())["results"]["metrics"]["pass@1"]["value"] == 1.0
 
@@ -213,25 +214,94 @@ def test_what_no_judge_could_read_is_unscored_until_it_is_scored_again(server: E
 def test_scores_are_kept_unless_they_are_replaced(url: str) -> None:
     evaluated(url)
     Path("mine.py").write_text("def strict(task, answer):\n    return 0.0\n")
-    asked = json.loads(coa("score", "e", "--scorer", "mine:strict", "--json"))
+    asked = json.loads(coa("score", "e", "--scorer", "mine:strict", "--in-place", "--json"))
     assert asked[0] | {"agreement": 0} == {
-        "run": "e", "scorer": "mine:strict", "runs": 20, "right": 0, "failed": 2, "unscored": 0, "scored_now": 20,
-        "kept": 0, "agreement": 0, "report": "e/report.html",
+        "run": "e", "out": "e", "scorer": "mine:strict", "runs": 20, "right": 0, "failed": 2, "unscored": 0,
+        "scored_now": 20, "kept": 0, "agreement": 0, "report": "e/report.html",
     }  # fmt: skip
     report = json.loads(Path("e/report.json").read_text())
     assert report["scorer"] == "mine:strict" and report["results"]["right"] == 0
     assert {tuple(sorted(run.scores)) for run in read("e")} == {("auto", "mine:strict")}
-    assert json.loads(coa("score", "e", "--scorer", "mine:strict", "--json"))[0]["kept"] == 20
-    assert json.loads(coa("score", "e", "--scorer", "mine:strict", "--replace", "--json"))[0]["scored_now"] == 20
+    assert json.loads(coa("score", "e", "--scorer", "mine:strict", "--in-place", "--json"))[0]["kept"] == 20
+    assert (
+        json.loads(coa("score", "e", "--scorer", "mine:strict", "--replace", "--in-place", "--json"))[0]["scored_now"]
+        == 20
+    )
     assert evaluated(url)["scorer"] == "auto"  # the evaluation itself goes on with its own
 
 
-def test_a_file_of_trajectories_is_scored_in_place(url: str) -> None:
+def test_a_file_of_trajectories_is_scored_in_place_if_asked_for(url: str) -> None:
     evaluated(url, "--limit", 3, code=0)
     Path("e/trajectories.jsonl").rename("runs.jsonl")
-    assert "3 of 3 right by exact" in coa("score", "runs.jsonl", "--scorer", "exact")
+    assert "3 of 3 right by exact" in coa("score", "runs.jsonl", "--scorer", "exact", "--in-place")
     assert all(run.scores["exact"].value == 1.0 for run in read("runs.jsonl"))
     assert sorted(path.name for path in Path().glob("runs*")) == ["runs.jsonl"]
+
+
+def test_runs_stay_as_they_are_and_a_scored_copy_is_written_beside_them(url: str) -> None:
+    evaluated(url, "--limit", 3, code=0)
+    before = {path: path.read_bytes() for path in Path("e").iterdir() if path.is_file()}
+    assert "written to e-scored/report.html" in coa("score", "e", "--scorer", "f1")
+    assert {path: path.read_bytes() for path in before} == before
+    assert all({"auto", "f1"} <= set(run.scores) for run in read("e-scored"))
+    Path("runs.jsonl").write_bytes(before[Path("e/trajectories.jsonl")])
+    assert "written to runs.scored.jsonl" in coa("score", "runs.jsonl", "--scorer", "exact")
+    assert Path("runs.jsonl").read_bytes() == before[Path("e/trajectories.jsonl")]
+    assert all(run.scores["exact"].value == 1.0 for run in read("runs.scored.jsonl"))
+    coa("score", "runs.jsonl", "--scorer", "f1", "--out", "deep/er/mine.jsonl")
+    assert all(run.scores["f1"].value == 1.0 for run in read("deep/er/mine.jsonl"))
+
+
+def test_a_scored_copy_goes_on_and_is_never_mixed_with_other_runs(url: str) -> None:
+    evaluated(url, "--limit", 3, code=0)
+    runs = list(read("e"))
+    write("runs.jsonl", runs[:2])
+    coa("score", "runs.jsonl", "--scorer", "exact")
+    write("runs.jsonl", runs[2:])  # the file grew
+    (again,) = json.loads(coa("score", "runs.jsonl", "--scorer", "exact", "--json"))
+    assert (again["runs"], again["kept"], again["scored_now"]) == (3, 2, 1)
+    write("other.jsonl", runs[:1])
+    with pytest.raises(CoaError, match="holds other runs than other"):
+        coa("score", "other.jsonl", "--scorer", "exact", "--out", "runs.scored.jsonl")
+    with pytest.raises(CoaError, match="would be rewritten"):
+        coa("score", "runs.jsonl", "--scorer", "exact", "--out", "runs.jsonl")
+
+
+def test_a_scorer_that_does_not_exist_is_refused_before_a_server_is_asked(server: ExamServer, url: str) -> None:
+    asked = len(server.asked)
+    with pytest.raises(CoaError, match="there is no scorer 'vibes'"):
+        coa("eval", "exam.jsonl", "--model", url, "--profile", "nano", "--scorer", "vibes", "--out", "v")
+    with pytest.raises(CoaError, match="there is no scorer 'vibes'"):
+        coa("score", "exam.jsonl", "--scorer", "vibes", "--judge", url)
+    with pytest.raises(CoaError, match="there is no file or folder nope"):
+        coa("score", "nope", "--scorer", "exact")
+    assert len(server.asked) == asked and not Path("v").exists()
+
+
+def test_a_scorer_that_gives_no_verdict_on_anything_is_a_warning(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    Path("mute.py").write_text("def none(task, answer):\n    return None\n")
+    evaluated(url, "--limit", 3, "--scorer", "mute:none", code=0)
+    assert "mute:none gave no verdict on any attempt" in caplog.text and "returned None" in caplog.text
+    caplog.clear()
+    coa("score", "e", "--scorer", "mute:none", "--replace")
+    assert "mute:none gave no verdict on any attempt" in caplog.text
+
+
+def test_a_figure_by_sample_tests_alone_says_so(url: str) -> None:
+    tests = {"cases": [{"stdin": "3", "expected": "Ada 1"}]}
+    row = {"id": "p1", "question": "Who is person 1?\nSample input: 3\nSample output: Ada 1", "tests": tests}
+    Path("programs.jsonl").write_text(json.dumps(row) + "\n")
+    release = {"question_id": "p1", "public_test_cases": [], "private_test_cases": [{"input": "4", "output": "8"}]}
+    Path("release.jsonl").write_text(json.dumps(release) + "\n")
+    given = ("eval", "programs.jsonl", "--model", url, "--profile", "nano", "--scorer", "exact")
+    shown = coa(*given, "--out", "s")
+    assert "judged by sample tests only" in shown and "cannot be compared with published ones" in shown
+    assert json.loads(Path("s/report.json").read_text())["benchmark"]["sample_tests_only"] == 1
+    assert "cannot be compared with published ones" in Path("s/report.html").read_text()
+    assert "sample" not in coa(*given, "--tests", "release.jsonl", "--out", "f")
+    assert next(iter(read("f"))).task.tests == CodeTests(cases=(TestCase(stdin="4", expected="8"),))
+    with pytest.raises(CoaError, match="no task here has tests"):
+        coa("eval", "exam.jsonl", "--model", url, "--tests", "release.jsonl", "--out", "x")
 
 
 def test_several_benchmarks_have_a_folder_each_and_are_compared_together(url: str) -> None:

@@ -214,7 +214,7 @@ def score(place: Place, out: str) -> list[object]:
     """Of runs that are there already."""
     if not (place.path / out).exists():
         write(place.path / out / "trajectories.jsonl", copying(4))
-    return ["score", out, "--scorer", "judge", "--judge", place.url]
+    return ["score", out, "--scorer", "judge", "--judge", place.url, "--in-place"]
 
 
 def sample(place: Place, out: str) -> list[object]:
@@ -312,7 +312,7 @@ def test_a_batch_in_python_locks_its_file_and_a_score_waits_for_no_run(place: Pl
     place.close()
     first = place.start(*run(place, "busy"))
     place.until_reached(first)
-    said = place.finish(place.start("score", "busy", "--scorer", "exact"), code=1)
+    said = place.finish(place.start("score", "busy", "--scorer", "exact", "--in-place"), code=1)
     assert f"pid {first.pid} on" in said
     place.open()
     place.finish(first)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import logging
 import os
 import sys
 import urllib.request
@@ -17,13 +18,18 @@ from typing import Any, Final
 import orjson
 
 from coa.benchmarks.registry import Benchmark, Hub, benchmark_named, benchmarks, find_benchmark, names_of, plain_name
-from coa.errors import EvaluationError, StoreError, nothing_at
+from coa.benchmarks.row_shapes import as_task_tests
+from coa.errors import EvaluationError, ScoringError, StoreError, nothing_at
 from coa.folder import replacing
-from coa.trajectory import Task
+from coa.report import plural
+from coa.scoring.code.full_tests import SOURCE, find_tests
+from coa.scoring.code.problem import problem_of
+from coa.trajectory import CodeTests, Task
 from coa.trajectory.formats.hub import Choice, cached_files, hub_files
 from coa.trajectory.formats.rows import Row, read_rows
 from coa.trajectory.formats.tasks import from_task, tasks_of
 
+log = logging.getLogger(__name__)
 ENDINGS: Final = (".jsonl", ".json", ".parquet", ".csv")
 _DOWNLOAD_S: Final = 60.0
 
@@ -44,8 +50,11 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coa" / "benchmarks"
 
 
-def load(name: str, data: Path | None = None, *, limit: int | None = None) -> Loaded:
-    """The tasks of a benchmark by its name, or of a file. A file with the name of a benchmark is that benchmark's."""
+def load(name: str, data: Path | None = None, *, limit: int | None = None, tests: Path | None = None) -> Loaded:
+    """The tasks of a benchmark by its name, or of a file. A file with the name of a benchmark is that benchmark's.
+
+    `tests` is a release file of LiveCodeBench, or a folder of them; its tests take the place of those in the tasks.
+    """
     path = Path(name)
     if path.is_file():
         # The user's rows; each is scored by the rule that fits it.
@@ -62,7 +71,47 @@ def load(name: str, data: Path | None = None, *, limit: int | None = None) -> Lo
         tasks = list(tasks_of(_shaped(benchmark, chain.from_iterable(map(_rows, files))), source=benchmark.name))
     if not tasks:
         raise StoreError(f"{', '.join(map(str, files)) or benchmark.name} holds no task")
+    if tests is not None:
+        tasks = with_full_tests(tasks, tests)
+        files = [*files, tests]
     return Loaded(benchmark, tasks[:limit], tuple(file.name for file in files), fingerprint(tasks))
+
+
+def with_full_tests(tasks: list[Task], place: Path) -> list[Task]:
+    """The tasks with the tests that the release files hold for their question ids. Tasks without tests stay."""
+    programs = {question_id(task) for task in tasks if task.tests is not None}
+    if not programs:
+        return tasks
+    found = find_tests(place, programs)
+    if not found:
+        hint = f"give {SOURCE}, or a folder with them"
+        raise StoreError(f"--tests {place} holds no tests of any of these {plural(len(programs), 'task')}", hint=hint)
+    if len(found) < len(programs):
+        missing = f"{len(programs) - len(found):,} of {plural(len(programs), 'task')}"
+        log.warning("--tests %s holds no tests of %s; they keep those that they have", place, missing)
+    full = {name: CodeTests.model_validate(as_task_tests(problem)) for name, problem in found.items()}
+    return [
+        task.model_copy(update={"tests": full[question_id(task)]})
+        if task.tests is not None and question_id(task) in full
+        else task
+        for task in tasks
+    ]
+
+
+def question_id(task: Task) -> str:
+    return str(task.meta.get("question_id") or task.id)
+
+
+def samples_only(tasks: Iterable[Task]) -> int:
+    """Number of tasks whose statements print all their tests."""
+    count = 0
+    for task in tasks:
+        try:
+            problem = problem_of(task)
+        except ScoringError:
+            continue  # its tests cannot be read, and it will be unscored
+        count += problem is not None and problem.samples_only
+    return count
 
 
 def fingerprint(tasks: Iterable[Task]) -> str:

@@ -1,19 +1,27 @@
 """Benchmarks as declarations: where the data come from, how they are run, scored and reported.
 
-To add a benchmark, pass a `Benchmark` to `register`; its data may be in files, on a hub, or come from a function. No
-data are shipped, and none are copied: files stay where the user or the hub's library put them.
+To add a benchmark, pass a `Benchmark` to `register`, or declare it in a package under the entry point group
+`coa.benchmarks`, where the command line finds it. Its data may be in files, on a hub, or come from a function. No data
+are shipped, and none are copied: files stay where the user or the hub's library put them.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from typing import Final
 
 from coa.benchmarks.row_shapes import RowReader, as_is, browsecomp, contest, livecodebench, without_files, without_image
 from coa.errors import EvaluationError
+from coa.importing import load_entry_point
 from coa.trajectory import Task
+
+log = logging.getLogger(__name__)
+GROUP: Final = "coa.benchmarks"
+"""Entry points of this group are `Benchmark` objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,7 @@ _SHIPPED: Final = (
         columns="Question, Final answer, Level, file_name; or question, answer, Level",
         hub=Hub("gaia-benchmark/GAIA", ("2023/validation/metadata.parquet", "2023/validation/metadata.jsonl"),
                 "validation", gated=True),
-        aliases=("gaia103", "gaiatext103", "gaiadev", "gaiavalidation"), read=without_files,
+        aliases=("gaia103", "gaiatext103", "gaiadev", "gaiadev103", "gaiavalidation"), read=without_files,
         groups=("Level", "level"),
         note="the paper's 103 text-only tasks are a list of ids of the 165 validation rows; from the hub, all rows "
         "without a file are taken, which are more",
@@ -132,17 +140,17 @@ _SHIPPED: Final = (
     Benchmark(
         "hle", "Humanity's Last Exam, text-only", 500, "web", "judge",
         columns="id, question, answer, answer_type, raw_subject, category, image",
-        hub=Hub("cais/hle", ("data/test-*.parquet",), gated=True), aliases=("hle500", "humanityslastexam"),
+        hub=Hub("cais/hle", ("data/test-*.parquet",), gated=True), aliases=("hle500", "hletest", "humanityslastexam"),
         read=without_image, groups=("category", "answer_type"),
         note="the paper's 500 are a sample of the rows without an image; from the hub, all of those are taken",
     ),
     Benchmark(
         "webwalkerqa", "questions answered by walking through a web site", 680, "web", "judge",
         columns="question, answer, root_url, info",
-        hub=Hub("callanwu/WebWalkerQA", ("data/main-*.parquet", "*main*"), "main"), aliases=("webwalker",),
-        groups=("type", "difficulty_level", "domain", "lang"),
+        hub=Hub("callanwu/WebWalkerQA", ("data/main-*.parquet", "*main*"), "main"),
+        aliases=("webwalker", "webwalkermain"), groups=("type", "difficulty_level", "domain", "lang"),
     ),
-    _qa("nq", "Natural Questions", 3_610, "nq", "test", "naturalquestions"),
+    _qa("nq", "Natural Questions", 3_610, "nq", "test", "naturalquestions", "nqfull"),
     _qa("triviaqa", "TriviaQA", 11_313, "triviaqa", "test"),
     _qa("popqa", "PopQA", 14_267, "popqa", "test"),
     _qa("hotpotqa", "HotpotQA", 7_405, "hotpotqa", "dev"),
@@ -154,7 +162,8 @@ _SHIPPED: Final = (
     Benchmark(
         "codecontests", "contest problems of the AlphaCode paper", 165, "code", "code",
         columns=f"name, description, public_tests, private_tests, generated_tests; {_AFM}",
-        hub=Hub("deepmind/code_contests", ("data/test-*.parquet",)), read=contest, groups=("difficulty", "source"),
+        hub=Hub("deepmind/code_contests", ("data/test-*.parquet",)), aliases=("codecontest",), read=contest,
+        groups=("difficulty", "source"),
     ),
     _math("aime24", "AIME 2024", 30, Hub("HuggingFaceH4/aime_2024", ("data/train-*.parquet",), "train"), "aime2024",
           samples=16),
@@ -175,7 +184,15 @@ def register(benchmark: Benchmark) -> None:
 
 
 def benchmarks() -> list[Benchmark]:
-    return list(_REGISTRY.values())
+    """Ours and those that are registered, then those of installed packages whose name is not taken."""
+    found = dict(_REGISTRY)
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        benchmark = load_entry_point(point, what="the benchmark", error=EvaluationError)
+        if not isinstance(benchmark, Benchmark):
+            raise EvaluationError(f"the benchmark {point.name} of {point.value} is not a Benchmark")
+        if found.setdefault(benchmark.name, benchmark) is not benchmark:
+            log.warning("the benchmark %s of %s is left out: the name is taken", benchmark.name, point.value)
+    return list(found.values())
 
 
 def plain_name(text: str) -> str:
@@ -184,13 +201,13 @@ def plain_name(text: str) -> str:
 
 
 def find_benchmark(name: str) -> Benchmark | None:
-    return next((found for found in _REGISTRY.values() if plain_name(name) in names_of(found)), None)
+    return next((found for found in benchmarks() if plain_name(name) in names_of(found)), None)
 
 
 def benchmark_named(name: str) -> Benchmark:
     found = find_benchmark(name)
     if found is None:
-        hint = f"use a file of tasks, or one of {', '.join(_REGISTRY)} (coa eval list)"
+        hint = f"use a file of tasks, or one of {', '.join(known.name for known in benchmarks())} (coa eval list)"
         raise EvaluationError(f"there is no benchmark or file {name!r}", hint=hint)
     return found
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import cycle
 from typing import Any
 
+from coa.sandbox.values import literal
 from coa.scoring.code.problem import Problem, problem_from
 
 Row = Mapping[str, Any]
@@ -58,7 +59,7 @@ def livecodebench(row: Row) -> Row:
     if starter:
         question += f"\n\nComplete this program:\n```python\n{starter}\n```"
     tests = {"public_test_cases", "private_test_cases", "question_content", "starter_code"}
-    return {**_others(row, tests), "question": question, "tests": _tests(problem_from(row))}
+    return {**_others(row, tests), "question": question, "tests": as_task_tests(problem_from(row))}
 
 
 def contest(row: Row) -> Row:
@@ -66,19 +67,24 @@ def contest(row: Row) -> Row:
         return row
     tests = {"public_tests", "private_tests", "generated_tests", "description", "solutions", "incorrect_solutions"}
     question = str(row["description"])
-    return {**_others(row, tests), "id": row.get("name"), "question": question, "tests": _tests(problem_from(row))}
+    return {
+        **_others(row, tests),
+        "id": row.get("name"),
+        "question": question,
+        "tests": as_task_tests(problem_from(row)),
+    }
 
 
 def _others(row: Row, without: set[str]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in without}
 
 
-def _tests(problem: Problem) -> dict[str, Any]:
+def as_task_tests(problem: Problem) -> dict[str, Any]:
     """As a task holds them. Cases that call a function become assertions, which the scorer reads back as cases."""
     if problem.function is None:
         return {"cases": [{"stdin": case.stdin, "expected": str(case.expected)} for case in problem.cases]}
     lines = []
     for case in problem.cases:
-        arguments = ", ".join(map(repr, case.arguments or ()))
-        lines.append(f"assert Solution().{problem.function}({arguments}) == {case.expected!r}")
+        arguments = ", ".join(map(literal, case.arguments or ()))
+        lines.append(f"assert Solution().{problem.function}({arguments}) == {literal(case.expected)}")
     return {"functional": "\n".join(lines)}

@@ -62,6 +62,11 @@ def evaluate(
     data: Annotated[
         Path | None, typer.Option(help="Folder with benchmark files; also $COA_DATA.", rich_help_panel=options.SETTINGS)
     ] = None,
+    tests: Annotated[
+        Path | None,
+        typer.Option(help="LiveCodeBench's release file, or a folder of them, with the full tests of programs.",
+                     rich_help_panel=options.SETTINGS),
+    ] = None,
     settings: options.Set = None,
     show_settings: options.ShowSettings = False,
     dry_run: options.DryRunPlan = False,
@@ -93,7 +98,7 @@ def evaluate(
                     temperature=temperature, seed=seed, budget=budget, concurrency=concurrency),
         "benchmarks": names or None, "samples": samples, "best_of": best_of, "select": select,
         "pass_at": tuple(k) if k else None, "limit": limit, "retry_failed": retry_failed, "scorer": scorer,
-        "judge": judge, "data": data,
+        "judge": judge, "data": data, "tests": tests,
     }  # fmt: skip
     path = Path(files[0]) if files else None
     config = resolve(
@@ -123,11 +128,13 @@ def evaluate(
 
 
 def _show(report: BenchmarkReport) -> None:
-    from coa.evaluate.report import headline, lines
+    from coa.evaluate.report import caveat, headline, lines
 
     for notice in report.data["notices"]:
         typer.echo(f"note: {notice}", err=True)
     typer.echo(headline(report.data))
+    if said := caveat(report.data):
+        typer.echo(f"  {said}")
     for name, figure in lines(report.data):
         typer.echo(f"  {name:<28} {figure}")
     published = report.data["benchmark"]["published_size"]

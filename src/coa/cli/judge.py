@@ -18,6 +18,10 @@ def judge(
         Path, typer.Argument(help="JSON file in the format of LiveCodeBench, CodeContests, APPS, AFM, or coa.")
     ],
     solution: Annotated[Path, typer.Argument(help="File with the program; - reads stdin.", allow_dash=True)],
+    tests: Annotated[
+        Path | None,
+        typer.Option(help="LiveCodeBench's release file, or a folder of them, with the full tests of the problem."),
+    ] = None,
     stop_at_first: Annotated[
         bool, typer.Option("--stop-at-first", help="Stop at the first test that does not pass.")
     ] = False,
@@ -35,8 +39,9 @@ def judge(
     from coa.sandbox import CodeVerdict, open_sandbox
     from coa.scoring.code import judge as judge_program
     from coa.scoring.code import read_problem
+    from coa.scoring.code.full_tests import read_problem_with
 
-    known = read_problem(problem)
+    known = read_problem(problem) if tests is None else read_problem_with(problem, tests)
     try:
         if str(solution) == "-":
             code = sys.stdin.read()
@@ -60,16 +65,23 @@ def judge(
         import orjson
 
         spent = ("cpu_s", "wall_s", "memory_mb")
-        tests = [
+        rows = [
             {"verdict": test.verdict, "note": test.note, **{name: getattr(test.result, name) for name in spent}}
             for test in judged.tests
         ]
-        report = {"verdict": judged.verdict, "passed": judged.passed, "tests": judged.total, "results": tests}
+        report = {"verdict": judged.verdict, "passed": judged.passed, "tests": judged.total,
+                  "samples_only": judged.samples_only, "results": rows}  # fmt: skip
         typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
     else:
         for number, test in enumerate(judged.tests, start=1):
             took = f"{test.result.cpu_s:6.2f} s {test.result.memory_mb:6.0f} MB"
             typer.echo(f"{number:4}  {test.verdict:<13} {took}  {printable(test.note)}".rstrip())
         typer.echo(f"{judged.verdict}: {judged.passed} of {judged.total} tests passed")
+    if judged.samples_only:
+        typer.echo(
+            "note: these are only the sample tests that the statement prints, and a program that prints their outputs "
+            "passes; give the full tests with --tests",
+            err=True,
+        )
     if judged.verdict is not CodeVerdict.AC:
         raise typer.Exit(1)

@@ -11,11 +11,19 @@ from coa.cli import options
 
 
 def score(
-    runs: Annotated[list[Path], typer.Argument(help="Evaluations, or .jsonl files of trajectories.")],
+    runs: Annotated[list[Path], typer.Argument(help="Evaluations, or files of trajectories.")],
     scorer: Annotated[str, typer.Option(help="exact, f1, numeric, math, choice, code, judge, auto, module:function.")],
     judge: options.Judge = None,
     judge_name: options.JudgeName = None,
     judge_key_env: options.JudgeKeyEnv = "COA_API_KEY",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File or folder of the scored runs. Default: NAME.scored.jsonl beside a file, NAME-scored "
+                          "beside a folder."),
+    ] = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Add the scores to the runs themselves, which rewrites their file.")
+    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the scores of that name that are there.")] = False,
     unscored: Annotated[
         bool, typer.Option("--unscored", help="Of those there, replace only what has no value.")
@@ -24,8 +32,9 @@ def score(
         int, typer.Option("--concurrency", "--at-once", min=1, help="Number of answers scored at a time.")
     ] = 32,
     as_json: options.Json = False,
-) -> None:
-    """Score finished runs again, or with another scorer, without running the model."""
+) -> None:  # fmt: skip
+    """Score finished runs again, or with another scorer, without running the model. The runs stay as they are, and the
+    scored copy is written beside them, unless --out or --in-place is given."""
     from dataclasses import asdict
 
     from coa.cli.progress import terminal_progress
@@ -36,8 +45,8 @@ def score(
     show_warnings()
     judging = JudgeConfig(judge=judge, judge_name=judge_name, judge_key_env=judge_key_env)
     found = score_runs(
-        runs, scorer, judge=judging, replace=replace, unscored=unscored, concurrency=concurrency,
-        progress=terminal_progress(),
+        runs, scorer, out=out, in_place=in_place, judge=judging, replace=replace, unscored=unscored,
+        concurrency=concurrency, progress=terminal_progress(),
     )  # fmt: skip
     if as_json:
         import orjson
@@ -51,5 +60,4 @@ def score(
         )
         for name, figure in row.agreement.items():
             typer.echo(f"  agreement with {name:<12} {figure:.1%}")
-        if row.report:
-            typer.echo(f"  {row.report}")
+        typer.echo(f"  written to {row.report or row.out}")

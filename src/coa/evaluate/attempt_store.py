@@ -121,6 +121,7 @@ def _packed(a: Attempt) -> bytes:
     return marshal.dumps((
         a.value, a.answer, a.stop.value, usage, dict(a.written), a.shared_out, a.repairs, a.own_score, a.selected,
         a.selected_among, dict(a.scores), dict(a.meta), a.program, a.sequence_tokens, a.unmetered_calls,
+        a.why_unscored,
     ))  # fmt: skip
 
 

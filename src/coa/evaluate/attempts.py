@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,6 +49,8 @@ class Attempt:
     """Length of the whole trajectory, where a tokenizer counted it."""
     unmetered_calls: int = 0
     """Number of model calls whose tokens were not reported; if there are any, the token counts are lower bounds."""
+    why_unscored: str = ""
+    """Why the deciding scorer gave no value."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -98,6 +100,7 @@ def attempt_of(trajectory: Trajectory, scorer: str | None) -> Attempt:
         selected=str(chosen) if (chosen := trajectory.meta.get(SELECTED)) else None,
         selected_among=among if isinstance(among := trajectory.meta.get(SELECTED_AMONG), int) else 0,
         scores=values,
+        why_unscored=found.reason if (found := trajectory.scores.get(scorer or "")) and found.value is None else "",
         meta=short_meta(trajectory.task.meta),
         program=trajectory.task.tests is not None,
         unmetered_calls=_unmetered(trajectory),
@@ -174,3 +177,19 @@ def by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
     for key in sorted(found):
         tasks.setdefault(key[0], []).append(found[key])
     return tasks
+
+
+def unscored_warning(tasks: Iterable[tuple[str, Sequence[Attempt]]], scorer: str) -> str:
+    """Says at which tasks the scorer gave no verdict on any attempt, with one reason; empty if there are none."""
+    ended = silent = 0
+    first: Attempt | None = None
+    for _, listed in tasks:
+        kept = [attempt for attempt in listed if not attempt.failed]
+        ended += bool(kept)
+        if kept and all(attempt.unscored for attempt in kept):
+            silent += 1
+            first = first or kept[0]
+    if first is None:
+        return ""
+    where = "any attempt" if silent == ended else f"any attempt at {silent:,} of {ended:,} tasks"
+    return f"the scorer {scorer} gave no verdict on {where}; task {first.task}: {first.why_unscored or 'no reason'}"

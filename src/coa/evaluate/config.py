@@ -32,6 +32,9 @@ class EvalConfig(JudgeConfig):
     """Scorer to use instead of the benchmark's: exact, f1, math, code, judge, auto, module:function, ..."""
     data: Path | None = None
     """Folder with benchmark files, looked at before $COA_DATA and the caches."""
+    tests: Path | None = None
+    """Release file of LiveCodeBench, or a folder of them, with the full tests of programs. They are joined by
+    question_id and take the place of the tests in the tasks, which in some files are only the samples."""
     retry_failed: bool = False
     """Run failed and interrupted attempts of the output folder again."""
 

@@ -15,11 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from coa.benchmarks.data import Loaded, load
+from coa.benchmarks.data import Loaded, load, samples_only
 from coa.blocking import run_blocking
 from coa.choices import Select
 from coa.errors import ConfigError, EvaluationError, ScoringError
-from coa.evaluate.attempts import Attempt, attempt_of, by_task
+from coa.evaluate.attempts import Attempt, attempt_of, by_task, unscored_warning
 from coa.evaluate.config import EvalConfig
 from coa.evaluate.folder import Folder, folders_in, settle
 from coa.evaluate.report import BenchmarkReport, Evaluation, code_version, make_report, write_report
@@ -30,9 +30,8 @@ from coa.progress import Progress, Silent
 from coa.report import plural
 from coa.runtime import RunConfig, Setting, open_setting
 from coa.runtime.many import reported
-from coa.scoring import PROMPT_HASH, Scorer
+from coa.scoring import PROMPT_HASH, Scorer, check_scorer
 from coa.scoring.opening import open_judge, open_scorer
-from coa.scoring.registry import check_scorer
 from coa.tools import Tool
 from coa.tools.base import veiled
 from coa.tools.registry import check_tools
@@ -74,7 +73,9 @@ def load_benchmarks(config: EvalConfig) -> list[Loaded]:
     """The benchmarks with their tasks. Whatever would be refused is refused here, before a model is opened."""
     if not config.benchmarks:
         raise ConfigError("there is nothing to evaluate on", hint="name a benchmark (coa eval list) or a file of tasks")
-    loaded = [load(name, config.data, limit=config.limit) for name in config.benchmarks]
+    loaded = [load(name, config.data, limit=config.limit, tests=config.tests) for name in config.benchmarks]
+    if config.tests is not None and not any(task.tests for item in loaded for task in item.tasks):
+        raise ConfigError("no task here has tests of a program", hint="leave --tests out")
     for item in loaded:
         _check(item, config)
     check_tools(config.run.tools)
@@ -163,6 +164,8 @@ async def _evaluate(
             plural(batch.total or 0, "run"),
             folder.path,
         )
+    if warning := unscored_warning(by_task(attempts).items(), scorers[0].name):
+        log.warning("%s", warning)
     if failed := next((attempt for attempt in attempts if attempt.failed), None):
         log.warning(
             "%s failed; the first is task %s: coa inspect %s --task %s",
@@ -210,6 +213,7 @@ def _record(
             "files": list(loaded.files),
             "sha256": loaded.sha256,
             "groups": list(benchmark.groups),
+            "sample_tests_only": samples_only(loaded.tasks),
         },
         "limit": config.limit,
         "samples": samples,

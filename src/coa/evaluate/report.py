@@ -200,9 +200,23 @@ def headline(report: Mapping[str, Any]) -> str:
     for kind in ("unanswered", "failed", "unscored", "missing"):
         if found[kind]:
             parts.append(f"{found[kind]:,} {kind}")
+    if few := report["benchmark"].get("sample_tests_only"):
+        parts.append("judged by sample tests only" if few == found["tasks"] else f"{few:,} by sample tests only")
     if "success_if_all_unscored_were_right" in found:
         parts.append(f"pass@1 at most {found['success_if_all_unscored_were_right']:.1%} if all unscored were right")
     return ", ".join(parts)
+
+
+def caveat(report: Mapping[str, Any]) -> str:
+    """What forbids to compare the figure with published ones; empty if nothing does."""
+    few, tasks = report["benchmark"].get("sample_tests_only"), report["results"]["tasks"]
+    if not few:
+        return ""
+    return (
+        f"{'All' if few == tasks else f'{few:,} of'} {plural(tasks, 'task')} are judged only by the sample tests that "
+        "their statements print, and a program that prints the sample outputs passes. This figure cannot be compared "
+        "with published ones. Give the full tests with --tests."
+    )
 
 
 def percent(value: Mapping[str, float]) -> str:
@@ -270,6 +284,7 @@ def _html(report: Figures, folder: Path, tasks: str) -> str:
         f"Evaluation: {benchmark['name']}",
         *map(notice, report["notices"]),
         paragraph(headline(report)),
+        paragraph(caveat(report)) if caveat(report) else "",
         paragraph(about),
         bars(metrics, title="success with 95 % intervals", most=1.0) if metrics else "",
         section("What it took", table(["", ""], lines(report))),

@@ -1,29 +1,41 @@
-"""The stage `score`: score finished runs again, or by another scorer, and make the report anew."""
+"""The stage `score`: score finished runs again, or by another scorer, and make the report anew.
+
+The runs that are scored are never changed unless the caller asks for it. Their scored copy is written to another file
+or folder, beside them by default. The same call on a copy that exists goes on with it: runs that it lacks are added,
+and scores that it has are kept.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 
 from coa.blocking import run_blocking
-from coa.errors import StoreError
+from coa.errors import ConfigError, StoreError
 from coa.evaluate.attempt_store import AttemptStore
-from coa.evaluate.attempts import attempt_of
+from coa.evaluate.attempts import attempt_of, unscored_warning
 from coa.evaluate.folder import Folder, Journal, folders_in, settle
 from coa.evaluate.report import make_report, write_report
 from coa.evaluate.run import Scoring
 from coa.evaluate.summary import summed_up
-from coa.folder import lock_file, write_atomic
+from coa.folder import CONFIG, lock_file, replacing, write_atomic
 from coa.models.base import Model
 from coa.progress import Progress, Silent, part, time_left
-from coa.scoring import PROMPT_HASH, Scorer, score_trajectory
+from coa.scoring import PROMPT_HASH, Scorer, check_scorer, score_trajectory
 from coa.scoring.opening import JudgeConfig, open_judge, open_scorer
 from coa.trajectory import Trajectory, read
+from coa.trajectory.store import find, write
+from coa.trajectory.types import FrozenDict
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,8 @@ class ScoreSummary:
     """What one scorer says about the runs in a folder or file."""
 
     run: str
+    out: str
+    """The folder or file that the scores were written to."""
     scorer: str
     runs: int
     right: int
@@ -49,6 +63,8 @@ def score(
     runs: Sequence[str | Path],
     scorer: str,
     *,
+    out: str | Path | None = None,
+    in_place: bool = False,
     judge: JudgeConfig | None = None,
     replace: bool = False,
     unscored: bool = False,
@@ -57,34 +73,119 @@ def score(
 ) -> list[ScoreSummary]:
     """Score finished runs again, or by another scorer, without running anything. Blocks.
 
-    Scores of other names stay. Those of the same name stay too, unless `replace`, or `unscored` and without a value.
+    The scored runs are written to `out`, by default to `NAME.scored.jsonl` beside a file and to `NAME-scored` beside a
+    folder; `in_place` adds the scores to the runs themselves. Scores of other names stay. Those of the same name stay
+    too, unless `replace`, or `unscored` and without a value.
     """
+    if out is not None and in_place:
+        raise ConfigError("out and in_place exclude each other", hint="leave one of them out")
+    if out is not None and len(runs) > 1:
+        raise ConfigError("only one run can be scored into one --out", hint="score them one after the other")
+    check_scorer(scorer, judged=judge is not None and judge.judge is not None)
+    places = [
+        place for run in runs for place in _places(Path(run), None if out is None else Path(out), in_place=in_place)
+    ]
 
     async def work() -> list[ScoreSummary]:
         async with open_judge(judge or JudgeConfig()) as judging:
             return [
-                await _score(path, scorer, judging, replace, unscored, concurrency, progress or Silent())
-                for path in [found for run in runs for found in folders_in(Path(run))]
+                await _score(run, target, scorer, judging, replace, unscored, concurrency, progress or Silent())
+                for run, target in places
             ]
 
     return run_blocking(work())
 
 
+def _places(run: Path, out: Path | None, *, in_place: bool) -> Iterator[tuple[Path, Path]]:
+    """The runs that a path means, each with the place of its scored copy."""
+    if not run.exists():
+        raise StoreError(f"there is no file or folder {run}", hint="give an evaluation's folder or a .jsonl file")
+    for path in folders_in(run):
+        file = find(path)
+        if in_place:
+            if file.suffix != ".jsonl":
+                raise StoreError(f"{file}: scores can be added to .jsonl only", hint="leave --in-place out")
+            yield path, path
+        else:
+            target = out or _beside(run)
+            if file == path and target.suffix != ".jsonl":
+                raise StoreError(f"{target}: the scored runs of a file are written to .jsonl", hint="--out NAME.jsonl")
+            target = target if path == run else target / path.name
+            if target.resolve() == path.resolve():
+                raise StoreError(f"{path} would be rewritten", hint="choose another --out, or add --in-place instead")
+            yield path, target
+
+
+def _beside(run: Path) -> Path:
+    if run.is_file():
+        return run.with_name(f"{run.stem}.scored.jsonl")
+    named = run if run.name not in ("", "..") else run.resolve()
+    return named.with_name(f"{named.name}-scored")
+
+
 async def _score(
-    path: Path, name: str, judge: Model | None, replace: bool, unscored: bool, concurrency: int, progress: Progress
+    run: Path,
+    target: Path,
+    name: str,
+    judge: Model | None,
+    replace: bool,
+    unscored: bool,
+    concurrency: int,
+    progress: Progress,
 ) -> ScoreSummary:
-    folder = Folder.of(path)
-    if not folder.trajectories.is_file():
-        raise StoreError(f"{path} holds no {folder.name}", hint="give an evaluation's folder or a .jsonl file")
-    if folder.trajectories.suffix != ".jsonl":
-        hint = f"coa export {path} --to trajectories --out {folder.trajectories.with_suffix('.jsonl')}"
-        raise StoreError(f"{folder.trajectories}: scores are kept in .jsonl", hint=hint)
+    folder = Folder(target) if run.is_dir() else Folder(target.parent, target.name)
+    folder.path.mkdir(parents=True, exist_ok=True)
     verdicts = folder.path / "verdicts.sqlite" if judge is not None else None
     with folder.held():
         async with open_scorer(name, judge, verdicts=verdicts) as scorer:
             with lock_file(folder.trajectories):
+                if target != run:
+                    _copy(run, folder)
                 now, kept = await _rescore(folder, scorer, replace, unscored, concurrency, progress)
-        return _sum_up(folder, path, name, judge, now, kept)
+        return _sum_up(folder, run, target, name, judge, now, kept)
+
+
+def _copy(run: Path, folder: Folder) -> None:
+    """Bring the copy up to date with the runs: make it, or add what it lacks."""
+    source = find(run)
+    if run.is_dir():
+        for name in (CONFIG, "profiles"):
+            _copy_once(run / name, folder.path / name)
+    if not folder.trajectories.is_file():
+        with replacing(folder.trajectories) as part:
+            if source.suffix == ".jsonl":
+                shutil.copyfile(source, part)
+            else:
+                write(part, read(source))
+        return
+    there = {trajectory.key: _content(trajectory) for trajectory in read(folder.trajectories)}
+    missing = list[Trajectory]()
+    for trajectory in read(source):
+        known = there.pop(trajectory.key, None)
+        if known is None:
+            missing.append(trajectory)
+        elif known != _content(trajectory):
+            break
+    else:
+        if not there:
+            write(folder.trajectories, missing)
+            return
+    raise StoreError(f"{folder.trajectories} holds other runs than {source}", hint="choose another --out, or remove it")
+
+
+def _copy_once(source: Path, target: Path) -> None:
+    if source.exists() and not target.exists():
+        with replacing(target) as part:
+            if source.is_dir():
+                shutil.copytree(source, part)
+            else:
+                shutil.copyfile(source, part)
+
+
+def _content(trajectory: Trajectory) -> bytes:
+    """Identifies a run apart from its scores and notes."""
+    bare = trajectory.model_copy(update={"scores": FrozenDict(), "meta": FrozenDict()})
+    return hashlib.sha256(bare.to_json().encode()).digest()
 
 
 async def _rescore(
@@ -123,18 +224,23 @@ async def _rescore(
     return now, kept
 
 
-def _sum_up(folder: Folder, path: Path, scorer: str, judging: Model | None, now: int, kept: int) -> ScoreSummary:
+def _sum_up(
+    folder: Folder, run: Path, out: Path, scorer: str, judging: Model | None, now: int, kept: int
+) -> ScoreSummary:
     """Count the scores; if it is an evaluation, its report is made anew from them."""
     counts: Counter[str] = Counter()
     with AttemptStore() as attempts:
-        for run in read(folder.trajectories):
-            attempt = attempt_of(run, scorer)
+        for one in read(folder.trajectories):
+            attempt = attempt_of(one, scorer)
             attempts.add(attempt)
             counts.update(right=attempt.right, failed=attempt.failed, unscored=attempt.unscored)
         agreement = summed_up(attempts, scorer=scorer).agreements()
+        if warning := unscored_warning(attempts, scorer):
+            log.warning("%s", warning)
         report = _report(folder, attempts, scorer, judging) if folder.is_evaluation else None
     return ScoreSummary(
-        run=str(path),
+        run=str(run),
+        out=str(out),
         scorer=scorer,
         runs=len(attempts),
         right=counts["right"],

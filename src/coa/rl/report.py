@@ -14,6 +14,7 @@ from coa.report import plural
 from coa.rl.config import RlConfig
 from coa.rl.groups import Collected, Group, RewardedAttempt
 from coa.rl.guards import LogprobDiff
+from coa.rl.reward import SUCCESS
 from coa.rl.update import UpdateStats
 from coa.training.run_folder import append, clock
 
@@ -34,7 +35,7 @@ def of_groups(collected: Collected, config: RlConfig) -> dict[str, float]:
         **{f"groups_{name}": count for name, count in equal(collected.drawn, config).items()},
         "failed": sum(group.failed for group in collected.drawn),
         "refilled": sum(group.refilled for group in collected.drawn),
-        "unscored": sum(group.unscored for group in collected.drawn),
+        "unscored": sum(_unscored(group) for group in collected.drawn),
     }
     if attempts:
         scores = [value for attempt in attempts if (value := attempt.success) is not None]
@@ -65,13 +66,25 @@ def equal(groups: Sequence[Group], config: RlConfig) -> dict[str, int]:
 
 
 def left_out(groups: Sequence[Group]) -> str:
-    """How many attempts failed or could not be scored, with one reason; empty if there are none."""
+    """How many attempts failed or could not be scored, with one reason, and whether the scorer gave no verdict on a
+    whole group; empty if there is nothing of that kind."""
     failed, unscored = sum(group.failed for group in groups), sum(group.unscored for group in groups)
-    example = next((group for group in groups if group.why), None)
-    if example is None or not failed + unscored:
-        return ""
-    counts = ", ".join(f"{count} {what}" for count, what in ((failed, "failed"), (unscored, "unscored")) if count)
-    return f"attempts left out: {counts}; one of task {example.task.id}: {example.why}"
+    example, said = next((group for group in groups if group.why), None), list[str]()
+    if example is not None and failed + unscored:
+        counts = ", ".join(f"{count} {what}" for count, what in ((failed, "failed"), (unscored, "unscored")) if count)
+        said.append(f"attempts left out: {counts}; one of task {example.task.id}: {example.why}")
+    silent = [group for group in groups if _unscored(group) and all(one.success is None for one in group.attempts)]
+    if silent:
+        reasons = (one.trajectory.scores[SUCCESS].reason for one in silent[0].attempts)
+        why = next(filter(None, reasons), silent[0].why)
+        where = f"any attempt at {len(silent)} of {plural(len(groups), 'task')}"
+        said.append(f"the scorer gave no verdict on {where}; task {silent[0].task.id}: {why}")
+    return "; ".join(said)
+
+
+def _unscored(group: Group) -> int:
+    """Attempts without the scorer's verdict, also those that a reward function of the user's rewarded all the same."""
+    return group.unscored + sum(attempt.success is None for attempt in group.attempts)
 
 
 def of_updates(updates: Sequence[UpdateStats], diff: LogprobDiff | None, lr: float) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Annotated, Final
 from pydantic import ConfigDict, JsonValue, PlainSerializer, PlainValidator
 
 from coa.errors import ToolError
+from coa.sandbox.values import is_long, literal
 
 
 class SandboxError(ToolError):
@@ -191,7 +192,7 @@ def _written_arguments(arguments: Sequence[object]) -> bytes:
     try:
         if _is_json(list(arguments)):
             return b"j" + json.dumps(list(arguments)).encode()
-        return b"p" + repr(list(arguments)).encode()
+        return b"p" + literal(list(arguments)).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise SandboxError(f"the arguments cannot be written: {error}") from error
 
@@ -201,7 +202,9 @@ def _is_json(value: object) -> bool:
         return all(map(_is_json, value))
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
-    return value is None or isinstance(value, bool | int | float | str)
+    if isinstance(value, int):
+        return not is_long(value)
+    return value is None or isinstance(value, float | str)
 
 
 class Sandbox(ABC):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import signal
 import socket
@@ -32,6 +31,7 @@ from coa.sandbox.base import (
     writable,
 )
 from coa.sandbox.inside.cell import READABLE, UNREADABLE
+from coa.sandbox.values import read_value
 from coa.sandbox.zygote import Zygote
 
 GRACE_S: Final = 5.0
@@ -256,7 +256,8 @@ def _judge(
 def with_value(result: ProgramResult, reported: bytes, nonce: str) -> ProgramResult:
     """Add the value that a function returned. Without the nonce in front, our side of the sandbox did not write it.
 
-    Before it runs any of the program, our side writes whether it could read the arguments.
+    Before it runs any of the program, our side writes whether it could read the arguments. A value that cannot be read
+    is no value: the program is to blame for it, and the result says so.
     """
     mark = nonce.encode()
     if reported.startswith(mark + UNREADABLE):
@@ -266,10 +267,9 @@ def with_value(result: ProgramResult, reported: bytes, nonce: str) -> ProgramRes
     if not reported.startswith(begin):
         return result
     try:
-        # Not orjson, which makes floats of large integers.
-        return replace(result, value=json.loads(reported[len(begin) :]), returned=True)
-    except ValueError:
-        return result
+        return replace(result, value=read_value(reported[len(begin) :]), returned=True)
+    except ValueError as error:
+        return replace(result, note=result.note or f"the value that it returned cannot be read: {error}")
 
 
 def collect_files(folder: int, names: Sequence[str], limits: ProgramLimits) -> dict[str, bytes]:

@@ -1,8 +1,9 @@
 """One way to ask how good an answer is, for filter, reward and benchmark alike.
 
-A scorer gives a number or None. None means unscored: there is no usable verdict. It is reported apart, kept out of
-means, and never counted as zero. Trouble that depends on the data ends as None with a reason; what is raised is only
-what a person must repair before anything can be scored, such as a missing package.
+A scorer gives a number or None. None means unscored: there is no usable verdict, for a reason that is not the answer's
+(no gold, a judge that does not reply, a sandbox that cannot start). It is reported apart, kept out of means, and never
+counted as zero. An answer that makes a scorer fail is wrong: otherwise a model could choose not to be judged. What is
+raised is only what a person must repair before anything can be scored, such as a missing package.
 """
 
 from __future__ import annotations
@@ -75,17 +76,35 @@ def unanswerable(rule: str, task: Task, answer: str | None) -> Verdict | None:
 
 
 async def verdict_of(scorer: Scorer, task: Task, answer: str | None) -> Verdict:
-    """The scorer's verdict, or None with a reason if it breaks: scorers may come from anywhere."""
+    """The scorer's verdict. Scorers may come from anywhere, and one may fail.
+
+    If it fails on this answer but finds the gold right, the answer is at fault, and wrong; otherwise it is unscored.
+    """
     try:
         verdict = await scorer.score(task, answer)
     except CoaError:
         raise  # a problem of the set-up, which every answer would have
     except Exception as error:  # the border to code of any origin
         log.debug("scorer %s failed", scorer.name, exc_info=error)
-        return Verdict(None, f"the scorer failed: {type(error).__name__}: {error}"[:300], scorer.name, broken=True)
+        reason = f"the scorer failed: {type(error).__name__}: {error}"[:300]
+        if await _finds_gold_right(scorer, task):
+            return Verdict(0.0, f"{reason}; on the gold answer it does not", scorer.name, certain=False)
+        return Verdict(None, reason, scorer.name, broken=True)
     if verdict.value is not None and not math.isfinite(verdict.value):
         return Verdict(None, f"the scorer gave {verdict.value}", verdict.rule or scorer.name, broken=True)
     return verdict
+
+
+async def _finds_gold_right(scorer: Scorer, task: Task) -> bool:
+    if not task.answer:
+        return False
+    try:
+        value = (await scorer.score(task, task.answer[0])).value
+    except CoaError:
+        raise
+    except Exception:  # as above
+        return False
+    return value is not None and value > 0
 
 
 async def score_trajectory(trajectory: Trajectory, scorer: Scorer, *, name: str | None = None) -> Trajectory:

@@ -1,7 +1,9 @@
 """A language model as judge, for answers that no rule can compare.
 
 It reads question, gold and answer as quoted data and replies with one JSON object. A reply that is anything else, or
-that says two things, is asked for again and then given up: unscored, never wrong. Usable verdicts are kept by content.
+that says two things, is asked for again and then given up. Such an answer is unscored, unless the judge has a usable
+verdict on the gold in its place: then the answer is what confuses the judge, and it is wrong. A judge that does not
+reply, or whose reply is cut off, leaves the answer unscored. Usable verdicts are kept by content.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ SCHEMA: Final = json.dumps({
 PROMPT_HASH: Final = hashlib.sha256("\0".join([_BEFORE, _AFTER, *_RULES.values(), SCHEMA]).encode()).hexdigest()[:16]
 """Names the wording, for caches and reports: another wording is another judge."""
 _LONGEST: Final = 8_000
-_TRAILER: Final = re.compile(r"(?:\s|```|</s>|<\|[^|<>\s]{1,30}\|>)+\Z")
+_TRAILER: Final = re.compile(r"(?:```|</s>|<\|[^|<>\s]{1,30}\|>)\Z")
 """What may follow the object: a fence, the token that ends a turn."""
 _VALUES: Final = {"correct": 1.0, "incorrect": 0.0}
 
@@ -75,6 +77,7 @@ class JudgeScorer:
         self._owns_verdicts = verdicts is None
         self._attempts = attempts
         self._sampling = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=max_tokens, json_schema=SCHEMA)
+        self._confusing_golds: set[str] = set()
         self._asking: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
     async def score(self, task: Task, answer: str | None) -> Verdict:
@@ -96,7 +99,22 @@ class JudgeScorer:
             verdict = await self._ask(judge_prompt(task.question, wanted, answer, how))
             if verdict.value is not None:
                 await asyncio.to_thread(self._verdicts.put, key, verdict.value, verdict.reason, self._model.name)
+                return verdict
+        if not verdict.detail.get("confused") or not await self._judges_gold(task, wanted, answer, how):
             return verdict
+        reason = f"{verdict.reason[:200]}; on the gold answer the judge has a verdict"
+        return Verdict(0.0, reason, self.name, certain=False, detail=verdict.detail)
+
+    async def _judges_gold(self, task: Task, wanted: list[str], answer: str, how: AnswerMode) -> bool:
+        """Whether the judge finds the gold right, given as the answer. Asked once for each task."""
+        golden = wanted[0] if how is AnswerMode.ANY else " | ".join(wanted)
+        key = verdict_key(how.value, task.question, wanted)
+        if key in self._confusing_golds or answer == golden:
+            return False
+        if (await self.score(task, golden)).value != 1.0:
+            self._confusing_golds.add(key)
+            return False
+        return True
 
     async def close(self) -> None:
         if self._owns_verdicts:
@@ -105,7 +123,7 @@ class JudgeScorer:
     async def _ask(self, prompt: str) -> Verdict:
         messages = [Message(role="user", content=prompt)]
         trouble, spent = "", {"prompt_tokens": 0, "completion_tokens": 0, "calls": 0}
-        sampling = self._sampling
+        sampling, confused = self._sampling, 0
         for attempt in range(self._attempts):
             if attempt:  # asked again in the same way, a model repeats itself
                 sampling = replace(sampling, temperature=0.5, seed=attempt)
@@ -125,9 +143,11 @@ class JudgeScorer:
             if found is not None:
                 return Verdict(found[0], found[1], self.name, detail={**spent})
             cut = " (cut at the token limit)" if said.finish is Finish.LENGTH else ""
+            confused += not cut
             trouble = f"no usable verdict{cut}: {said.text[-120:]!r}"
         log.info("left unscored: %s", trouble)
-        return Verdict(None, trouble[:300], self.name, broken=True, detail={**spent})
+        detail = {**spent, "confused": confused == self._attempts}
+        return Verdict(None, trouble[:300], self.name, broken=True, detail=detail)
 
 
 def judge_prompt(question: str, wanted: Sequence[str], answer: str, how: AnswerMode = AnswerMode.ANY) -> str:
@@ -150,7 +170,9 @@ def read_verdict(text: str) -> tuple[float, str] | None:
     text = text.rpartition("</think>")[2]
     if "<think>" in text:
         return None  # cut before it came to a verdict
-    text = _TRAILER.sub("", text[-_LONGEST:])
+    text = text[-_LONGEST:].rstrip()
+    while trailer := _TRAILER.search(text):
+        text = text[: trailer.start()].rstrip()
     found: list[tuple[float, str]] = []
     at, end = text.find("{"), 0
     while at >= 0:

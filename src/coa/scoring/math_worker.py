@@ -10,10 +10,13 @@ from contextlib import suppress
 from typing import Any, Final
 
 from coa.scoring.answers import AnswerMode, final, matched, splits
+from coa.scoring.exact import exact_match, normalise
+from coa.scoring.latex import is_formula, mended, parts, spelled, without_formulas
 from coa.scoring.math import literally
 
 _TINY: Final = 1e-3
 """Below it, six decimals (what math-verify compares) say too little, and the ratio decides."""
+_DECISIONS: Final = frozenset(("yes", "no", "true", "false"))
 _Found = tuple[float | None, str, bool, bool]
 """Value, reason, whether the answer could be read, and whether something broke: a verdict in the making."""
 
@@ -35,6 +38,8 @@ def answer(request: bytes) -> bytes:
 
 def decide(how: AnswerMode, wanted: list[str], answer: str) -> _Found:
     """The answer as one piece, then in every way to read it as several."""
+    if how is AnswerMode.ANY and (by_part := _by_part(wanted, answer)) is not None:
+        return by_part
     # Several golds that are all needed make one set, or one tuple, which an answer may write as such.
     joined = {AnswerMode.ALL: "{}", AnswerMode.ORDERED: "({})"}.get(how, "").format(", ".join(wanted))
     several = len(list(splits(answer, how))) > 1
@@ -52,6 +57,39 @@ def decide(how: AnswerMode, wanted: list[str], answer: str) -> _Found:
     if whole[0] != 1.0 and several and matched(answer, wanted, how, same):
         return 1.0, "equivalent part by part", True, False
     return unread[0] if unread else whole
+
+
+def _by_part(wanted: list[str], answer: str) -> _Found | None:
+    """The verdict on golds that have labelled parts, (a) Yes; (b) 4: every part must be right. None without such golds.
+
+    An answer may leave the labels out and keep the order.
+    """
+    golds = [list(labelled.values()) for gold in wanted if (labelled := parts(gold))]
+    if not golds or len(golds) < len(wanted):
+        return None
+    given = parts(final(answer))
+    readings = [list(given.values())] if given else list(splits(answer, AnswerMode.ORDERED))
+    found = [
+        [_same_part(*pair) for pair in zip(gold, reading, strict=True)]
+        for gold in golds
+        for reading in readings
+        if len(reading) == len(gold)
+    ]
+    if any(all(verdicts) for verdicts in found):
+        return 1.0, "the same in every part", True, False
+    if any(False not in verdicts for verdicts in found):
+        return None, "a part of the gold answer cannot be read as mathematics", True, False
+    return 0.0, "not the same in every part", bool(found), False
+
+
+def _same_part(gold: str, part: str) -> bool | None:
+    """None where the gold's part cannot be read."""
+    if exact_match(gold, part) or literally(gold, part):
+        return True
+    if normalise(gold) in _DECISIONS:
+        return False
+    value = _compared([gold], part, prose=False)[0]
+    return None if value is None else value == 1.0
 
 
 def _compared(golds: list[str], answer: str, *, prose: bool) -> _Found:
@@ -101,10 +139,18 @@ def _parsed(text: str, *, prose: bool) -> list[Any]:
     """Expressions only. math-verify adds the string that it read, which would make unreadable things comparable."""
     from math_verify import LatexExtractionConfig, parse
 
-    found = parse(f"${text}$", [LatexExtractionConfig()], parsing_timeout=None)
-    if prose and all(isinstance(item, str) for item in found):
-        found = parse(text, parsing_timeout=None)
-    return [item for item in found if not isinstance(item, str)]
+    text = spelled(text)
+
+    def read(written: str, *targets: Any) -> list[Any]:
+        found = parse(written, list(targets), parsing_timeout=None) if targets else parse(written, parsing_timeout=None)
+        return [item for item in found if not isinstance(item, str)]
+
+    latex = LatexExtractionConfig()
+    found = read(f"${text}$", latex) or read(f"${mended(text)}$", latex)
+    if found or not prose or is_formula(text):
+        return found
+    # A number inside a formula that cannot be read is not what the answer says.
+    return read(text if read(text, latex) else without_formulas(text))
 
 
 def _apart(one: Any, other: Any) -> bool:

@@ -1,14 +1,20 @@
-"""Scorers by name: `exact`, `f1`, `numeric`, `math`, `choice`, `code`, `judge`, `auto`, what others register, and
-`module:function` for a function of the user's."""
+"""Scorers by name: `exact`, `f1`, `numeric`, `math`, `choice`, `code`, `judge`, `auto`, what others add, and
+`module:function` for a function of the user's.
+
+Other packages add a scorer under the entry point group `coa.scorers`, or with `register`.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections import ChainMap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
 
 from coa.errors import ScoringError
-from coa.importing import import_function
+from coa.importing import import_function, load_entry_point
 from coa.models.base import Model
 from coa.scoring.auto import AutoScorer
 from coa.scoring.base import PureScorer, Scorer, Verdict
@@ -19,6 +25,9 @@ from coa.scoring.math import MathScorer
 from coa.scoring.numeric import numeric
 from coa.scoring.verdicts import VerdictCache
 from coa.trajectory import Task
+
+GROUP: Final = "coa.scorers"
+"""Entry points of this group are functions `(task, answer) -> number | None | Verdict`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,7 @@ def register(name: str, factory: Factory) -> None:
 
 
 def scorer_names() -> list[str]:
-    return sorted(_FACTORIES)
+    return sorted(_factories())
 
 
 def scorer_for(name: str, *, judge: Model | None = None, verdicts: VerdictCache | None = None) -> Scorer:
@@ -79,7 +88,7 @@ def check_scorer(name: str, *, judged: bool = False) -> None:
     """Refuse a scorer that `scorer_for` would refuse, before anything is opened. `judged`: there is a judge."""
     if ":" in name:
         import_function(name, what="the scorer", error=ScoringError)
-    elif name not in _FACTORIES:
+    elif name not in _factories():
         raise _unknown(name)
     elif name == "judge" and not judged:
         raise _without_judge()
@@ -95,15 +104,29 @@ def _without_judge() -> ScoringError:
 
 
 def _made(name: str, means: Means) -> Scorer | None:
-    return _FACTORIES[name](means) if name in _FACTORIES else None
+    factory = _factories().get(name)
+    return None if factory is None else factory(means)
+
+
+def _factories() -> Mapping[str, Factory]:
+    """Ours and those that are registered; behind them, those of installed packages."""
+    return ChainMap(_FACTORIES, _installed())
+
+
+def _installed() -> dict[str, Factory]:
+    return {point.name: _of_entry_point(point) for point in entry_points(group=GROUP)}
+
+
+def _of_entry_point(point: EntryPoint) -> Factory:
+    return lambda _: FunctionScorer(point.name, load_entry_point(point, what="the scorer", error=ScoringError))
 
 
 class FunctionScorer:
-    """A user's function `(task, answer) -> number | None | Verdict`, plain or async, by import path."""
+    """A user's function `(task, answer) -> number | None | Verdict`, plain or async, by import path or as it is."""
 
-    def __init__(self, path: str) -> None:
-        self.name = path
-        self._function = import_function(path, what="the scorer", error=ScoringError)
+    def __init__(self, name: str, function: Callable[[Task, str | None], Any] | None = None) -> None:
+        self.name = name
+        self._function = function or import_function(name, what="the scorer", error=ScoringError)
 
     async def score(self, task: Task, answer: str | None) -> Verdict:
         found = self._function(task, answer)
@@ -112,7 +135,7 @@ class FunctionScorer:
         if isinstance(found, Verdict):
             return found if found.rule else replace(found, rule=self.name)
         if found is None:
-            return Verdict(None, "no verdict", self.name)
+            return Verdict(None, "the function returned None", self.name)
         if not isinstance(found, int | float):
             return Verdict(None, f"it returned {type(found).__name__}, not a number", self.name, broken=True)
         return Verdict(float(found), f"{float(found):g}", self.name)

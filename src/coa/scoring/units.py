@@ -79,11 +79,14 @@ for _line in _TABLE.strip().splitlines():
     _UNITS[_first] = Unit(_dimension, Fraction(_factor))
     _NAMES.update(dict.fromkeys(_names.split(), _first))
 
+_COMMAND: Final = re.compile(r"\\(?!(?:text|textrm|mathrm|rm|circ|degree|deg|mu|Omega)(?![A-Za-z]))[A-Za-z]+")
 _UNKNOWN: Final = re.compile(r"[^\W\d_]+(?:[ -][^\W\d_]+){0,2}")
 
 
 def unit_name(text: str) -> str | None:
     """The unit's canonical name, its own spelling if it is an unknown word, "" for no unit, None for anything else."""
+    if _COMMAND.search(text):
+        return None  # 2\mathbb{Z} is not two of something
     text = " ".join(text.replace("\\text", "").replace("{", "").replace("}", "").replace("\\", "").split())
     # Plain text spells ℃ and squares differently.
     text = text.replace("° ", "°").replace("^", "")
@@ -93,8 +96,8 @@ def unit_name(text: str) -> str | None:
     for spelling in (text, lowered, lowered.removesuffix("s"), lowered.removesuffix(".")):
         if spelling in _NAMES:
             return _NAMES[spelling]
-    if not _UNKNOWN.fullmatch(text):
-        return None
+    if not _UNKNOWN.fullmatch(text) or (len(text) == 1 and text.islower()):
+        return None  # 2n is not two of something either
     # The case matters in short symbols (mW, MW), not in words.
     return text if len(text) <= 3 else lowered.removesuffix("s")
 

@@ -20,7 +20,7 @@ from pkgutil import resolve_name
 from typing import Final, TypeGuard
 
 from coa.errors import CoaError, ToolError
-from coa.importing import import_function
+from coa.importing import import_function, load_entry_point
 from coa.tools.base import Tool, close_tool
 from coa.trajectory import OBSERVATION
 
@@ -232,10 +232,7 @@ _FACTORY: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 def _of_entry_point(point: EntryPoint) -> Open:
     def opening(setting: str | None, environment: Environment) -> Tool:
-        try:
-            found = point.load()
-        except (ImportError, AttributeError) as error:
-            raise ToolError(f"the tool {point.name} of {point.value} cannot be loaded: {error}") from error
+        found = load_entry_point(point, what="the tool", error=ToolError)
         if isinstance(found, Declaration):
             return found.opened(setting, environment)
         if setting is not None:

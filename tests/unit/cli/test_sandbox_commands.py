@@ -60,6 +60,26 @@ def test_code_can_be_tried_by_hand() -> None:
     assert failed.returncode == 1 and "NameError" in failed.stdout
 
 
+def test_judge_says_when_the_tests_are_only_samples_and_takes_the_full_ones(tmp_path: Path) -> None:
+    problem, solution, release = tmp_path / "row.json", tmp_path / "cheat.py", tmp_path / "test5.jsonl"
+    tests = [
+        {"input": "3\n", "output": "6\n", "testtype": "stdin"},
+        {"input": "5\n", "output": "10\n", "testtype": "stdin"},
+    ]
+    row = {"question_id": "abc1", "question_content": "Print the double.\nInput\n3\nOutput\n6\n"}
+    problem.write_text(json.dumps({**row, "public_test_cases": tests[:1]}))
+    release.write_text(json.dumps({**row, "public_test_cases": tests[:1], "private_test_cases": tests[1:]}) + "\n")
+    solution.write_text("print(6)")
+    passed = coa("judge", str(problem), str(solution))
+    assert passed.returncode == 0 and "only the sample tests" in passed.stderr and "--tests" in passed.stderr
+    assert json.loads(coa("judge", str(problem), str(solution), "--json").stdout)["samples_only"] is True
+    judged = coa("judge", str(problem), str(solution), "--tests", str(release))
+    assert judged.returncode == 1 and "WA: 1 of 2 tests passed" in judged.stdout and "sample" not in judged.stderr
+    release.write_text(json.dumps({**row, "question_id": "other"}) + "\n")
+    missing = coa("judge", str(problem), str(solution), "--tests", str(release))
+    assert missing.returncode == 1 and "holds no tests of abc1" in missing.stderr
+
+
 def test_isolation_is_told_and_never_left_out_in_silence() -> None:
     told = coa("sandbox", "show")
     assert told.returncode == 0 and "namespaces" in told.stdout

@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from coa.benchmarks.data import cache_folder, found, load, missing
+from coa.benchmarks.data import cache_folder, found, listing, load, missing, samples_only
 from coa.benchmarks.registry import Benchmark, benchmark_named, benchmarks, find_benchmark, register
 from coa.benchmarks.row_shapes import deciphered
 from coa.errors import EvaluationError, StoreError
@@ -90,6 +92,100 @@ def test_every_benchmark_can_be_run() -> None:
         told = str(missing(benchmark))
         assert benchmark.name in told and "hint:" in told
     assert benchmark_named("LiveCodeBench_V5").name == "livecodebench-v5" and find_benchmark("2Wiki") is not None
+
+
+AFM = {
+    "gaia_dev_103.json": ("gaia", "web", "judge"),
+    "hle_test.json": ("hle", "web", "judge"),
+    "webwalker_main.json": ("webwalkerqa", "web", "judge"),
+    "nq_full.jsonl": ("nq", "mhqa", "exact"),
+    "codecontest.parquet": ("codecontests", "code", "code"),
+    "OlympiadBench.parquet": ("olympiadbench", "math", "math"),
+    "browsecomp.json": ("browsecomp", "web", "judge"),
+    "livecodebench_v4.parquet": ("livecodebench-v4", "code", "code"),
+}
+
+
+@pytest.mark.parametrize("file", AFM)
+def test_the_file_names_of_the_papers_repository_are_known(file: str, tmp_path: Path) -> None:
+    path = tmp_path / file
+    row = {"question": "Who?", "answer": "Ada"}
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([row]), path)
+    else:
+        path.write_text(json.dumps([row]))
+    benchmark = load(str(path)).benchmark
+    assert (benchmark.name, benchmark.profile, benchmark.scorer) == AFM[file]
+    assert found(benchmark, tmp_path) == [path]  # also as a folder of data
+
+
+STATEMENT = "Task:\nPrint the double.\n\nSample Input 1\n\n3\n\nSample Output 1\n\n6\n"
+
+
+def afm_row(number: int, **truth: object) -> dict[str, object]:
+    """As in AFM's files of LiveCodeBench: the tests of the statement, and a question id."""
+    return {
+        "data_source": "skywork_livecodebench_v5",
+        "prompt": [{"role": "user", "content": STATEMENT}],
+        "ability": "coding",
+        "reward_model": {"ground_truth": json.dumps({**truth, "question_id": f"abc{number}"}), "style": "rule"},
+        "extra_info": {"index": f"abc{number}"},
+    }
+
+
+def official_row(number: int) -> dict[str, object]:
+    """As in LiveCodeBench's release files."""
+    private = [{"input": "21\n", "output": "42\n", "testtype": "stdin"}]
+    return {
+        "question_id": f"abc{number}",
+        "question_content": STATEMENT,
+        "public_test_cases": json.dumps([{"input": "3\n", "output": "6\n", "testtype": "stdin"}]),
+        "private_test_cases": base64.b64encode(zlib.compress(pickle.dumps(json.dumps(private)))).decode(),
+        "metadata": "{}",
+    }
+
+
+def test_sample_tests_are_known_as_such_and_full_tests_take_their_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "livecodebench_v5.jsonl"
+    rows = [afm_row(n, stdin=["3\n"], expected_output=["6\n"]) for n in range(3)]
+    rows.append(afm_row(3, functional="assert Solution().double(3) == 6"))
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    loaded = load(str(file))
+    assert loaded.benchmark.name == "livecodebench-v5" and samples_only(loaded.tasks) == 4
+    release = tmp_path / "release"
+    release.mkdir()
+    (release / "test4.jsonl").write_text(json.dumps(official_row(9)) + "\n")
+    with pytest.raises(StoreError, match="holds no tests of any of these 4 tasks"):
+        load(str(file), tests=release)
+    (release / "test5.jsonl").write_text("".join(json.dumps(official_row(n)) + "\n" for n in (2, 0, 1)))
+    full = load(str(file), tests=release)
+    assert samples_only(full.tasks) == 1 and "1 of 4 tasks" in caplog.text
+    assert [len(task.tests.cases) for task in full.tasks if task.tests] == [2, 2, 2, 0]
+    assert full.sha256 != loaded.sha256  # another set of tests is another benchmark
+    with pytest.raises(StoreError, match=r"does not exist(.|\n)*hint: give test.jsonl"):
+        load(str(file), tests=tmp_path / "nowhere")
+
+
+@here
+def test_the_papers_files_of_livecodebench_hold_nothing_but_samples() -> None:
+    tasks = load("livecodebench-v5", SHARED).tasks
+    assert samples_only(tasks) == len(tasks) == 167
+
+
+def test_another_packages_entry_point_is_a_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "exams-1.dist-info"
+    info.mkdir()
+    (tmp_path / "exams.py").write_text(
+        "from coa.benchmarks import Benchmark\nfrom coa.trajectory import Task\n"
+        "quiz = Benchmark('quiz', 'mine', 1, 'web', 'exact', tasks=lambda: [Task(id='q', question='Who?')])\n"
+    )
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: exams\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[coa.benchmarks]\nquiz = exams:quiz\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [task.id for task in load("quiz").tasks] == ["q"]
+    assert "quiz" in [row["name"] for row in listing()]
 
 
 def test_what_is_not_here_says_what_to_download_and_where_to_put_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from coa.rl import config as settings
 from coa.rl.config import Guards, RlConfig
 from coa.rl.groups import Collected, Group, RewardedAttempt, collect, keep
 from coa.rl.guards import LogprobDiff, Watch
-from coa.rl.report import equal, of_groups
+from coa.rl.report import equal, left_out, of_groups
 from coa.rl.reward import Rewards, is_well_formed, own_reward
 from coa.rl.state import _groups
 from coa.rl.tasks import Sampler, load_tasks
@@ -141,6 +142,20 @@ def test_surplus_comes_back_as_it_was_also_where_a_task_was_drawn_twice(tmp_path
     keep(before, tmp_path / "surplus.jsonl", RlConfig(), used=())
     after = _groups(tmp_path / "surplus.jsonl", lambda trajectory, reward: attempt(reward or 0.0, trajectory.task.id))
     assert [(g.task, g.rewards, g.step) for g in after] == [(g.task, g.rewards, g.step) for g in before]
+
+
+def test_a_group_on_which_the_scorer_gave_no_verdict_is_counted_and_said_though_it_has_rewards() -> None:
+    def silent(reward: float) -> RewardedAttempt:
+        found = attempt(reward)
+        return replace(found, trajectory=found.trajectory.scored("success", None, "mine: the function returned None"))
+
+    mute = Group(Task(id="m", question="m"), (silent(1.0), silent(0.0)), 1)
+    partly = Group(Task(id="p", question="p"), (silent(1.0), attempt(0.0)), 1)
+    found = of_groups(Collected([], [], [mute, partly, group("a", *MIXED)], 1), RlConfig())
+    assert found["unscored"] == 3
+    said = left_out([mute, partly, group("a", *MIXED)])
+    assert "gave no verdict on any attempt at 1 of 3 tasks; task m: mine: the function returned None" in said
+    assert left_out([partly, group("a", *MIXED)]) == ""
 
 
 def test_the_card_shows_success_of_what_was_sampled_not_of_what_was_chosen(tmp_path: Path) -> None:

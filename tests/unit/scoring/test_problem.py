@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import coa.scoring.code.problem as problem_module
+from coa.benchmarks.row_shapes import livecodebench
 from coa.errors import ScoringError
 from coa.scoring.code import Case, problem_of, read_problem
 from coa.scoring.code.problem import problem_from
@@ -106,6 +108,35 @@ def test_large_integers_of_a_file_stay_integers(tmp_path: Path) -> None:
     path = tmp_path / "problem.json"
     path.write_text(json.dumps({"inputs": [[2**70]], "outputs": [2**70 + 1], "fn_name": "f"}))
     assert read_problem(path).cases == (Case(arguments=(2**70,), expected=2**70 + 1),)
+
+
+def test_integers_of_any_number_of_digits_are_exact(tmp_path: Path) -> None:
+    digits = "7" * 30_000
+    path = tmp_path / "problem.json"
+    path.write_text(f'{{"inputs": [[{digits}], [-{digits}]], "outputs": [{digits}, 1], "fn_name": "f"}}')
+    first, second = read_problem(path).cases
+    wanted = 7 * (10**30_000 - 1) // 9
+    assert (first.arguments, first.expected, second.arguments) == ((wanted,), wanted, (-wanted,))
+    test = {"input": digits, "output": digits, "testtype": "functional"}
+    row = {"question_id": "q", "question_content": "?", "public_test_cases": [test], "metadata": {"func_name": "f"}}
+    shaped = livecodebench(row)
+    problem = problem_of(Task(id="t", question="?", tests=shaped["tests"]))
+    assert problem is not None and problem.cases == (Case(arguments=(wanted,), expected=wanted),)
+
+
+def test_private_tests_are_unpacked_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problem_module, "MOST_TEST_BYTES", 4 << 20)
+    test = [{"input": "x" * (5 << 20), "output": "1", "testtype": "stdin"}]
+    packed = zlib.compress(pickle.dumps(json.dumps(test)))
+    assert len(packed) < 10_000
+    row = {"public_test_cases": "[]", "private_test_cases": base64.b64encode(packed).decode()}
+    with pytest.raises(ScoringError, match="unpack to more than 4 MB"):
+        problem_from(row)
+    monkeypatch.setattr(problem_module, "MOST_TEST_BYTES", 6 << 20)
+    assert problem_from(row).cases[0].stdin == "x" * (5 << 20)
+    row["private_test_cases"] = base64.b64encode(packed[:-20]).decode()
+    with pytest.raises(ScoringError, match="cut off"):
+        problem_from(row)
 
 
 @pytest.mark.parametrize(

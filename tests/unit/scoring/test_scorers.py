@@ -16,6 +16,7 @@ from coa.scoring import (
     Verdict,
     agreement,
     agreement_of,
+    exact_match,
     register,
     score_trajectory,
     scorer_for,
@@ -118,6 +119,12 @@ def test_a_judge_without_a_verdict_leaves_it_unscored_though_exact_found_no_matc
     assert verdict.value is None and verdict.rule == "judge"
 
 
+def test_a_number_before_a_set_is_not_that_number() -> None:
+    # HLE 181: the rule for numbers took the set for a unit.
+    assert ask(scorer_for("auto"), task("2"), r"$2\mathbb{Z}$").value == 0.0
+    assert ask(scorer_for("auto"), task("2"), "2n").value == ask(scorer_for("auto"), task("2n"), "2").value == 0.0
+
+
 def test_mathematics_in_the_cascade() -> None:
     verdict = ask(scorer_for("auto"), task(r"\frac{1}{2}"), r"\boxed{\frac{2}{4}}")
     assert verdict.value == 1.0 and verdict.rule == "math"
@@ -150,8 +157,25 @@ def test_a_scorer_that_breaks_leaves_one_answer_unscored() -> None:
 
     verdict = asyncio.run(verdict_of(PureScorer("mine", broken), task("x"), "y"))
     assert verdict.value is None and verdict.broken and "ZeroDivisionError: oh" in verdict.reason
+    assert asyncio.run(verdict_of(PureScorer("mine", broken), task("x"), "x")).value is None
     endless = PureScorer("mine", lambda asked, answer: Verdict(float("nan"), ""))
     assert asyncio.run(verdict_of(endless, task("x"), "y")).value is None
+
+
+def test_an_answer_that_breaks_a_scorer_which_reads_the_gold_is_wrong() -> None:
+    def by_integer(asked: Task, answer: str) -> Verdict:
+        return Verdict(float(int(answer) == int(asked.answer[0])), "compared")
+
+    scorer = PureScorer("mine", by_integer)
+    verdict = asyncio.run(verdict_of(scorer, task("7"), "seven"))
+    assert verdict.value == 0.0 and "ValueError" in verdict.reason and not verdict.certain
+    assert asyncio.run(verdict_of(scorer, task("seven"), "7")).value is None  # the gold breaks it too
+
+
+@pytest.mark.parametrize("text", ["**" + "a" * 100_000, "```python\n" * 10_000, "`" + " " * 100_000 + "a"])
+def test_a_long_answer_is_read_in_linear_time(text: str) -> None:
+    # The square of the length would take minutes, which no run of this test would survive.
+    assert exact_match(text, text) and ask(scorer_for("exact"), task("b"), text).value == 0.0
 
 
 def test_a_function_of_ones_own_is_a_scorer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +192,22 @@ def test_a_function_of_ones_own_is_a_scorer(tmp_path: Path, monkeypatch: pytest.
     assert ask(scorer_for("my_scorers:words"), task("x"), "y").value is None
     with pytest.raises(ScoringError, match="module:function"):
         scorer_for("my_scorers:nothing")
+
+
+def test_another_packages_entry_point_is_a_scorer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "graders-1.dist-info"
+    info.mkdir()
+    (tmp_path / "graders.py").write_text("def near(task, answer):\n    return 0.25\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: graders\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[coa.scorers]\nnear = graders:near\nexact = graders:near\ngone = graders:no\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "near" in scorer_names()
+    assert ask(scorer_for("near"), task("x"), "y").value == 0.25
+    assert ask(scorer_for("exact"), task("x"), "x").value == 1.0  # a name of ours cannot be taken
+    with pytest.raises(ScoringError, match="gone of graders:no cannot be loaded"):
+        scorer_for("gone")
 
 
 def test_a_scored_run_keeps_the_value_and_who_decided() -> None:

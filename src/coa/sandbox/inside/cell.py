@@ -462,6 +462,8 @@ def _function(names: dict[str, Any], name: str) -> Callable[..., Any]:
 
 def _plain(value: object) -> object:
     """Plain data only, by exact type: an object that defines `==` never leaves this process."""
+    if type(value) is int and value.bit_length() > 4096:
+        return {"int": hex(value)}  # Python limits the digits of a decimal that it reads or writes
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:

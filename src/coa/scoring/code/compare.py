@@ -79,10 +79,12 @@ def _near(given: float | Decimal, wanted: float | Decimal, how: OutputComparison
 
 
 def same_value(given: JsonValue, expected: JsonValue, how: OutputComparison = STRICT) -> bool:
-    """What a function returned, as the sandbox reports it (`plain` in `sandbox.inside.cell`), against JSON.
+    """What a function returned, as `sandbox.values` reads it, against JSON.
 
     Tuples are lists. A bool is not a number. Sets equal only sets, dictionaries are compared by the JSON form of keys.
     """
+    if isinstance(given, dict) and isinstance(digits := given.get("int"), str):
+        given = int(digits, 16)
     if (isinstance(given, bool) or isinstance(expected, bool)) and not how.bool_is_int:
         return given is expected
     if isinstance(given, int) and isinstance(expected, int):

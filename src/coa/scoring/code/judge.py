@@ -9,14 +9,13 @@ from __future__ import annotations
 import ast
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pydantic import JsonValue
-
 from coa.errors import ScoringError
-from coa.sandbox import CodeVerdict, Program, ProgramLimits, ProgramResult, Sandbox
+from coa.sandbox import CodeVerdict, Program, ProgramLimits, ProgramResult, Sandbox, SandboxError
+from coa.sandbox.values import python_value
 from coa.scoring.code.compare import OutputComparison, same_output, same_value
 from coa.scoring.code.problem import Case, Problem
 
@@ -53,6 +52,9 @@ BESIDE: Final = "by assertions that ran beside the solution"
 """The note of what passed in this way: a solution that is made to deceive such assertions can."""
 
 
+SAMPLES: Final = "they are only the samples that the statement prints, which a program may repeat"
+
+
 @dataclass(frozen=True, slots=True)
 class TestResult:
     __test__ = False  # for pytest, which collects what is called Test
@@ -69,6 +71,8 @@ class Judgement:
     verdict: CodeVerdict
     tests: tuple[TestResult, ...]
     total: int
+    samples_only: bool = False
+    """Whether the tests are only the samples that the statement prints."""
 
     @property
     def passed(self) -> int:
@@ -79,7 +83,8 @@ class Judgement:
         failed = next((n for n, test in enumerate(self.tests, start=1) if test.verdict is self.verdict), 0)
         if self.verdict is CodeVerdict.AC:
             weak = any(test.note == BESIDE for test in self.tests)
-            return f"all {self.total} tests passed{', ' + BESIDE if weak else ''}"
+            which = f"all {self.total} tests passed{', ' + BESIDE if weak else ''}"
+            return which + (f"; {SAMPLES}" if self.samples_only else "")
         why = self.tests[failed - 1].note if failed else ""
         return f"test {failed} of {self.total}: {self.verdict}{', ' + why if why else ''}"
 
@@ -90,7 +95,7 @@ async def judge(problem: Problem, code: str, sandbox: Sandbox, *, stop_at_first:
     # What the solution did wrong outweighs a test that the sandbox lost.
     certain = [verdict for verdict in wrong if verdict is not CodeVerdict.SANDBOX_ERROR]
     verdict = next(iter(certain or wrong), CodeVerdict.AC)
-    return Judgement(verdict, tuple(tests), max(len(problem.cases), 1))
+    return Judgement(verdict, tuple(tests), max(len(problem.cases), 1), problem.samples_only)
 
 
 async def judge_tests(
@@ -135,13 +140,13 @@ async def _judge_case(problem: Problem, case: Case, program: Program, checker: P
 async def _try_case(problem: Problem, case: Case, program: Program, checker: Program | None) -> TestResult:
     if case.arguments is not None:
         arguments = case.arguments if case.literal is None else ast.literal_eval(case.literal)
-        result = await program.call(problem.function or "main", arguments)
+        result = await _called(program, problem.function or "main", arguments)
     else:
         result = await program.run(case.stdin)
     if not result.ok:
         return TestResult(result.verdict, result, _last_line(result) or result.note)
     if case.arguments is not None and not result.returned:
-        return TestResult(CodeVerdict.RE, result, "it ended without returning")
+        return TestResult(CodeVerdict.RE, result, result.note or "it ended without returning")
     if checker is not None:
         return await _ask_checker(checker, case, result)
     how = OutputComparison(problem.relative, problem.absolute, problem.ignore_case, problem.bool_is_int)
@@ -160,20 +165,27 @@ async def _try_case(problem: Problem, case: Case, program: Program, checker: Pro
 
 async def _ask_checker(checker: Program, case: Case, result: ProgramResult) -> TestResult:
     """The problem's checker runs in a separate sandbox: it is foreign code too."""
-    output = _untagged(result.value) if case.arguments is not None else result.text
+    output = python_value(result.value) if case.arguments is not None else result.text
     given = list(case.arguments) if case.arguments is not None else case.stdin
-    said = await checker.call("check", [given, output, case.expected])
-    if said.verdict is CodeVerdict.RE:
-        # Does it break on this output only? Then the output is at fault, as one that is no number is.
-        proof = await checker.call("check", [given, case.expected, case.expected])
-        if proof.ok and proof.value is True:
-            return TestResult(CodeVerdict.WA, result, f"the checker cannot read it: {_last_line(said)}")
+    said = await _called(checker, "check", [given, output, case.expected])
     if not said.ok or not isinstance(said.value, bool):
-        why = _last_line(said) or said.note or said.value
+        why = _last_line(said) or said.note or f"it returned {str(said.value)[:100]}"
+        if said.verdict is not CodeVerdict.SANDBOX_ERROR or said.note.startswith("the arguments cannot be"):
+            # Does it break on this output only? Then the output is at fault, as one that is no number is.
+            proof = await _called(checker, "check", [given, case.expected, case.expected])
+            if proof.ok and proof.value is True:
+                return TestResult(CodeVerdict.WA, result, f"the checker cannot read it: {why}")
         return TestResult(CodeVerdict.SANDBOX_ERROR, said, f"the checker failed: {why}")
     return TestResult(
         CodeVerdict.AC if said.value else CodeVerdict.WA, result, "" if said.value else "the checker refused it"
     )
+
+
+async def _called(program: Program, function: str, arguments: Sequence[object]) -> ProgramResult:
+    try:
+        return await program.call(function, arguments)
+    except SandboxError as error:  # arguments that cannot be written or read
+        return ProgramResult(CodeVerdict.SANDBOX_ERROR, note=error.message)
 
 
 async def _judge_assertions(problem: Problem, code: str, sandbox: Sandbox) -> TestResult:
@@ -191,24 +203,6 @@ async def _judge_assertions(problem: Problem, code: str, sandbox: Sandbox) -> Te
         return TestResult(CodeVerdict.AC if passed else CodeVerdict.RE, result, note)
     failed = _last_line(result).startswith("AssertionError")
     return TestResult(CodeVerdict.WA if failed else result.verdict, result, _last_line(result) or result.note)
-
-
-def _untagged(value: JsonValue) -> object:
-    """What the sandbox reports of dictionaries and sets, as Python has them."""
-    if isinstance(value, list):
-        return [_untagged(item) for item in value]
-    if isinstance(value, dict):
-        pairs, items = value.get("dict"), value.get("set")
-        if isinstance(pairs, list):
-            return {_key(_untagged(pair[0])): _untagged(pair[1]) for pair in pairs if isinstance(pair, list)}
-        if isinstance(items, list):
-            return {_key(_untagged(item)) for item in items}
-        return float(str(value.get("float")))
-    return value
-
-
-def _key(value: object) -> object:
-    return tuple(map(_key, value)) if isinstance(value, list) else value
 
 
 def _last_line(result: ProgramResult) -> str:

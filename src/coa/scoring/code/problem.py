@@ -10,6 +10,7 @@ import ast
 import base64
 import io
 import json
+import math
 import pickle
 import zlib
 from collections.abc import Iterable, Mapping
@@ -21,8 +22,13 @@ from pydantic import Field, JsonValue, ValidationError
 from coa.config import first_problem
 from coa.errors import ScoringError, refused
 from coa.sandbox import ProgramLimits
+from coa.sandbox.values import literal
 from coa.trajectory import Task
 from coa.trajectory.types import Frozen
+
+MOST_TEST_BYTES: Final = 512 << 20
+"""Size of the unpacked private tests of one problem. Those of the published sets are far below it."""
+_CHUNK: Final = 1 << 20
 
 
 class Case(Frozen):
@@ -54,16 +60,24 @@ class Problem(Frozen):
     bool_is_int: bool = False
     wrapped: bool = False
     """Whether an expected list of one item may mean the item itself, as in some collections."""
+    samples_only: bool = False
+    """Whether the statement prints every test, so that a program may pass without solving anything."""
 
     @property
     def limits(self) -> ProgramLimits:
         return ProgramLimits(wall_s=self.wall_s, cpu_s=self.cpu_s, memory_mb=self.memory_mb, output_bytes=16 << 20)
 
+    def beside(self, statement: str) -> Problem:
+        """The problem with `samples_only` as this statement makes it."""
+        squeezed = _squeezed(statement)
+        printed = bool(self.cases) and all(_is_printed(case, squeezed) for case in self.cases)
+        return self.model_copy(update={"samples_only": True}) if printed else self
+
 
 def read_problem(path: str | Path) -> Problem:
     """From a JSON file with one problem in any of the known shapes."""
     try:
-        row = json.loads(Path(path).read_bytes())  # not orjson, which makes floats of large integers
+        row = _json(Path(path).read_bytes())
     except OSError as error:
         raise refused(f"read the problem {path}", error, ScoringError) from error
     except (ValueError, RecursionError) as error:
@@ -78,18 +92,41 @@ def problem_of(task: Task) -> Problem | None:
     """The problem that a task's tests make; None if it has none."""
     if task.tests is None:
         return None
+    identity = str(task.meta.get("question_id") or task.id)
     if task.tests.functional is not None:
-        problem = _from_assertions(task.id, task.tests.functional)
-        return problem if problem.cases or "assert" in (problem.assertions or "") else None
+        problem = _from_assertions(identity, task.tests.functional)
+        found = problem.beside(task.question)
+        return found if problem.cases or "assert" in (problem.assertions or "") else None
     if not task.tests.cases:
         return None
-    return Problem(id=task.id, cases=tuple(Case(stdin=case.stdin, expected=case.expected) for case in task.tests.cases))
+    cases = tuple(Case(stdin=case.stdin, expected=case.expected) for case in task.tests.cases)
+    return Problem(id=identity, cases=cases).beside(task.question)
+
+
+def _is_printed(case: Case, statement: str) -> bool:
+    """Whether a statement without blanks shows the input and the output of a test."""
+    if case.arguments is None:
+        return all(_squeezed(text) in statement for text in (case.stdin, str(case.expected)))
+    values = [*(case.arguments if case.literal is None else ast.literal_eval(case.literal)), case.expected]
+    return all(_squeezed(_spelled(value)) in statement for value in values)
+
+
+def _spelled(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return literal(value)
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
 
 
 def problem_from(row: Mapping[str, Any], *, source: str = "row") -> Problem:
     try:
         problem = _problem_from(row)
-    except (ValidationError, ValueError, TypeError, KeyError, zlib.error, pickle.UnpicklingError, SyntaxError) as error:
+    except (ValidationError, ValueError, TypeError, KeyError, zlib.error, pickle.UnpicklingError, SyntaxError,
+            RecursionError) as error:  # fmt: skip
         reason = first_problem(error) if isinstance(error, ValidationError) else str(error)
         raise ScoringError(f"{source} is not a problem: {reason}") from error
     if not problem.cases and problem.assertions is None:
@@ -110,7 +147,7 @@ def _problem_from(row: Mapping[str, Any]) -> Problem:
             raise ValueError("its ground truth holds no tests")
         return found
     if "public_test_cases" in row or "private_test_cases" in row:
-        return _from_livecodebench(identity, row)
+        return _from_livecodebench(identity, row).beside(str(row.get("question_content") or ""))
     if any(name in row for name in ("public_tests", "private_tests", "generated_tests")):
         return _from_codecontests(identity, row)
     if "input_output" in row:
@@ -130,8 +167,8 @@ def _from_livecodebench(identity: str, row: Mapping[str, Any]) -> Problem:
     cases = []
     for test in tests:
         if test.get("testtype") == "functional":
-            arguments = tuple(json.loads(line) for line in test["input"].split("\n") if line.strip())
-            cases.append(Case(arguments=arguments, expected=json.loads(test["output"])))
+            arguments = tuple(_json(line) for line in test["input"].split("\n") if line.strip())
+            cases.append(Case(arguments=arguments, expected=_json(test["output"])))
         else:
             cases.append(Case(stdin=test["input"], expected=test["output"]))
     return Problem(id=identity, cases=tuple(cases), function=function)
@@ -143,11 +180,38 @@ def _tests(field: Any) -> list[dict[str, Any]]:
         return []
     if isinstance(field, str):
         try:
-            field = json.loads(field)
+            field = _json(field)
         except ValueError:
-            packed = zlib.decompress(base64.b64decode(field))
-            field = json.loads(_TextOnly(io.BytesIO(packed)).load())
+            field = _json(_TextOnly(io.BytesIO(_unpacked(base64.b64decode(field)))).load())
     return list(field)
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Decompressed as a stream, up to a limit: a megabyte of zlib can stand for a gigabyte."""
+    stream, found = zlib.decompressobj(), bytearray()
+    while packed and not stream.eof:
+        found += stream.decompress(packed, min(_CHUNK, MOST_TEST_BYTES + 1 - len(found)))
+        packed = stream.unconsumed_tail
+        if len(found) > MOST_TEST_BYTES:
+            raise ValueError(f"its private tests unpack to more than {MOST_TEST_BYTES >> 20} MB")
+    if not stream.eof:
+        raise ValueError("its private tests are cut off")
+    return bytes(found)
+
+
+def _json(text: str | bytes) -> Any:
+    """With integers of any size: orjson makes floats of them, and Python refuses those of more than 4,300 digits."""
+    return json.loads(text, parse_int=_integer)
+
+
+def _integer(digits: str) -> int:
+    if len(digits) <= 4000:
+        return int(digits)
+    if digits.startswith("-"):
+        return -_integer(digits[1:])
+    half = len(digits) // 2
+    scale: int = 10**half
+    return _integer(digits[:-half]) * scale + _integer(digits[-half:])
 
 
 class _TextOnly(pickle.Unpickler):
@@ -194,7 +258,7 @@ def _text(side: Any) -> str:
 
 
 def _parsed(field: Any) -> dict[str, Any]:
-    parsed = json.loads(field) if isinstance(field, str) else field
+    parsed = _json(field) if isinstance(field, str) else field
     return parsed if isinstance(parsed, dict) else {}
 
 
@@ -246,7 +310,7 @@ def _read_assertions(body: Iterable[ast.stmt]) -> tuple[str, list[Case]] | None:
         if plain == arguments and plain is not _NO_LITERAL:
             cases.append(Case(arguments=tuple(plain), expected=expected))
         else:
-            cases.append(Case(arguments=(), literal=repr(arguments), expected=expected))
+            cases.append(Case(arguments=(), literal=literal(arguments), expected=expected))
     return (function, cases) if function is not None and pending is None else None
 
 
@@ -290,7 +354,20 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    try:
-        return json.loads(json.dumps(value, allow_nan=False))
-    except (ValueError, TypeError, RecursionError):
-        return _NO_LITERAL
+    """As JSON would bring it back, with integers of any size."""
+    if isinstance(value, list | tuple):
+        items = [_as_json(item) for item in value]
+        return _NO_LITERAL if any(item is _NO_LITERAL for item in items) else items
+    if isinstance(value, dict):
+        named = {_key(name): _as_json(item) for name, item in value.items()}
+        return _NO_LITERAL if any(_NO_LITERAL in (name, item) for name, item in named.items()) else named
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _NO_LITERAL
+    return value if value is None or isinstance(value, bool | int | str) else _NO_LITERAL
+
+
+def _key(name: Any) -> Any:
+    """As `json.dumps` spells a key."""
+    if isinstance(name, str):
+        return name
+    return json.dumps(name) if name is None or isinstance(name, bool | int | float) else _NO_LITERAL

@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from coa.errors import ScoringError
 from coa.sandbox import CodeVerdict, Sandbox, open_sandbox
 from coa.scoring.base import Verdict
 from coa.scoring.code.judge import judge
@@ -28,7 +29,10 @@ class CodeScorer:
         self._opening = asyncio.Lock()
 
     async def score(self, task: Task, answer: str | None) -> Verdict:
-        problem = problem_of(task)
+        try:
+            problem = problem_of(task)
+        except ScoringError as error:  # of this task alone; the others can be judged
+            return Verdict(None, error.message, self.name, broken=True)
         if problem is None:
             return Verdict(None, "the task has no tests", self.name)
         if answer is None or not answer.strip():
@@ -37,6 +41,8 @@ class CodeScorer:
         if judged.verdict is CodeVerdict.SANDBOX_ERROR:
             return Verdict(None, judged.note, self.name, broken=True)
         detail: dict[str, JsonValue] = {"verdict": judged.verdict.value, "passed": judged.passed, "tests": judged.total}
+        if judged.samples_only:
+            detail["samples_only"] = True
         return Verdict(float(judged.verdict is CodeVerdict.AC), judged.note, self.name, detail=detail)
 
     async def close(self) -> None:

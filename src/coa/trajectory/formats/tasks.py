@@ -115,6 +115,8 @@ def _from_rl_row(row: Row, reward: Mapping[str, Any]) -> Task:
     identity = _index(info.get("index")) or content_id(str(question), truth)
     kept = {"question", "answer", "index", "need_tools_kwargs", "tools_kwargs"}
     meta = {key: _plain(value) for key, value in info.items() if key not in kept and value not in (None, "")}
+    if tests and isinstance(truth, Mapping) and truth.get("question_id"):
+        meta["question_id"] = str(truth["question_id"])
     return Task(
         id=f"{source}-{identity}",
         question=str(question),
