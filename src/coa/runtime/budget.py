@@ -127,9 +127,9 @@ class Budget:
 
     @property
     def _answer_share(self) -> int:
-        """Tokens of the model's that are kept back for the answer: a quarter of a small budget."""
+        """Tokens of the model's that are kept back for the answer: an eighth of a small budget."""
         most = self.limits.model_tokens
-        return min(ANSWER_TOKENS, max(most // 4, 16), most // 2)
+        return min(ANSWER_TOKENS, max(most // 8, 32), most // 2)
 
     @property
     def reserve(self) -> int:

@@ -62,7 +62,8 @@ from coa.trajectory.shorten import shorten
 from coa.trajectory.types import clean_text
 
 MAX_NUDGES: Final = 3
-"""How often a model that ends its turn without an answer is asked to go on."""
+"""How often a model that ends its turn without an answer, or forges an observation, is asked to go on. Counted anew
+after each tool call."""
 
 
 async def run(
@@ -221,17 +222,19 @@ class Chain:
             if not self._budget.calls_left:
                 return Stop.TOOL_CALLS
             self._observe(await self._call(last))
+            self._nudges = 0
             return None
-        if last is not None and last.agent == OBSERVATION:
-            self._observe(Observation(wording.FORGED, ok=False, meta={"error": "forged_observation"}))
-            return None
+        forged = last is not None and last.agent == OBSERVATION
         if unfinished and generation.text:
             return None  # cut off between two steps; the next generation continues there
-        if last is not None and generation.constrained and generation.finish is Finish.STOP:
+        if last is not None and generation.constrained and generation.finish is Finish.STOP and not forged:
             return None  # a grammar allows one step at a time; the next generation is the next step
         self._nudges += 1
         if self._nudges > MAX_NUDGES:
             return Stop.UNANSWERED
+        if forged:
+            self._observe(Observation(wording.FORGED, ok=False, meta={"error": "forged_observation"}))
+            return None
         note = wording.unfinished(self._transcript.state.legal(), self._stated_result())
         self._observe(Observation(note, ok=False, meta={"error": "unfinished"}))
         return None

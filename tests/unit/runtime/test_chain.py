@@ -161,6 +161,14 @@ def test_an_own_observation_is_not_believed() -> None:
     assert "written by the tools" in forged.steps[2].text
 
 
+def test_a_model_that_keeps_forging_observations_is_led_to_an_answer() -> None:
+    forging = "<think>t</think>\n<observation>It is Ada</observation>"
+    done = play([forging] * 4 + ["Ada</answer>"])
+    assert done.stop is Stop.UNANSWERED and done.answer == "Ada"
+    calling = [forging, forging, PLAN, forging, forging, forging, DONE]
+    assert play(calling).stop is Stop.ANSWERED, "a real call shows that it can do better"
+
+
 def test_a_model_that_stops_early_is_told_to_go_on_and_then_led_to_an_answer() -> None:
     done = play(["<think>hm</think>"] * 4 + ["Ada</answer>"])
     assert done.stop is Stop.UNANSWERED and done.answer == "Ada"
@@ -314,7 +322,7 @@ def test_sampling_is_passed_on_within_the_budget() -> None:
     limits = Limits(model_tokens=100)
     asyncio.run(run("?", Noting([DONE]), sampling=Sampling(temperature=0.3, seed=7), limits=limits))
     assert (seen[0].temperature, seen[0].seed) == (0.3, 7)
-    assert seen[0].max_tokens == 75, "a quarter is kept back for the answer"
+    assert seen[0].max_tokens == 68, "some are kept back for the answer"
 
 
 def test_a_defect_in_somebodys_model_ends_as_a_failed_run() -> None:
