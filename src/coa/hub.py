@@ -20,8 +20,8 @@ _NOUN: Final = {"model": "model", "dataset": "data set"}
 _FILES: Final = re.compile(r".*\.(bin|csv|gguf|gz|html|jsonl?|md|parquet|pt|py|safetensors|toml|txt|ya?ml|zip)")
 _LOGIN_HINT: Final = "check the name; what is private or gated needs `hf auth login`"
 _REACH_HINT: Final = "check the connection and the name, or download it elsewhere and give its folder"
-_here: set[tuple[str, Kind]] = set()
-"""What the hub has said that it has."""
+_here: dict[tuple[str, Kind], tuple[str, ...]] = {}
+"""What the hub has said that it has, with the paths of its files."""
 
 
 def is_path(name: str, kind: Kind = "model") -> bool:
@@ -45,12 +45,16 @@ def find(name: str, kind: Kind, error: type[CoaError], *, what: str | None = Non
         return None
     problem = _ask(name, kind)
     if problem is None:
-        _here.add((name, kind))
         return None
     if (folder := downloaded(name, kind)) is not None:
         return folder
     reason, hint = problem
     raise error(f"cannot get {what or f'the {_NOUN[kind]}'} {name!r} from the hub: {reason}", hint=hint)
+
+
+def files(name: str, kind: Kind) -> list[str]:
+    """The paths of all files, as the hub listed them when `find` asked it."""
+    return list(_here.get((name, kind), ()))
 
 
 def downloaded(name: str, kind: Kind) -> Path | None:
@@ -90,7 +94,8 @@ def _answer(name: str, kind: Kind) -> tuple[str, str] | None:
     )
 
     try:
-        HfApi().repo_info(name, repo_type=kind, timeout=PATIENCE_S)
+        found = HfApi().repo_info(name, repo_type=kind, timeout=PATIENCE_S)
+        _here[name, kind] = tuple(sorted(file.rfilename for file in found.siblings or ()))
     except GatedRepoError:
         place = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{name}"
         return f"the {_NOUN[kind]} is gated", f"accept its terms at {place}, then `hf auth login`"

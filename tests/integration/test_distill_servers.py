@@ -8,6 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from coa.trajectory import read
 from support.servers import FakeServer
 from support.told_teams import FEW_CALLS, call_only, speaks
@@ -27,7 +29,10 @@ async def coa(*arguments: object) -> tuple[int, str]:
     return process.returncode or 0, out.decode() + err.decode()
 
 
-def test_gaps_are_filled_and_answers_judged_and_both_are_paid_for_once(tmp_path: Path) -> None:
+def test_gaps_are_filled_and_answers_judged_and_both_are_paid_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     traces, out, config = tmp_path / "traces", tmp_path / "data", tmp_path / "distill.toml"
     traces.mkdir()
     config.write_text(FEW_CALLS)

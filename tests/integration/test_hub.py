@@ -57,7 +57,7 @@ DATA_SET = {
 
 def answers(path: str) -> bytes | None:
     place = path.split("?")[0]
-    return REPOSITORIES.get(place) or DATA_SET.get(place)
+    return DATA_SET.get(place) or REPOSITORIES.get(place)
 
 
 class Hub(BaseHTTPRequestHandler):

@@ -138,8 +138,8 @@ def test_errors_are_noticed_and_corrected(taught: Path) -> None:
         re.findall(r"score: (\d)", step.text)[-1] for run in runs for step in run.steps if step.agent == "double_check"
     )
     assert scores["4"] and scores["3"] and scores["1"] + scores["2"]
-    mended = [run for run in runs if _right(run) and sum(step.agent == "double_check" for step in run.steps) > 1]
-    assert mended
+    corrected = [run for run in runs if _right(run) and sum(step.agent == "double_check" for step in run.steps) > 1]
+    assert corrected
     # A reflection follows something that went wrong, and another call follows it.
     for run in reflecting:
         agents = [step.agent for step in run.steps]

@@ -12,7 +12,7 @@ from support.tokenizers import tokenizer
 
 WEB: Profile = load_profile("web")
 QUESTION = "In which year did the lighthouse keeper of the northern island publish her only novel?"
-CONFIG = DistillConfig(length=Length(max_tokens=4_000))
+CONFIG = DistillConfig(length=Length(max_tokens=5_000))
 BENCHMARK_QUESTION = (
     "What is the surname of the equine veterinarian mentioned in the chemistry exercises of last spring?"
 )

@@ -9,6 +9,7 @@ import typer
 
 from coa.cli import options
 from coa.cli.configuring import accepting, misused
+from coa.errors import EvaluationError
 from coa.report import plural
 
 if TYPE_CHECKING:
@@ -110,7 +111,10 @@ def evaluate(
     try:
         found = run_evaluation(config, out, progress=terminal_progress())
     except KeyboardInterrupt:
-        found, interrupted = read_evaluation(out), True
+        try:
+            found, interrupted = read_evaluation(out), True
+        except EvaluationError:  # it was interrupted before the first report
+            raise KeyboardInterrupt from None
     if as_json:
         import orjson
 

@@ -15,6 +15,7 @@ from rich import progress as rich_progress
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from coa.addresses import without_passwords
 from coa.cli.terminal import printable
 
 FIRST_S: Final = 2.0
@@ -61,7 +62,7 @@ class TerminalProgress:
 
     def start(self, title: str, total: int | None = None) -> None:
         with self._guard:
-            self._parts.append(_Part(printable(title), total, time.monotonic()))
+            self._parts.append(_Part(printable(without_passwords(title)), total, time.monotonic()))
             if self._console.is_terminal:
                 self._bars = self._bars or _Bars(self._console)
                 self._bars.push(self._parts[-1])
@@ -74,7 +75,7 @@ class TerminalProgress:
             if not self._parts:
                 return
             part = self._parts[-1]
-            part.done, part.note, part.reported = done, printable(note), True
+            part.done, part.note, part.reported = done, printable(without_passwords(note)), True
             part.total = part.total if total is None else total
             if self._bars is not None:
                 self._bars.show(part)

@@ -7,6 +7,7 @@ from coa.choices import Select
 from coa.evaluate.config import EvalConfig
 from coa.evaluate.evaluation import load_benchmarks, run_config_of, samples_of
 from coa.models.footprint import Memory, running_memory, shape_of
+from coa.models.places import check_model
 from coa.models.tokenizer import load_tokenizer
 from coa.report import plural
 from coa.runtime import RunConfig
@@ -75,6 +76,7 @@ def plan(config: EvalConfig) -> EvalPlan:
     their descriptions to the prompt when they are opened; the first prompt does not have them.
     """
     loaded = load_benchmarks(config)
+    check_model(config.run.model)
     shape = shape_of(config.run.model)
     memory = None
     if shape is not None:

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from coa.errors import ModelError
 from coa.models.gguf import read_header, read_tensors
+from coa.models.places import is_url, weights_place
 from coa.models.tokenizer import SMOLLM2, result_folder, smollm2_file
 from coa.trajectory.types import Frozen
 
 _HINT: Final = "give a model folder, a hub id, nano, smollm2, or the URL of a model server"
-_TIMEOUT_S: Final = 10.0
 PROGRAM_BYTES: Final = 480 << 20
 """What Python with torch and transformers takes before a model is loaded, as measured."""
 
@@ -96,16 +96,14 @@ def running_memory(shape: ModelShape, *, kv_bytes: int, weight_bytes: int = 4) -
 
 def shape_of(source: str | Path) -> ModelShape | None:
     """The shape of a model; None for a server, and where its files do not say. A model that is not there is refused."""
-    if str(source).startswith(("http://", "https://")):
+    if is_url(str(source)):
         return None
     if str(source) == SMOLLM2:
         return _of_gguf(smollm2_file())
     folder = Path(result_folder(source))
-    if folder.is_dir():
-        return _of_folder(folder, source)
-    if str(source).startswith((".", "/", "~")) or str(source).count("/") != 1:
-        raise ModelError(f"there is no model {str(source)!r}", hint=_HINT)
-    return _of_hub(str(source))
+    if not folder.is_dir():
+        folder = Path(weights_place(source))
+    return _of_folder(folder, source) if folder.is_dir() else _of_hub(str(source))
 
 
 def _of_folder(folder: Path, source: str | Path) -> ModelShape | None:
@@ -121,21 +119,14 @@ def _of_folder(folder: Path, source: str | Path) -> ModelShape | None:
 
 
 def _of_hub(name: str) -> ModelShape | None:
-    from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub import hf_hub_download
 
-    cached = try_to_load_from_cache(name, "config.json")
     try:
-        if not isinstance(cached, str):
-            HfApi().model_info(name, timeout=_TIMEOUT_S)  # one request without retries: a mistake is reported at once
-            cached = hf_hub_download(name, "config.json")
-        return _shape(_json(Path(cached)), None)
-    except ModelError:
-        raise
-    except Exception as error:  # network, gated, misspelled: the library's errors have no common base
-        raise ModelError(
-            f"there is no folder {name}, and the hub has no such model, or cannot be reached: {type(error).__name__}",
-            hint=_HINT,
-        ) from error
+        file = hf_hub_download(name, "config.json")
+    except Exception as error:  # the library's errors have no common base
+        reason = f"cannot get config.json of {name!r} from the hub: {type(error).__name__}: {error}"
+        raise ModelError(reason, hint=_HINT) from error
+    return _shape(_json(Path(file)), None)
 
 
 def _of_gguf(file: Path) -> ModelShape:
@@ -177,7 +168,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
+        raise ModelError(f"{path} cannot be read: {error}", hint=_HINT) from error
     return found if isinstance(found, dict) else {}
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from coa import hub
 from coa.errors import ModelError, nothing_at
+from coa.models.server import refuse_no_address
 from coa.models.tokenizer import BUILT_IN, built_in_like
 
 _HINT: Final = "give a model folder, a hub id such as owner/name, nano, smollm2, or the URL of a model server"
 
 _GGUF: Final = "serve it with llama.cpp (llama-server -m FILE) and give the URL of the server"
+
+
+def refuse_untrainable(source: str) -> None:
+    """Refuse a model whose weights cannot be trained, because they are not here."""
+    if is_url(source):
+        raise ModelError("a model behind a URL cannot be trained", hint=f"{_HINT.partition(', or')[0]}")
 
 
 def is_url(source: str) -> bool:
@@ -24,12 +30,7 @@ def check_model(source: str) -> None:
     if not is_url(source):
         weights_place(source)
         return
-    try:
-        host = urlsplit(source).hostname
-    except ValueError:
-        host = None
-    if not host:
-        raise ModelError(f"{source} names no server", hint="write http://host:port, such as http://127.0.0.1:8000")
+    refuse_no_address(source)
 
 
 def weights_place(source: str | Path) -> str:

@@ -53,6 +53,16 @@ class ModelUnserved(Unserved, ModelError):
         super().__init__(message, hint=hint or _HINTS.get(error), error=error, status=status)
 
 
+def refuse_no_address(url: str) -> None:
+    if is_host(url):
+        return
+    # A password with a slash in it makes the rest of the address a path.
+    shown = re.sub(r"//.*@", "//", url)
+    raise ModelError(
+        f"{shown!r} is not the address of a server", hint="write it like http://127.0.0.1:8000 or https://host/v1"
+    )
+
+
 class ModelServer(Client):
     """Answers may be of any size, and a server that failed is asked again, because there is no other."""
 
@@ -61,13 +71,7 @@ class ModelServer(Client):
     redirects = True
 
     def __init__(self, url: str, *, key: str | None = None, patience: Patience | None = None) -> None:
-        if not is_host(url):
-            # A password with a slash in it makes the rest of the address a path.
-            shown = re.sub(r"//.*@", "//", url)
-            raise ModelError(
-                f"{shown!r} is not the address of a server",
-                hint="write it like http://127.0.0.1:8000 or https://host/v1",
-            )
+        refuse_no_address(url)
         headers: Mapping[str, str] = {"Authorization": f"Bearer {key}"} if key else {}
         address = url.rstrip("/").removesuffix("/v1")
         super().__init__(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from coa.errors import ConfigError, TrainingError
 from coa.models.footprint import ModelShape, shape_of
-from coa.models.places import check_model
+from coa.models.places import refuse_untrainable
 from coa.rl.config import RlConfig
 from coa.rl.reward import own_reward
 from coa.rl.tasks import load_tasks
@@ -35,7 +35,7 @@ class Checked:
 def check(config: RlConfig) -> Checked:
     if config.tasks is None:
         raise ConfigError("there are no tasks to learn from", hint="add --tasks FILE")
-    check_model(config.model)
+    refuse_untrainable(config.model)
     refuse_absent(config.report_to)
     _check_reward(config)
     check_tools(config.tools)

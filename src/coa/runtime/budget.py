@@ -13,6 +13,8 @@ from coa.trajectory import Limits, Stop, Usage
 
 ANSWER_TOKENS: Final = 512
 """Most tokens that are kept back for the answer when a budget runs out."""
+_TINY_TOKENS: Final = 128
+"""Budgets below this are for tests and toy models. Their answer gets a few tokens beyond the limit."""
 _UNPACED_TOKENS: Final = 64
 """Beyond the bare minimum, on the path to the answer of a run whose model has not ended a single call."""
 
@@ -115,8 +117,8 @@ class Budget:
 
     @property
     def answer_room(self) -> int:
-        """Tokens for an answer that is opened for the model."""
-        most = self._answer_share if self.limits.cost is None else int(min(self.reserve, self._payable(1)))
+        """Tokens for an answer that is opened for the model: at least 16, also where the model's are spent."""
+        most = ANSWER_TOKENS if self.limits.cost is None else int(min(self.reserve, self._payable(1)))
         left = self.limits.model_tokens - self.usage.completion_tokens
         return max(min(most, left, self.limits.context_tokens - self.context_tokens), 16)
 
@@ -127,9 +129,9 @@ class Budget:
 
     @property
     def _answer_share(self) -> int:
-        """Tokens of the model's that are kept back for the answer: an eighth of a small budget."""
+        """Tokens of the model's that are kept back for the answer: an eighth, and none of a budget that is tiny."""
         most = self.limits.model_tokens
-        return min(ANSWER_TOKENS, max(most // 8, 32), most // 2)
+        return min(ANSWER_TOKENS, most // 8) if most >= _TINY_TOKENS else 0
 
     @property
     def reserve(self) -> int:

@@ -151,9 +151,9 @@ class Chain:
     async def _loop(self) -> Stop:
         """Let the model write and act on what it wrote, until there is a reason to stop."""
         while True:
-            spent = self._budget.spent(len(self._transcript.steps))
-            if spent is not None:
-                return spent
+            reason = self._budget.spent(len(self._transcript.steps))
+            if reason is not None:
+                return reason
             request = self._next_request()
             if isinstance(request, Stop):
                 return request
@@ -163,7 +163,8 @@ class Chain:
             except TimeoutError:  # a tenth of the time is left for the answer
                 self._keep_partial()
                 return Stop.TIME
-            if self._constraint is not None and self._constraint.cut_inside(generation, request):
+            spent = request.max_tokens < self._sampling.max_tokens  # the limit is the budget's
+            if spent and self._constraint is not None and self._constraint.cut_inside(generation, request):
                 self._transcript.discarded_tokens += generation.usage.completion_tokens
                 return self._budget.scarcest(request.max_tokens)
             steps = self._transcript.append_generation(generation, request)
@@ -313,7 +314,7 @@ class Chain:
         if transcript.unfinished is not None and transcript.steps and transcript.steps[-1].agent == "answer":
             return GenerationRequest(("</answer>",), room)
         if (result := self._stated_result()) is not None:
-            self._observe(Observation(wording.conclude(result), meta={"budget": "used up"}))
+            self._observe(Observation(wording.conclude(result), meta={"concluding": True}))
         return GenerationRequest(("</answer>",), room, opening=transcript.append_opening("answer"))
 
     def _stated_result(self) -> str | None:

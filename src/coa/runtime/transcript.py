@@ -26,6 +26,7 @@ always reads a well-formed run. That tag is the environment's and is not trained
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -188,12 +189,14 @@ class Transcript:
         """
         start = self.unfinished or self._start(request)
         self._rewind(start)
-        text = start.text + generation.text
-        tokens = generation.tokens if start.tokens is _NO_TOKENS else _joined(start.tokens, generation.tokens)
-        stopped = _stopped(text, request.stop, after=len(start.text))
+        text, tokens = self._joined_with(start, generation)
+        new = len(start.text.rstrip("\ufffd"))  # where a character was cut in two, it begins in the new part
+        stopped = _stopped(text, request.stop, after=new)
         steps, inside = self._read(text, stopped or len(text), start)
         ended, cut = generation.ended, False
-        call_end = None if request.opening else self._end_of_call(steps, text, start.ends_line, generation.finish)
+        as_text = stopped is not None and inside in self._profile.tools and not self._closes_a_step(text[:stopped])
+        over = generation.finish is not Finish.LENGTH and not as_text
+        call_end = None if request.opening else self._end_of_call(steps, text, start.ends_line, over=over)
         if call_end is not None:
             discarded = text[call_end:]
             text, tokens = self._cut(text, tokens, call_end)
@@ -201,8 +204,7 @@ class Transcript:
             steps = (*steps[:-1], _with_discarded(steps[-1], discarded, self._profile))
             ended = None
         elif not request.opening:
-            as_text = stopped is not None and inside in self._profile.tools  # a stop string inside a program
-            paused = as_text or (not stopped and _stopped(text, request.pauses, after=len(start.text)) is not None)
+            paused = as_text or (not stopped and _stopped(text, request.pauses, after=new) is not None)
             limited = generation.finish is Finish.LENGTH and (stopped is None or as_text)
             cut = limited or (generation.finish is Finish.STOP and paused)
         if meta := _provenance(generation, request, partial=partial):
@@ -266,13 +268,35 @@ class Transcript:
             steps = (first.model_copy(update={"surface": surface, "given": first.given + len(closing)}), *steps[1:])
         return steps, inside
 
-    def _end_of_call(self, steps: Sequence[Step], text: str, ends_line: bool, finish: Finish) -> int | None:
-        """Where the first tool call ends, if the model wrote on behind it; None if nothing has to be discarded."""
+    def _joined_with(self, start: UnfinishedGeneration, generation: Generation) -> tuple[str, Tokens | None]:
+        """The text and ids of both. A limit may cut a character in two, so joined ids are decoded anew."""
+        if start.tokens is _NO_TOKENS:
+            return generation.text, generation.tokens
+        tokens = _joined(start.tokens, generation.tokens)
+        if tokens is None or self.tokenizer is None:
+            return start.text + generation.text, tokens
+        return self.tokenizer.decode(tokens.ids), tokens
+
+    def _closes_a_step(self, text: str) -> bool:
+        """Whether the closing tag at the end of a text belongs to a step that began at the start of a line.
+
+        Inside a program without a closing fence this tells `<answer>...</answer>`, which is the next step, from a
+        program that only contains the closing tag.
+        """
+        closing = text.rfind("</")
+        tag = text[closing + 2 : -1]
+        return closing >= 0 and re.search(rf"(?m)^[ \t]*<{re.escape(tag)}>", text[:closing]) is not None
+
+    def _end_of_call(self, steps: Sequence[Step], text: str, ends_line: bool, *, over: bool) -> int | None:
+        """Where the first tool call ends, if the model wrote on behind it; None if nothing has to be discarded.
+
+        `over` says whether the model has stopped, so that a call at the end of the text is complete.
+        """
         at = next((at for at, step in enumerate(steps) if step.agent in self._profile.tools), None)
         if at is None:
             return None
         call, last, unclosed = steps[at], at == len(steps) - 1, steps[at].has(RepairKind.MISSING_CLOSE)
-        if last and (not unclosed or finish is Finish.LENGTH):
+        if last and not (unclosed and over):
             return None
         surfaces = self._surfaces(steps[: at + 1], ends_line)
         length = extent(surfaces[at], self._profile, call.agent) if unclosed else len(surfaces[at])

@@ -36,4 +36,4 @@ def unfinished(legal: Iterable[str], result: str | None = None) -> str:
 
 
 def conclude(result: str) -> str:
-    return f"note: the budget of this run is used up. You have written {result}. Give the final answer now."
+    return f"note: this run ends here. You have written {result}. Give the final answer now."

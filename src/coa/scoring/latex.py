@@ -41,7 +41,7 @@ def spelled(text: str) -> str:
     return text
 
 
-def mended(formula: str) -> str:
+def readable_form(formula: str) -> str:
     """What is meant by a formula that cannot be read as it stands."""
     text = bare(formula)
     if found := _LOST_IN.fullmatch(text):

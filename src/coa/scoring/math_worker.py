@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from coa.scoring.answers import AnswerMode, final, matched, splits
 from coa.scoring.exact import exact_match, normalise
-from coa.scoring.latex import is_formula, mended, parts, spelled, without_formulas
+from coa.scoring.latex import is_formula, parts, readable_form, spelled, without_formulas
 from coa.scoring.math import literally
 
 _TINY: Final = 1e-3
@@ -146,7 +146,7 @@ def _parsed(text: str, *, prose: bool) -> list[Any]:
         return [item for item in found if not isinstance(item, str)]
 
     latex = LatexExtractionConfig()
-    found = read(f"${text}$", latex) or read(f"${mended(text)}$", latex)
+    found = read(f"${text}$", latex) or read(f"${readable_form(text)}$", latex)
     if found or not prose or is_formula(text):
         return found
     # A number inside a formula that cannot be read is not what the answer says.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from coa.errors import ConfigError, TrainingError
 from coa.models.footprint import ModelShape, shape_of
-from coa.models.places import check_model
+from coa.models.places import refuse_untrainable
 from coa.scoring.registry import check_scorer
 from coa.sft.config import SftConfig
 from coa.sft.data import SftData, asked, load
@@ -34,7 +34,7 @@ class Checked:
 def check(config: SftConfig) -> Checked:
     if not config.data:
         raise ConfigError("there is no data to train on", hint="add --data FILE, a folder, or a hub id")
-    check_model(config.model)
+    refuse_untrainable(config.model)
     refuse_absent(config.report_to)
     if config.num_eval_tasks:
         check_scorer(config.scorer)

@@ -134,8 +134,10 @@ async def call_tool(
 async def _answer(tool: Tool, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
     try:
         observation = await tool.call(arguments, context)
-    except SystemExit as error:  # in a task it would end the event loop, and every run with it
-        raise RuntimeError(f"it called exit({error.code!r})") from error
+    except (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # SystemExit would end the event loop, and every run with it
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
     if not isinstance(observation, Observation) or not isinstance(observation.text, str):
         raise TypeError(f"it returned {type(observation).__name__}, not an Observation with text")
     return observation

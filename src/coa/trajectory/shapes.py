@@ -187,11 +187,15 @@ def stated_result(text: str) -> str | None:
     r"""The result that a text states in passing: the last `\boxed{...}`, else what follows "final answer is"."""
     if (inside := last_boxed(text)) is not None:
         return inside.strip() or None
-    found = _FINAL_ANSWER.findall(text)
-    return found[-1].strip(" \t*$.:") or None if found else None
+    found = [match.group("math") or match.group("plain") for match in _FINAL_ANSWER.finditer(text)]
+    return found[-1].strip(" \t*") or None if found else None
 
 
-_FINAL_ANSWER: Final = re.compile(r"\bfinal (?:answer|result) is\b[ \t:]*+([^\n<]{1,400})", re.IGNORECASE)
+_FINAL_ANSWER: Final = re.compile(
+    r"\b[Ff]inal (?:answer|result)(?: is\b|:| is:)[ \t:*]*+"
+    r"(?:\$(?P<math>[^$\n]{1,200})\$|(?P<plain>[A-Z0-9\\(+-](?:[^\n.!?*]|\.(?=\d)){0,120}))"
+)
+"""A formula between dollars, or what begins like a name or a number, up to the end of the sentence."""
 
 
 def call_length(shape: Shape, text: str) -> int:

@@ -123,7 +123,24 @@ class FrozenDict(dict[str, Any]):
 
 
 EMPTY: Final = FrozenDict()
-Meta = Annotated[Mapping[str, JsonValue], AfterValidator(FrozenDict)]
+
+
+def _clean_json(value: Any) -> Any:
+    """The value with clean strings, at any depth."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [_clean_json(item) for item in value]
+    if isinstance(value, dict):
+        return {clean_text(key): _clean_json(item) for key, item in value.items()}
+    return value
+
+
+def _clean_meta(meta: Mapping[str, Any]) -> FrozenDict:
+    return FrozenDict(_clean_json(dict(meta)))
+
+
+Meta = Annotated[Mapping[str, JsonValue], AfterValidator(_clean_meta)]
 
 
 class Usage(Frozen):

@@ -8,7 +8,7 @@ import pytest
 
 from coa.distill.filters import FILTERS
 from coa.distill.filters.quality import SCORE
-from coa.trajectory import Message, Step, Trajectory, observation
+from coa.trajectory import Message, Step, Stop, Trajectory, observation
 from support.distilled import BENCHMARK_QUESTION, good, indices, replaced, verdicts
 
 
@@ -72,7 +72,7 @@ def missing_thought() -> Trajectory:
 
 def no_answer() -> Trajectory:
     run = good()
-    return run.model_copy(update={"steps": run.steps[:-1], "stop": "unanswered"})
+    return run.model_copy(update={"steps": run.steps[:-1], "stop": Stop.UNANSWERED})
 
 
 def chant() -> Trajectory:

@@ -52,7 +52,7 @@ def test_a_wrong_reward_and_missing_data_are_reported_before_torch_is_loaded(tas
     *said, loaded = done.stdout.splitlines()
     expected = [
         "nowhere", "cannot be called", "no scorer 'exakt'", "need a model that judges", "nowhere.jsonl", "no world",
-        "no tool named 'unheard_of'", "no model './nothing'", "30 layers cannot be frozen",
+        "no tool named 'unheard_of'", "no folder ./nothing", "30 layers cannot be frozen",
     ]  # fmt: skip
     assert len(said) == len(expected) and all(part in line for part, line in zip(expected, said, strict=True)), said
     assert loaded == "False False", "torch and transformers"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -148,6 +149,13 @@ def test_a_lone_surrogate_in_a_page_does_not_end_the_run(kind: str | None) -> No
     assert done.stop is Stop.ANSWERED and done.steps[2].text == "half ? of a pair"
 
 
+def test_a_lone_surrogate_in_what_a_tool_notes_does_not_end_the_batch(tmp_path: Path) -> None:
+    tool = FakeTool(lambda arguments: Observation("x", meta={"title": "\ud83d", "list": [{"\ud83d": "\ud83d"}]}))
+    done = asyncio.run(collect(tasks(3), tool, out=tmp_path / "runs.jsonl"))
+    assert [t.stop for t in done] == [Stop.ANSWERED] * 3
+    assert done[0].steps[2].meta["title"] == "?"
+
+
 def test_a_tool_that_ignores_its_cancellation_ends_its_own_call_only() -> None:
     async def stubborn() -> str:
         while True:
@@ -162,13 +170,18 @@ def test_a_tool_that_ignores_its_cancellation_ends_its_own_call_only() -> None:
     assert all("no answer within" in t.steps[2].text for t in done)
 
 
-def test_a_tool_that_exits_ends_its_own_call_only() -> None:
+class Panic(BaseException):
+    """As libraries in other languages raise it."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), Panic("overflow")])
+def test_a_tool_that_exits_or_panics_ends_its_own_call_only(error: BaseException) -> None:
     def leaving(arguments: object) -> str:
-        raise SystemExit(3)
+        raise error
 
     done = asyncio.run(collect(tasks(3), FakeTool(leaving)))
     assert [t.stop for t in done] == [Stop.ANSWERED] * 3
-    assert "it called exit(3)" in done[0].steps[2].text
+    assert f"{type(error).__name__}: {error}" in done[0].steps[2].text
 
 
 def test_a_run_can_be_interrupted_while_a_tool_ignores_it() -> None:

@@ -17,6 +17,7 @@ from coa.trajectory import (
     Opened,
     RepairKind,
     Stop,
+    Tokens,
     Trajectory,
     ledger_of,
     load_profile,
@@ -24,6 +25,7 @@ from coa.trajectory import (
     render,
     to_sample,
 )
+from coa.trajectory.shapes import stated_result
 from support.runs import run
 from support.tokenizers import KINDS, tokenizer
 from support.tools import FakeTool, searching
@@ -124,6 +126,34 @@ def test_a_stop_string_inside_a_program_is_text(stop: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "smollm2"])
+def test_a_tag_in_a_string_of_a_program_does_not_end_it(kind: str | None) -> None:
+    lines = ['s = """', "<plan>", "hello", '"""', 'print("<x></answer>")', "print(len(s))"]
+    program = "\n".join(lines)
+    done, tool = play(f"<code>\n```py\n{program}\n```\n</code>", kind=kind)
+    assert tool.asked == [{"code": program}] and done.answer == "\\boxed{9}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cut", range(8, 30, 3))
+def test_a_token_limit_inside_a_character_changes_nothing(cut: int, kind: str) -> None:
+    tok = tokenizer(kind)
+    whole = f"{PLAN}<think>{'🫠 界 ' * 6}</think>\n<answer>\\boxed{{9}}</answer>"
+
+    class Cutting(ScriptedModel):
+        async def generate(self, context: Context, *, sampling: Sampling, **options: object) -> Generation:
+            first = not context.text
+            ids = tok.encode([whole])[0]
+            ids = ids[:cut] if first else ids[cut:]
+            made = await super().generate(context, sampling=sampling, **options)  # type: ignore[arg-type]
+            tokens = Tokens(ids=tuple(ids), logprobs=(-0.1,) * len(ids))
+            finish = Finish.LENGTH if first else Finish.STOP
+            return Generation(tok.decode(ids), finish, made.usage, tokens)
+
+    done = asyncio.run(run("4 + 5?", Cutting(lambda context: "x", tokenizer=tok), {}, "math"))
+    assert done.stop is Stop.ANSWERED and done.answer == "\\boxed{9}", done.failure
+
+
+@pytest.mark.parametrize("kind", [None, "smollm2"])
 @pytest.mark.parametrize(
     "rest",
     [
@@ -201,7 +231,7 @@ LONG = "<code>\n```py\n" + "".join(f"x{n} = {n}\n" for n in range(200)) + "```\n
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("tokens", [64, 200])
+@pytest.mark.parametrize("tokens", [128, 200])
 def test_a_program_that_the_budget_cuts_is_withdrawn(tokens: int, kind: str) -> None:
     done = limited(tokens, PLAN + LONG, kind)
     assert done.stop is Stop.TOKENS and done.answer == "\\boxed{9}"
@@ -211,7 +241,7 @@ def test_a_program_that_the_budget_cuts_is_withdrawn(tokens: int, kind: str) -> 
     assert sample.logprobs is not None and "x1" not in tokenizer(kind).decode(sample.ids)
 
 
-@pytest.mark.parametrize("tokens", [40, 64])
+@pytest.mark.parametrize("tokens", [128, 160])
 def test_a_thought_that_the_budget_cuts_is_closed_before_the_answer(tokens: int) -> None:
     heard: list[ChainEvent] = []
     done = limited(tokens, f"{PLAN}<think>{'and so on ' * 100}</think>", listen=heard.append)
@@ -225,13 +255,15 @@ def test_a_thought_that_the_budget_cuts_is_closed_before_the_answer(tokens: int)
 
 
 def test_an_answer_that_has_been_begun_is_finished_with_the_reserve() -> None:
-    whole = f"{PLAN}<answer>{'because ' * 30}\\boxed{{9}}</answer>"
-    done = limited(64, whole)
-    assert done.answer == f"{'because ' * 30}\\boxed{{9}}"
+    whole = f"{PLAN}<answer>{'because ' * 105}\\boxed{{9}}</answer>"
+    done = limited(136, whole)
+    assert done.stop is Stop.TOKENS and done.answer == f"{'because ' * 105}\\boxed{{9}}"
     assert render(done.steps, MATH).count("<answer>") == 1
 
 
-@pytest.mark.parametrize("stated", ["\\boxed{9}", "The final answer is 9.", "**Final answer is: $9$**"])
+@pytest.mark.parametrize(
+    "stated", ["\\boxed{9}", "The final answer is 9.", "**Final answer is: $9$**", "The final answer: **9**. Done."]
+)
 def test_a_result_that_stands_in_the_run_is_offered_as_the_answer(stated: str) -> None:
     offers: list[str] = []
 
@@ -255,7 +287,22 @@ def test_a_model_that_gives_no_answer_has_its_stated_result() -> None:
     assert done.stop is Stop.TOKENS and done.answer == "\\boxed{9}"
     assert done.steps[-1].author is Author.ENVIRONMENT and done.steps[-1].meta["fallback"] == "stated_result"
     notes = [event.step.text for event in heard if isinstance(event, Observed) and event.step.agent == "observation"]
-    assert notes == ["note: the budget of this run is used up. You have written \\boxed{9}. Give the final answer now."]
+    assert notes == ["note: this run ends here. You have written \\boxed{9}. Give the final answer now."]
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("The final answer is 3. So we are done", "3"),
+        ("the final answer is $x<3$, I think", "x<3"),
+        ("The final answer is 2.5", "2.5"),
+        ("Final answer: Ada Lovelace.", "Ada Lovelace"),
+        ("Check that the final answer is correct.", None),
+        ("so the final answer is not 7", None),
+    ],
+)
+def test_only_what_looks_like_a_result_is_one(text: str, result: str | None) -> None:
+    assert stated_result(text) == result
 
 
 def test_a_program_is_no_stated_result() -> None:

@@ -57,8 +57,8 @@ def config(**settings: object) -> SftConfig:
 @pytest.mark.parametrize("packing", [True, False])
 def test_labels_of_every_batch_are_the_ledgers_token_for_token(kind: str, packing: bool) -> None:
     tok, trajectories = tokenizer(kind), runs()
-    examples = to_examples(trajectories, tok, config(), 4096, Tally())
-    plan = UpdatePlan([examples], config(packing=packing))
+    examples = to_examples(trajectories, tok, config(max_length=8192), 8192, Tally())
+    plan = UpdatePlan([examples], config(packing=packing, max_length=8192))
     if packing:
         assert plan.rows_per_update < 4
     seen = 0

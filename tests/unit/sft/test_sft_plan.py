@@ -140,7 +140,7 @@ def test_what_is_wrong_is_reported_before_torch_is_loaded(data: Path, tmp_path: 
     done = subprocess.run([sys.executable, "-c", CHECKS], input=lines, capture_output=True, text=True, cwd=tmp_path)
     *said, loaded = done.stdout.splitlines()
     expected = [
-        "nowhere.jsonl", "no model './nothing'", "no scorer 'exakt'", "cannot be imported", "no world 'nowhere'",
+        "nowhere.jsonl", "no folder ./nothing", "no scorer 'exakt'", "cannot be imported", "no world 'nowhere'",
         "missing.jsonl", "'tensorbored' is not known",
     ]  # fmt: skip
     assert len(said) == len(expected) and all(part in line for part, line in zip(expected, said, strict=True)), said

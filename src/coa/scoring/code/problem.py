@@ -147,7 +147,9 @@ def _problem_from(row: Mapping[str, Any]) -> Problem:
             raise ValueError("its ground truth holds no tests")
         return found
     if "public_test_cases" in row or "private_test_cases" in row:
-        return _from_livecodebench(identity, row).beside(str(row.get("question_content") or ""))
+        found = _from_livecodebench(identity, row)
+        hidden = bool(_tests(row.get("private_test_cases")))
+        return found if hidden else found.beside(str(row.get("question_content") or ""))
     if any(name in row for name in ("public_tests", "private_tests", "generated_tests")):
         return _from_codecontests(identity, row)
     if "input_output" in row:

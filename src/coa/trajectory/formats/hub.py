@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
 
 from coa import hub
 from coa.errors import StoreError
@@ -12,17 +11,14 @@ from coa.errors import StoreError
 Choice = Callable[[list[str]], Iterable[str]]
 """Selects the wanted paths from all paths of the data set."""
 
-_TIMEOUT_S: Final = 10.0
-
 
 def hub_files(name: str, wanted: Choice) -> list[Path]:
-    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub import hf_hub_download
 
     if (folder := hub.find(name, "dataset", StoreError)) is not None:
         return _in_folder(folder, wanted)
     try:
-        # One request without retries: a hub that cannot be reached is reported at once, not after half a minute.
-        listed = sorted(file.rfilename for file in HfApi().dataset_info(name, timeout=_TIMEOUT_S).siblings or ())
+        listed = hub.files(name, "dataset")
         return [Path(hf_hub_download(name, file, repo_type="dataset")) for file in wanted(listed)]
     except Exception as error:  # network, gated, misspelled: the library's errors have no common base
         if found := cached_files(name, wanted):
