@@ -152,6 +152,3 @@ class StopWhenAsked(TrainerCallback):
         if self._interruption.asked and state.global_step < state.max_steps:
             control.should_save = True
             control.should_training_stop = True
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._interruption.restore()

@@ -119,8 +119,11 @@ def _train(
         f"{count / 1e6:.3g} M of {sum(p.numel() for p in trained.parameters()) / 1e6:.3g} M weights trained"
         + (f"; going on after update {checkpoint.step_of(last)}" if last else "")
     )
-    with part(progress, "updates", len(plan.updates)):
-        trainer.train(resume_from_checkpoint=str(last) if last else None)
+    try:
+        with part(progress, "updates", len(plan.updates)):
+            trainer.train(resume_from_checkpoint=str(last) if last else None)
+    finally:
+        interruption.restore()  # also after an error: the signals are the caller's again
     step = trainer.state.global_step
     if interruption.asked and step < len(plan.updates):
         say(f"stopped after update {step}; the same command goes on from there")

@@ -231,7 +231,7 @@ def test_ends_of_turns_are_trained_as_they_were_sampled(folder: str) -> None:
         max_turn_tokens=6,
         max_completion_length=24,
         max_model_len=400,
-        num_generations=8,
+        num_generations=16,
         overlong_buffer_ratio=0,
     )
     policy = open_policy(setting, "cpu")
@@ -251,7 +251,9 @@ def test_ends_of_turns_are_trained_as_they_were_sampled(folder: str) -> None:
         for one in made.attempts:
             sample = one.sample
             labels = [sample.labels.get(at, token) for at, token in enumerate(sample.ids)]
-            assert sample.trained == one.trajectory.usage.completion_tokens
+            discarded = one.trajectory.meta.get("discarded_tokens", 0)
+            assert isinstance(discarded, int)
+            assert sample.trained == one.trajectory.usage.completion_tokens - discarded
             assert sum(written and label == end for written, label in zip(sample.mask, labels, strict=True)) == len(
                 one.trajectory.ends
             )
