@@ -202,6 +202,7 @@ class Transcript:
             text, tokens = self._cut(text, tokens, call_end)
             steps, _ = self._read(text, call_end, start)
             steps = (*steps[:-1], _with_discarded(steps[-1], discarded, self._profile))
+            self.discarded_tokens += ended is not None  # the end of the turn came behind what was discarded
             ended = None
         elif not request.opening:
             paused = as_text or (not stopped and _stopped(text, request.pauses, after=new) is not None)
