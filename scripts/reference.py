@@ -59,8 +59,8 @@ def write(folder: Path = FOLDER) -> None:
 def _cli() -> str:
     root = typer.main.get_command(app)
     about = (
-        "Results go to stdout (`--json` for machines), logs and progress to stderr. Exit codes: 0 done, 1 failed, "
-        "2 misused. Long commands resume from their `--out` folder. [Settings](config.md) of recipes have a page of "
+        "Results go to stdout (`--json` for machines), logs and progress to stderr. Exit codes: 0 done, 1 failed or "
+        "stopped with something kept, 2 misused, 130 interrupted. Long commands resume from their `--out` folder. [Settings](config.md) of recipes have a page of "
         "their own."
     )
     parts = ["# Commands", _MADE, about, *_command("coa", root)]
