@@ -60,8 +60,8 @@ def _cli() -> str:
     root = typer.main.get_command(app)
     about = (
         "Results go to stdout (`--json` for machines), logs and progress to stderr. Exit codes: 0 done, 1 failed or "
-        "stopped with something kept, 2 misused, 130 interrupted. Long commands resume from their `--out` folder. [Settings](config.md) of recipes have a page of "
-        "their own."
+        "stopped with something kept, 2 misused, 130 interrupted. Long commands resume from their `--out` folder. "
+        "[Settings](config.md) of recipes have a page of their own."
     )
     parts = ["# Commands", _MADE, about, *_command("coa", root)]
     return "\n\n".join(parts) + "\n"
