@@ -95,7 +95,7 @@ def _answer(name: str, kind: Kind) -> tuple[str, str] | None:
 
     try:
         found = HfApi().repo_info(name, repo_type=kind, timeout=PATIENCE_S)
-        _here[name, kind] = tuple(sorted(file.rfilename for file in found.siblings or ()))
+        _here[name, kind] = tuple(sorted(file.rfilename for file in getattr(found, "siblings", None) or ()))
     except GatedRepoError:
         place = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{name}"
         return f"the {_NOUN[kind]} is gated", f"accept its terms at {place}, then `hf auth login`"
