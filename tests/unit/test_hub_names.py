@@ -41,8 +41,8 @@ def test_other_names_may_be_on_the_hub(name: str) -> None:
             "nosuch",
             "there is no folder nosuch, and cannot get the model 'nosuch' from the hub: http://127.0.0.1:9 cannot",
         ),
-        ("http://", "http:// names no server"),
-        ("http://:80", "http://:80 names no server"),
+        ("http://", "'http://' is not the address of a server"),
+        ("http://:80", "'http://:80' is not the address of a server"),
     ],
 )
 def test_a_model_that_is_not_there(name: str, said: str) -> None:

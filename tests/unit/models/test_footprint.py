@@ -31,7 +31,7 @@ def test_what_is_no_model_is_refused_and_what_is_unknown_is_not_guessed(tmp_path
         shape_of(tmp_path)
     (tmp_path / "config.json").write_text('{"hidden_size": 8}')
     assert shape_of(tmp_path) is None and shape_of("http://127.0.0.1:9/v1") is None
-    with pytest.raises(ModelError, match="there is no model"):
+    with pytest.raises(ModelError, match="there is no folder"):
         shape_of("./nowhere")
     (tmp_path / "model.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00not json")
     with pytest.raises(ModelError, match="not a readable safetensors file"):
