@@ -13,6 +13,7 @@ imported with the first request, because most commands never make one.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 import sys
@@ -288,9 +289,15 @@ class Client:
         return bytes(content)
 
     def _parsed(self, content: bytes) -> Any:
+        content = content.removeprefix(BOM_UTF8)
         try:
-            return orjson.loads(content.removeprefix(BOM_UTF8))
+            return orjson.loads(content)
         except orjson.JSONDecodeError:
+            pass
+        try:  # what servers send although it is not JSON: half of a surrogate pair, Infinity
+            value = json.loads(content, parse_constant=lambda _: None)
+            return orjson.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        except (ValueError, RecursionError):
             raise Transient(self._clean(f"the answer is not JSON: {content[:80]!r}")) from None
 
     def _refused(self, response: aiohttp.ClientResponse, path: str, content: bytes) -> Exception:

@@ -133,6 +133,11 @@ def test_a_byte_order_mark_is_no_reason_to_refuse_an_answer() -> None:
     assert asked(web.Response(text=text, content_type="text/event-stream"), listen=lambda event: None).answer == "Ada"
 
 
+def test_half_of_a_surrogate_pair_is_a_question_mark_and_infinity_is_no_number() -> None:
+    made = asked(message("<think>a \ud83d b</think>"), message(usage={"prompt_tokens": float("inf")}), mode="chat")
+    assert made.stop is Stop.ANSWERED and made.answer == "Ada" and made.steps[0].text == "a ? b"
+
+
 BROKEN_USAGES = [
     {"prompt_tokens": -5, "completion_tokens": 3},
     {"prompt_tokens": "x", "completion_tokens": 3},
