@@ -1,0 +1,90 @@
+"""Run the team of a framework against the scripted server, recorded by the gateway and by the framework's own tracing.
+
+    python tests/teams/capture.py pydantic_ai --out captured/
+
+`captured/` then holds what `tests/corpus/teams/FRAMEWORK/` holds: `gateway/` with the call records of `coa record`,
+`own/` with what the framework itself recorded, and `capture.json` with the framework's version and what the server
+metered. The framework is installed into an environment of its own (`.venv-teams/FRAMEWORK`) on first use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.scripted_team import ANSWER, scripted_team
+from teams.common import QUESTION
+
+TEAMS = Path(__file__).parent
+ENVIRONMENTS = Path(os.environ.get("COA_TEAM_ENVIRONMENTS") or TEAMS.parents[1] / ".venv-teams")
+
+
+def frameworks() -> list[str]:
+    return sorted(path.parent.name for path in TEAMS.glob("*/team.py"))
+
+
+def environment(framework: str) -> Path:
+    """The Python of an environment with the framework, installed anew when its requirements change."""
+    wanted = (TEAMS / framework / "requirements.txt").read_bytes()
+    folder = ENVIRONMENTS / framework
+    python, stamp = folder / "bin" / "python", folder / hashlib.sha256(wanted).hexdigest()[:16]
+    if not stamp.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]
+        subprocess.run([*install, str(TEAMS / framework / "requirements.txt")], check=True)
+        stamp.touch()
+    return python
+
+
+def package(framework: str) -> tuple[str, str]:
+    """The framework's package and version: the first line of its requirements."""
+    lines = (TEAMS / framework / "requirements.txt").read_text().splitlines()
+    name, _, version = next(line for line in lines if line and not line.startswith("#")).partition("==")
+    return name.split("[")[0], version
+
+
+def capture(framework: str, out: Path) -> dict[str, object]:
+    """Run the team once. Returns what `capture.json` says."""
+    out.mkdir(parents=True, exist_ok=True)
+    with scripted_team() as (url, server):
+        coa = [sys.executable, "-m", "coa", "record", "--upstream", f"{url}/v1", "--out", str(out / "gateway")]
+        program = [str(environment(framework)), str(TEAMS / framework / "team.py"), QUESTION]
+        settings = {"OPENAI_API_KEY": "sk-not-a-key", "ANTHROPIC_API_KEY": "sk-not-a-key", "NO_PROXY": "127.0.0.1"}
+        settings |= {"TRACES": str(out / "own"), "PYTHONPATH": str(TEAMS.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            [*coa, "--port", "0", "--", *program],
+            env=os.environ | settings,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"the team of {framework} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        answer = done.stdout.strip().splitlines()[-1]
+        if answer != ANSWER:
+            raise RuntimeError(f"the team of {framework} answered {answer!r}, not {ANSWER!r}")
+        name, version = package(framework)
+        found: dict[str, object] = {
+            "package": name,
+            "version": version,
+            "model_calls": len(server.metered),
+            "prompt_tokens": sum(call.prompt_tokens for call in server.metered),
+            "completion_tokens": sum(call.completion_tokens for call in server.metered),
+        }
+    (out / "capture.json").write_text(json.dumps(found, indent=2) + "\n")
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Record the team of a framework in every way.")
+    parser.add_argument("framework", choices=frameworks())
+    parser.add_argument("--out", type=Path, required=True)
+    chosen = parser.parse_args()
+    print(json.dumps(capture(chosen.framework, chosen.out), indent=2))
