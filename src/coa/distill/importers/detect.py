@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from coa.distill.importers import atif_reader, chat, oagents, otlp, smolagents, trajectory_rows
+from coa.distill.importers import atif_reader, chat, oagents, openai_agents, otlp, smolagents, trajectory_rows
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
 from coa.distill.importers.trace_format import Imported, TraceFormat
 from coa.distill.team_run import Skipped
@@ -22,9 +22,15 @@ from coa.trajectory.formats.rows import read_rows
 from coa.trajectory.store import NAMES, OWN_FILES, is_twin
 
 FORMATS: Final = (
-    otlp.FORMAT, smolagents.FORMAT, atif_reader.FORMAT, oagents.FORMAT, trajectory_rows.AFM, chat.FORMAT,
+    otlp.FORMAT,
+    openai_agents.FORMAT,
+    smolagents.FORMAT,
+    atif_reader.FORMAT,
+    oagents.FORMAT,
+    trajectory_rows.AFM,
+    chat.FORMAT,
     trajectory_rows.OWN,
-)  # fmt: skip
+)
 """What can be read. The first format that matches a value reads it, so the strictest come first."""
 UNKNOWN: Final = "unknown"
 """Format of what is no trace that can be read."""

@@ -19,8 +19,9 @@ from coa.distill.importers.content import (
     loaded,
     mappings,
 )
+from coa.distill.importers.messages import Said, definitions_in
 from coa.distill.importers.spans.openinference import unflattened
-from coa.distill.importers.spans.span import ASKED, Said, SpanReading, SpanRole, TraceSpan, words
+from coa.distill.importers.spans.span import ASKED, SpanReading, SpanRole, TraceSpan, words
 from coa.distill.team_run import EvaluatorVerdict
 
 _ROLES: Final = {
@@ -60,6 +61,7 @@ def read_genai(span: TraceSpan) -> SpanReading:
         name=str(name or attributes.get("gen_ai.workflow.name") or span.name),
         description=as_text(attributes.get("gen_ai.agent.description") or attributes.get("gen_ai.tool.description")),
         tools=as_names(loaded(attributes.get("gen_ai.tool.definitions"))),
+        definitions=definitions_in(attributes.get("gen_ai.tool.definitions")),
         system="\n".join(map(_part_text, rules)) if isinstance(rules, list) else as_text(rules),
         heard=heard,
         said=said,

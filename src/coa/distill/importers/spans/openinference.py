@@ -6,8 +6,8 @@ the whole message.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from coa.distill.importers.content import (
@@ -22,7 +22,8 @@ from coa.distill.importers.content import (
     mappings,
     without_label,
 )
-from coa.distill.importers.spans.span import ANSWERED, ASKED, Said, SpanReading, SpanRole, TraceSpan, words
+from coa.distill.importers.messages import Said, definitions_in, reply_in
+from coa.distill.importers.spans.span import ANSWERED, ASKED, SpanReading, SpanRole, TraceSpan, words
 from coa.distill.team_run import EvaluatorVerdict
 
 KIND: Final = "openinference.span.kind"
@@ -34,10 +35,16 @@ _ROLES: Final = {
     "EVALUATOR": SpanRole.JUDGE,
 }
 
+_HANDOFF: Final = re.compile(r"handoff to .+")
+
 
 def read_openinference(span: TraceSpan) -> SpanReading:
     attributes = span.attributes
     role = _ROLES.get(str(attributes.get(KIND)).upper(), SpanRole.OTHER)
+    if role is SpanRole.TOOL and _HANDOFF.match(span.name) and "tool.name" not in attributes:
+        role = (
+            SpanRole.OTHER
+        )  # the call that hands over is in the reply before it, and the run of the other agent follows
     common: dict[str, Any] = {
         "role": role,
         "name": _name(span, role),
@@ -55,8 +62,13 @@ def read_openinference(span: TraceSpan) -> SpanReading:
             counts = unflattened_object(attributes, "llm.token_count")
             tokens = {"prompt_tokens": counts.get("prompt"), "completion_tokens": counts.get("completion")}
             usage = as_usage({**tokens, "cached_tokens": at(counts, "prompt_details", "cache_read")})
+            definitions = definitions_in(
+                [loaded(at(row, "tool", "json_schema")) for row in unflattened(attributes, "llm.tools")]
+            )
             heard, model = _messages(attributes, "llm.input_messages"), str(attributes.get("llm.model_name") or "")
-            return SpanReading(**common, heard=heard, said=_said(attributes), usage=usage, model=model or None)
+            return SpanReading(
+                **common, heard=heard, said=_said(attributes), usage=usage, model=model or None, definitions=definitions
+            )
         case SpanRole.TOOL:
             output = as_text(attributes["output.value"]) if "output.value" in attributes else None
             if output is None:
@@ -66,6 +78,7 @@ def read_openinference(span: TraceSpan) -> SpanReading:
                 **common,
                 description=as_text(attributes.get("tool.description")),
                 arguments=_arguments(attributes),
+                definitions=definitions_in([{"name": common["name"], "parameters": _schema(attributes)}]),
                 call_id=as_text(attributes.get("tool_call.id") or attributes.get("tool.id")) or None,
                 output=output,
             )
@@ -88,17 +101,17 @@ def _output(attributes: dict[str, Any]) -> str | None:
 
 
 def _said(attributes: dict[str, Any]) -> tuple[Said, ...]:
-    said = _messages(attributes, "llm.output_messages")
-    whole = loaded(attributes.get("output.value"))
-    if not isinstance(whole, Mapping):
-        return said or ((Said("assistant", text=as_text(whole)),) if isinstance(whole, str) and whole else ())
-    calls = as_calls(whole.get("tool_calls"))
-    if said and calls and len(calls) == len(said[-1].calls):
-        # The same calls, here with the arguments that flattening may have lost.
-        return (*said[:-1], replace(said[-1], calls=calls))
-    if not said and ("content" in whole or calls):
-        return (Said("assistant", as_text(whole.get("content")), as_text(whole.get("reasoning_content")), calls),)
-    return said
+    """The reply as the API returned it, or flattened if that has more. Flattening may lose arguments and thoughts."""
+    said, value = _messages(attributes, "llm.output_messages"), loaded(attributes.get("output.value"))
+    if isinstance(value, str):
+        return said or ((Said("assistant", value),) if value else ())
+    whole = reply_in(value)
+    calls = [sum(len(message.calls) for message in messages) for messages in (said, whole)]
+    lost = calls[1] < calls[0] or any(
+        any(getattr(message, part) for message in said) and not any(getattr(message, part) for message in whole)
+        for part in ("text", "thought")
+    )
+    return said if lost else whole
 
 
 def _messages(attributes: dict[str, Any], prefix: str) -> tuple[Said, ...]:
@@ -128,6 +141,12 @@ def _arguments(attributes: dict[str, Any]) -> dict[str, Any]:
         bound = {names[i] if i < len(names) else f"argument_{i + 1}": item for i, item in enumerate(positional)}
         return as_arguments({**bound, **value["kwargs"]})
     return as_arguments(value)
+
+
+def _schema(attributes: dict[str, Any]) -> object:
+    """A tool's parameters, where they are a JSON schema."""
+    value = loaded(attributes.get("tool.parameters"))
+    return value if isinstance(value, Mapping) and isinstance(value.get("properties"), Mapping) else None
 
 
 def _verdicts(attributes: dict[str, Any]) -> tuple[EvaluatorVerdict, ...]:

@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from coa.distill.importers.content import as_text, as_time, loaded, mappings
-from coa.distill.team_run import EvaluatorVerdict, ToolCall
+from coa.distill.importers.messages import Said
+from coa.distill.team_run import EvaluatorVerdict
 from coa.trajectory.types import Usage
 
 Json = Mapping[str, Any]
@@ -29,23 +30,13 @@ class SpanRole(StrEnum):
 
 
 @dataclass(frozen=True)
-class Said:
-    """One message of a model's input or output."""
-
-    role: str
-    text: str = ""
-    thought: str = ""
-    calls: tuple[ToolCall, ...] = ()
-    answers: tuple[tuple[str, str], ...] = ()
-    """Results of tools: the call's id and the text."""
-
-
-@dataclass(frozen=True)
 class SpanReading:
     role: SpanRole = SpanRole.OTHER
     name: str = ""
     description: str = ""
     tools: tuple[str, ...] = ()
+    definitions: dict[str, Any] = field(default_factory=dict)
+    """The parameters of tools by name, as JSON schema."""
     system: str = ""
     heard: tuple[Said, ...] = ()
     said: tuple[Said, ...] = ()

@@ -53,8 +53,8 @@ def read_span(span: TraceSpan) -> SpanReading:
     return span.reading
 
 
-def runs_of(spans: Iterable[TraceSpan], file: str = "") -> Iterator[TeamRun]:
-    """The team runs of one trace, usually one."""
+def runs_of(spans: Iterable[TraceSpan], file: str = "", kind: str = "") -> Iterator[TeamRun]:
+    """The team runs of one trace, usually one. `kind` is their format; without it, it is the dialect of the spans."""
     known = {span.id: span for span in spans}
     ordered = sorted(known.values(), key=lambda span: span.order)
     for span in ordered:
@@ -73,7 +73,7 @@ def runs_of(spans: Iterable[TraceSpan], file: str = "") -> Iterator[TeamRun]:
     if not found:
         raise TraceError("no span of the trace is an agent or a model call that says what was asked")
     for index, top in enumerate(found):
-        yield _team_run(top, file, lost if index == 0 else [])
+        yield _team_run(top, file, lost if index == 0 else [], kind)
 
 
 def _tops(root: TraceSpan) -> list[TraceSpan]:
@@ -95,10 +95,12 @@ def _tops(root: TraceSpan) -> list[TraceSpan]:
     return [agents[0]] if len(agents) == 1 and not bare_models else [root]
 
 
-def _team_run(top: TraceSpan, file: str, lost: list[TraceSpan]) -> TeamRun:
+def _team_run(top: TraceSpan, file: str, lost: list[TraceSpan], kind: str) -> TeamRun:
     left_out: list[LeftOut] = []
     root = _Run(top, left_out, 0).built()
-    if not root.request:
+    # A workflow around the agents need not repeat what it was asked.
+    question = next((run.request for run in root.walk() if run.request), "")
+    if not question:
         raise TraceError("the spans carry no content (messages are opt-in in most instrumentations)")
     for span in lost:
         reading = read_span(span)
@@ -107,8 +109,8 @@ def _team_run(top: TraceSpan, file: str, lost: list[TraceSpan]) -> TeamRun:
     if not any(run.model_calls for run in root.walk()) and not any(item.usage for item in left_out):
         reason = "no span records any; custom model classes may not be instrumented"
         left_out.append(LeftOut(what="all model calls", reason=reason))
-    dialect = "openinference" if KIND in top.attributes else OTEL
-    task = Task(id=f"{top.trace}-{top.id}", question=root.request)
+    dialect = kind or ("openinference" if KIND in top.attributes else OTEL)
+    task = Task(id=f"{top.trace}-{top.id}", question=question)
     return team_run(task, root, Source(format=dialect, file=file, place=top.trace), left_out, error=root.error)
 
 
@@ -130,6 +132,7 @@ class _Run:
         """Calls without a result so far."""
         self._answered: set[str] = set()
         self._calls = 0
+        self._definitions = dict(self.reading.definitions)
 
     def built(self) -> AgentRun:
         reading = self.reading
@@ -142,11 +145,14 @@ class _Run:
         if answer is None:
             last = next((event for event in reversed(self.events) if isinstance(event, ModelCall)), None)
             answer = last.text or None if last is not None and not last.calls and last.error is None else None
-        kind, tools = reading.name if reading.name in _CLASSES else "", (t for t in reading.tools if t not in FINISHING)
+            if last is None:  # a workflow ends with what its last agent says
+                answer = next((event.run.answer for event in reversed(self.events) if isinstance(event, SubRun)), None)
+        kind = reading.name if reading.name in _CLASSES else ""
+        tools = (name for name in reading.tools or self._definitions if name not in FINISHING)
         return AgentRun(
             id=self.span.id, agent=reading.name or "agent", type=kind, description=reading.description,
             tools=tuple(tools), system=self.system, request=self.request, events=tuple(self.events), answer=answer,
-            error=reading.error,
+            error=reading.error, meta={"tool_definitions": self._definitions} if self._definitions else {},
         )  # fmt: skip
 
     def _visit(self, span: TraceSpan, purpose: Purpose, depth: int) -> None:
@@ -212,10 +218,12 @@ class _Run:
                 return
 
     def _model(self, span: TraceSpan, reading: SpanReading, purpose: Purpose) -> None:
+        self._definitions |= reading.definitions
         for message in reading.heard:
             for identity, text in message.answers:
                 if identity in self._waiting:
-                    self._result(ToolResult(time=span.start, call_ids=(identity,), text=text))
+                    ok = identity not in message.failed
+                    self._result(ToolResult(time=span.start, call_ids=(identity,), text=text, ok=ok))
         messages = self._new_messages(reading)
         said = [message for message in reading.said if message.text or message.thought or message.calls]
         if not said and reading.error is None:
@@ -277,7 +285,10 @@ class _Run:
         return tuple(found)
 
     def _tool(self, span: TraceSpan, reading: SpanReading, depth: int) -> None:
-        text = reading.error if reading.error is not None else reading.output or ""
+        self._definitions |= {
+            name: schema for name, schema in reading.definitions.items() if name not in self._definitions
+        }
+        text = reading.output or reading.error or ""  # the agent reads what the tool gave back, of an error too
         if reading.name in FINISHING and reading.error is None:
             self.handed_in = reading.output if reading.output is not None else self.handed_in
             self._change_last(0, purpose=Purpose.ANSWER)
