@@ -1,8 +1,9 @@
-"""Conversations in OpenAI's chat form, as JSONL: MiroFlow, OWL, MetaGPT, dumps of LangGraph and many more.
+"""Conversations in OpenAI's chat form, as JSON or JSONL: MiroFlow, OWL, MetaGPT, dumps of LangGraph and many more.
 
-A row is a conversation (`messages`) or one message (`role`, `content`). Rows of one `session_id` are joined; a
-session with a `parent_call_id` is a sub-agent's and belongs to the tool call of that id, anywhere in the file.
-Optional on either kind of row: `agent`, `question`, `answer` (gold), `id` or `task_id`, `usage`, `model`.
+A row is a conversation (`messages`, or a list of messages) or one message (`role`, `content`). Rows of one `session_id`
+are joined, and so are single messages without one: they are one conversation. A session with a `parent_call_id` is a
+sub-agent's and belongs to the tool call of that id, anywhere in the file. Optional on either kind of row: `agent`,
+`question`, `answer` (gold), `id` or `task_id`, `usage`, `model`. Messages of LangChain are read as well.
 """
 
 from __future__ import annotations
@@ -12,8 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from coa.distill.importers.content import FINISHING, MOST_DEEP, as_calls, as_task, as_text, as_time, as_usage, team_run
+from coa.distill.importers.content import (
+    FINISHING,
+    MOST_DEEP,
+    as_calls,
+    as_task,
+    as_text,
+    as_thought,
+    as_time,
+    as_usage,
+    team_run,
+)
 from coa.distill.importers.json_files import FAULTS, Bad, grouped, reason_of, values
+from coa.distill.importers.langchain_messages import from_langchain, is_handoff_back, is_langchain
 from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import (
     AgentRun,
@@ -37,13 +49,21 @@ _ROLES: Final = {"human": "user", "ai": "assistant", "function": "tool", "develo
 
 
 def is_chat(row: object) -> bool:
+    if isinstance(row, list):
+        return bool(row) and all(map(_is_message, row))
     if not isinstance(row, Mapping):
         return False
     messages = row.get("messages")
     if isinstance(messages, list):
         found = (isinstance(item, Mapping) and ("role" in item or "type" in item) for item in messages)
         return bool(messages) and all(found)
-    return "role" in row and ("content" in row or "tool_calls" in row)
+    return _is_message(row)
+
+
+def _is_message(row: object) -> bool:
+    if not isinstance(row, Mapping) or isinstance(row.get("messages"), list):
+        return False
+    return ("role" in row and ("content" in row or "tool_calls" in row)) or is_langchain(row)
 
 
 @dataclass
@@ -58,7 +78,8 @@ class Session:
 
     def add(self, row: Json) -> None:
         messages = row.get("messages")
-        self.messages += messages if isinstance(messages, list) else [row]
+        given = map(from_langchain, messages if isinstance(messages, list) else [row])
+        self.messages += [message for message in given if not is_handoff_back(message)]
         whole = isinstance(messages, list)
         self.agent = self.agent or (as_text(row.get("agent") or row.get("agent_name")) if whole else "")
         self.parent_call = self.parent_call or (as_text(row.get("parent_call_id")) or None)
@@ -98,16 +119,26 @@ def read_chat(path: Path) -> Iterator[TeamRun | Skipped]:
 
 def _rows(path: Path) -> Iterator[tuple[str, Any]]:
     for place, value in values(path):
-        if isinstance(value, list):
-            for number, item in enumerate(value, start=1):
-                yield f"{place} row {number}".strip(), item
-        else:
+        if not isinstance(value, list):
             yield place, value
+        elif is_chat(value) and all(_named_session(message) is None for message in value):
+            yield place, {"messages": value}
+        else:
+            for number, item in enumerate(value, start=1):
+                row = {"messages": item} if isinstance(item, list) and is_chat(item) else item
+                yield f"{place} row {number}".strip(), row
+
+
+def _named_session(row: Json) -> str | None:
+    named = next((row[name] for name in _SESSION if row.get(name) not in (None, "")), None)
+    return None if named is None else str(named)
 
 
 def _session(row: Json, place: str) -> str:
-    named = next((row[name] for name in _SESSION if row.get(name) not in (None, "")), None)
-    return place if named is None else str(named)
+    named = _named_session(row)
+    if named is not None:
+        return named
+    return place if place and not _is_message(row) else "conversation"
 
 
 def _teams(path: Path) -> dict[str, str]:
@@ -256,7 +287,8 @@ class _Conversation:
             self._reports[call.id] = tuple(run.id for run in runs)
             subs += [SubRun(call_id=call.id, run=_asked(run, call)) for run in runs]
             kept.append(call.model_copy(update={"agent": True}) if runs else call)
-        thought = as_text(message.get("reasoning_content") or message.get("reasoning"))
+        apart = as_text(message.get("reasoning_content") or message.get("reasoning"))
+        thought = apart or as_thought(message.get("content"))
         model = as_text(message.get("model") or self.session.about.get("model")) or None
         usage = as_usage(message.get("usage") or message.get("usage_metadata"))
         purpose = Purpose.ANSWER if finishing else Purpose.ACT
@@ -282,4 +314,4 @@ def _speaker(message: Json) -> str:
     return as_text(message.get("agent") or message.get("agent_name") or message.get("name"))
 
 
-FORMAT: Final = TraceFormat("chat", "chat JSONL", is_chat, read_file=read_chat)
+FORMAT: Final = TraceFormat("chat", "chat messages", is_chat, read_file=read_chat)

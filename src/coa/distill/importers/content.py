@@ -41,10 +41,23 @@ def as_text(content: object) -> str:
     return dumped(content)
 
 
+_THINKING: Final = frozenset({"reasoning", "thinking", "redacted_thinking", "reasoning_content"})
+_CALLING: Final = frozenset({"function_call", "tool_use", "tool_call"})
+
+
+def as_thought(content: object) -> str:
+    """What the parts of a content hold as reasoning; `as_text` leaves it out."""
+    parts = [part for part in mappings(content) if part.get("type") in _THINKING]
+    names = ("reasoning", "thinking", "text", "content", "summary")
+    return "\n".join(filter(None, (as_text(next((part[n] for n in names if part.get(n)), None)) for part in parts)))
+
+
 def _part(part: object) -> str:
     if isinstance(part, str):
         return part
     if isinstance(part, Mapping):
+        if part.get("type") in _THINKING or (part.get("type") in _CALLING and "name" in part):
+            return ""  # `as_thought` and the message's own list of calls have them
         for name in ("text", "content"):
             if isinstance(part.get(name), str):
                 return str(part[name])

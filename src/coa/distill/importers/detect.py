@@ -75,7 +75,7 @@ def survey(path: Path) -> Counter[str]:
     The records of some formats are parts of a run, such as the spans of OpenTelemetry.
     """
     found: Counter[str] = Counter()
-    if path.suffix.lower() not in _ENDINGS:
+    if _ending(path) not in _ENDINGS:
         return found
     try:
         for _, value in _values(path):
@@ -104,7 +104,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def read_file(path: Path) -> Iterator[Imported]:
-    if path.suffix.lower() not in _ENDINGS:
+    if _ending(path) not in _ENDINGS:
         yield Skipped(file=str(path), reason=f"files ending in {path.suffix or 'nothing'} hold no traces")
         return
     try:
@@ -113,6 +113,11 @@ def read_file(path: Path) -> Iterator[Imported]:
         yield Skipped(file=str(path), reason=f"cannot be read: {error.strerror or error}")
     except (CoaError, *FAULTS, pa.ArrowException) as error:
         yield Skipped(file=str(path), reason=reason_of(error))
+
+
+def _ending(path: Path) -> str:
+    """`.jsonl` of `run.jsonl` and of `run.jsonl.gz`."""
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
 def format_of(value: object) -> TraceFormat | None:
@@ -140,7 +145,7 @@ def _values(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _is_parquet(path: Path) -> bool:
-    return path.suffix.lower() == ".parquet"
+    return _ending(path) == ".parquet"
 
 
 def _unknown(found: Iterable[tuple[str, Any]], path: Path) -> Skipped | None:

@@ -1,17 +1,20 @@
 """The JSON values of a file, one after another: JSONL, one document, or several documents in a row (printed logs).
 
-Reading is lazy for JSONL. A damaged value becomes a `Bad` with its line, and the lines after it are still read.
+Files compressed with gzip are read as they are. Reading is lazy for JSONL. A damaged value becomes a `Bad` with its
+line, and the lines after it are still read.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -37,6 +40,13 @@ class Bad:
 
 def values(path: Path) -> Iterator[tuple[str, Any]]:
     """(place, value) of each JSON value in a file; the value may be `Bad`."""
+    try:
+        yield from _values(path)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        yield "", Bad("", f"damaged gzip data: {error}")
+
+
+def _values(path: Path) -> Iterator[tuple[str, Any]]:
     lines = _lines(path)
     first = next(lines, None)
     if first is None:
@@ -52,8 +62,12 @@ def values(path: Path) -> Iterator[tuple[str, Any]]:
         yield f"line {number}", _parsed(line, f"line {number}")
 
 
+def _opened(path: Path) -> IO[bytes]:
+    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
 def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         for number, line in enumerate(file):
             line = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
             if not line.isspace():
@@ -73,10 +87,11 @@ def _parsed(line: bytes, place: str = "") -> Any:
 
 def _documents(path: Path) -> Iterator[tuple[str, Any]]:
     """One document over many lines, or several in a row as a console exporter prints them."""
-    if path.stat().st_size > MOST_BYTES:
+    with _opened(path) as file:
+        data = file.read(MOST_BYTES + 1).removeprefix(b"\xef\xbb\xbf")
+    if len(data) > MOST_BYTES:
         yield "", Bad("", f"a single document of more than {MOST_BYTES >> 30} GiB; write one run to a line instead")
         return
-    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     value = _parsed(data)
     if not isinstance(value, Bad):
         yield "", value
