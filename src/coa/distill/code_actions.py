@@ -18,7 +18,10 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from coa.distill.team_run import ToolCall
+
 FINISH: Final = ("final_answer", "finish", "submit_answer")
+_PROGRAMS: Final = ("python_interpreter", "code", "python", "execute_code", "code_interpreter")
 _LONGEST_LITERAL: Final = 200
 """Characters of a returned text that may be copied into a program; nobody would copy a page into one."""
 _HARMLESS: Final = frozenset({"print", "str", "repr"})
@@ -32,6 +35,11 @@ _LOGS: Final = re.compile(
     r"\A\s*Execution logs:\n?(?P<logs>.*?)(?:\n?Last output from code snippet:\n?(?P<last>.*))?\Z", re.S
 )
 _REPORT: Final = re.compile(r"^Here is the final answer from your managed agent '[^'\n]*':\n", re.MULTILINE)
+
+
+def is_program(call: ToolCall) -> bool:
+    """Whether a call is code that the model wrote."""
+    return call.name in _PROGRAMS and bool(call.arguments.get("code") or call.arguments.get("text"))
 
 
 @dataclass(frozen=True, slots=True)

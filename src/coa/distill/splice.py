@@ -15,7 +15,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from coa.distill.code_actions import Workspace, without_logs
+from coa.distill.code_actions import Workspace, is_program, without_logs
+from coa.distill.handovers import Handover, Outcome, handovers_of
 from coa.distill.roles import Role, Roles
 from coa.distill.team_run import (
     AgentRun,
@@ -66,7 +67,6 @@ class Moment:
         return "\n\n".join(self.texts)
 
 
-_CODE_NAMES: Final = ("python_interpreter", "code", "python", "execute_code", "code_interpreter")
 _CANDIDATES: Final = ("answer", "candidate", "candidate_answer", "proposed_answer", "suggested_answer", "draft")
 _NAMED: Final = re.compile(r"\banswer(?:\s+is)?\s*[:=]\s*[\"']?([^\n\"']{1,200}?)[\"']?\s*(?:$|\n)", re.IGNORECASE)
 _REQUESTS: Final = ("task", "request", "question", "query", "input", "text", "instruction", "message")
@@ -76,7 +76,8 @@ def splice(team_run: TeamRun, roles: Roles) -> list[Moment]:
     runs = list(team_run.root.walk())
     names = {name for run in runs for name in (run.agent, *run.tools)}
     names |= {event.call.name for run in runs for event in run.events if isinstance(event, CodeCall)}
-    story = _Story(roles, frozenset(names))
+    asked = {(one.run, one.call_id): one for one in handovers_of(team_run.root)}
+    story = _Story(roles, frozenset(names), asked)
     story.add_run(team_run.root, root=True)
     return story.moments
 
@@ -85,6 +86,8 @@ def splice(team_run: TeamRun, roles: Roles) -> list[Moment]:
 class _Story:
     roles: Roles
     names: frozenset[str]
+    handovers: Mapping[tuple[str, str | None], Handover] = field(default_factory=dict)
+    """By the id of the run that asks, and of its call."""
     moments: list[Moment] = field(default_factory=list)
 
     def add_run(self, run: AgentRun, *, root: bool = False, call: ToolCall | None = None) -> None:
@@ -193,11 +196,12 @@ class _AgentEvents:
             self.spoke = self.spoke or bool(pieces)
         self.story.add(kind, self.run, *pieces, asked=asked)
         for item in call.calls:
-            if item.agent or item.name in self.members:
-                # Its sub-run says what happened, if there is one.
-                if not any(e.call_id in (None, item.id) for e in self.sub_runs):
-                    self._problem(item, f"the run of {item.name} was not recorded")
-            elif item.name in _CODE_NAMES and (item.arguments.get("code") or item.arguments.get("text")):
+            if item.agent:
+                # Its sub-run says what happened. A single model has no hand-over that could fail.
+                asked = self.story.handovers.get((self.run.id, item.id))
+                if asked is not None and asked.outcome is Outcome.UNRECORDED:
+                    self._problem(item, f"the run of {asked.to} was not recorded")
+            elif is_program(item):
                 self._program(item, index)
             else:
                 self._call(item.name, item.arguments, item.id)

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from coa.distill.handovers import with_handovers
 from coa.distill.importers import atif_reader, chat, oagents, openai_agents, otlp, smolagents, trajectory_rows
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
 from coa.distill.importers.trace_format import Imported, TraceFormat
-from coa.distill.team_run import Skipped
+from coa.distill.team_run import Skipped, TeamRun
 from coa.errors import CoaError, nothing_at
 from coa.trajectory.formats.rows import read_rows
 from coa.trajectory.store import NAMES, OWN_FILES, is_twin
@@ -108,7 +109,8 @@ def read_file(path: Path) -> Iterator[Imported]:
         yield Skipped(file=str(path), reason=f"files ending in {path.suffix or 'nothing'} hold no traces")
         return
     try:
-        yield from _read(path)
+        for item in _read(path):
+            yield with_handovers(item) if isinstance(item, TeamRun) else item
     except OSError as error:
         yield Skipped(file=str(path), reason=f"cannot be read: {error.strerror or error}")
     except (CoaError, *FAULTS, pa.ArrowException) as error:

@@ -299,8 +299,9 @@ class _Run:
         call = self._match(reading)
         if call is None:
             self._calls += 1
-            made = ToolCall(id=f"{reading.name}_{self._calls}", name=reading.name, arguments=reading.arguments)
-            ok = reading.error is None
+            identity, ok = f"{reading.name}_{self._calls}", reading.error is None
+            made = ToolCall(id=identity, name=reading.name, arguments=reading.arguments, agent=bool(runs))
+            self._under(begin, identity)
             self.events.append(CodeCall(time=span.start, within=self.code, call=made, text=text, ok=ok))
             return
         if not call.arguments and reading.arguments:
@@ -311,13 +312,17 @@ class _Run:
                     calls = tuple(whole if item is call else item for item in event.calls)
                     self.events[index] = event.model_copy(update={"calls": calls})
                     break
-        self.events[begin:] = [
-            event.model_copy(update={"call_id": call.id}) if isinstance(event, SubRun) else event
-            for event in self.events[begin:]
-        ]
+        self._under(begin, call.id)
         self._result(
             ToolResult(time=span.start, call_ids=(call.id,), text=text, ok=reading.error is None, report_of=runs)
         )
+
+    def _under(self, begin: int, call_id: str) -> None:
+        """The call that encloses the sub-runs from the event `begin` on is the one that started them."""
+        self.events[begin:] = [
+            event.model_copy(update={"call_id": call_id}) if isinstance(event, SubRun) else event
+            for event in self.events[begin:]
+        ]
 
     def _match(self, reading: SpanReading) -> ToolCall | None:
         """The call without a result so far that a tool's span belongs to."""

@@ -1,0 +1,85 @@
+"""Which member of a team a tool call means: by the call's own name, or by an argument of a generic tool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from coa.distill.team_run import ToolCall
+
+_TRANSFER: Final = re.compile(r"(?:transfer(?:_back|_control)*_to|hand_?(?:off|over|back)(?:_to)?)_(?P<who>.+)")
+"""Hands over control: whoever is named goes on, and nobody waits for a report."""
+_ASK: Final = re.compile(
+    r"(?:ask|call|consult|invoke|run|use|query|contact|message|talk_to|send(?:_task|_message)?_to|forward_to|route_to"
+    r"|assign(?:_task|_work)?_to|delegate(?:_task|_work)?(?:_to)?|ask_question_to)_(?P<who>.+)"
+)
+_SUFFIX: Final = re.compile(r"(?P<who>.+?)_(?:agent|tool|agent_tool|expert|assistant)")
+_GENERIC: Final = re.compile(
+    r"(?:task|agent|sub_?agent|hand_?off|transfer|delegate(?:_task|_work)?)"
+    r"|(?:transfer|hand_?off|delegate|ask|assign|route|forward|send|call|run|invoke|dispatch|consult|spawn|launch|start)"
+    r"(?:_\w+)?_(?:agent|co_?worker|colleague|member|specialist|assistant|expert|team_?mate|sub_?agent|worker)s?"
+)
+"""Tools that name the member in an argument."""
+ERROR: Final = re.compile(
+    r"(?is)\A.{0,120}?(?:error\b|exception\b|traceback|\bfail(?:ed|ure)\b|timed out|\btimeout\b|unavailable"
+    r"|not available|unreachable|overloaded|(?:agent|co-?worker|tool|member)\b.{0,60}\bnot found"
+    r"|\b(?:no such|unknown) (?:agent|co-?worker|tool|member))"
+)
+"""How a result begins that is no report but the reason why there is none."""
+
+
+def plain_name(name: str) -> str:
+    """Words in lower case, joined by underscores: `Ask Researcher`, `askResearcher` and `ask-researcher` are equal."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return re.sub(r"[\W_]+", "_", spaced.casefold()).strip("_")
+
+
+def request_of(call: ToolCall) -> str:
+    texts = [value for value in call.arguments.values() if isinstance(value, str)]
+    return max(texts, key=len, default="")
+
+
+def guessed_in(call: ToolCall) -> str:
+    """Who was meant, where nobody of that name is in the run."""
+    if _GENERIC.fullmatch(plain_name(call.name)):
+        keys = ("agent", "agent_name", "coworker", "recipient", "to", "name", "assistant", "subagent_type", "target")
+        named = next((call.arguments[key] for key in keys if isinstance(call.arguments.get(key), str)), None)
+        if named:
+            return str(named)
+    found = _TRANSFER.fullmatch(plain_name(call.name)) or _ASK.fullmatch(plain_name(call.name))
+    return found.group("who") if found else call.name
+
+
+def named_in(call: ToolCall, names: Mapping[str, str]) -> str | None:
+    """The agent that a call names, of those in `names` (plain name -> name): in its own name or in an argument."""
+    name = plain_name(call.name)
+    for pattern in (_TRANSFER, _ASK):
+        if found := pattern.fullmatch(name):
+            who = found.group("who")
+            for plain, agent in names.items():
+                if _bare(plain) == _bare(who):
+                    return agent
+    if name in names:
+        return names[name]
+    if (found := _SUFFIX.fullmatch(name)) and found.group("who") in names:
+        return names[found.group("who")]
+    if _GENERIC.fullmatch(name):
+        for value in call.arguments.values():
+            if isinstance(value, str) and len(value) < 200 and plain_name(value) in names:
+                return names[plain_name(value)]
+    return None
+
+
+def _bare(plain: str) -> str:
+    found = _SUFFIX.fullmatch(plain)
+    return found.group("who") if found else plain
+
+
+def hands_over_control(call: ToolCall) -> bool:
+    name = plain_name(call.name)
+    return bool(_TRANSFER.fullmatch(name)) or name.startswith(("transfer", "handoff", "hand_off", "hand_over"))
+
+
+def generic(call: ToolCall) -> bool:
+    return bool(_GENERIC.fullmatch(plain_name(call.name)))
