@@ -5,6 +5,9 @@
 `captured/` then holds what `tests/corpus/teams/FRAMEWORK/` holds: `gateway/` with the call records of `coa record`,
 `own/` with what the framework itself recorded, and `capture.json` with the framework's version and what the server
 metered. The framework is installed into an environment of its own (`.venv-teams/FRAMEWORK`) on first use.
+
+Some ways of tracing exclude each other in one process. A program `team_WAY.py` beside `team.py` is run once more for
+each of them, straight against a server of its own, which must meter the same.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.scripted_team import ANSWER, scripted_team
+from support.scripted_team import ANSWER, ScriptedTeam, scripted_team
 from teams.common import QUESTION
 
 TEAMS = Path(__file__).parent
@@ -51,35 +54,43 @@ def package(framework: str) -> tuple[str, str]:
 
 
 def capture(framework: str, out: Path) -> dict[str, object]:
-    """Run the team once. Returns what `capture.json` says."""
+    """Run the team once, and once more for each `team_WAY.py`. Returns what `capture.json` says."""
     out.mkdir(parents=True, exist_ok=True)
     with scripted_team() as (url, server):
         coa = [sys.executable, "-m", "coa", "record", "--upstream", f"{url}/v1", "--out", str(out / "gateway")]
-        program = [str(environment(framework)), str(TEAMS / framework / "team.py"), QUESTION]
-        settings = {"OPENAI_API_KEY": "sk-not-a-key", "ANTHROPIC_API_KEY": "sk-not-a-key", "NO_PROXY": "127.0.0.1"}
-        settings |= {"TRACES": str(out / "own"), "PYTHONPATH": str(TEAMS.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            [*coa, "--port", "0", "--", *program],
-            env=os.environ | settings,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"the team of {framework} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-        answer = done.stdout.strip().splitlines()[-1]
-        if answer != ANSWER:
-            raise RuntimeError(f"the team of {framework} answered {answer!r}, not {ANSWER!r}")
-        name, version = package(framework)
-        found: dict[str, object] = {
-            "package": name,
-            "version": version,
-            "model_calls": len(server.metered),
-            "prompt_tokens": sum(call.prompt_tokens for call in server.metered),
-            "completion_tokens": sum(call.completion_tokens for call in server.metered),
-        }
+        _run([*coa, "--port", "0", "--"], framework, "team.py", out / "own", {})
+        found = _metered(server)
+    for program in sorted((TEAMS / framework).glob("team_*.py")):
+        with scripted_team() as (url, server):
+            addresses = {"OPENAI_BASE_URL": f"{url}/v1", "ANTHROPIC_BASE_URL": url}
+            _run([], framework, program.name, out / "own", addresses)
+            if _metered(server) != found:
+                raise RuntimeError(f"{program} was metered {_metered(server)}, team.py {found}")
+    name, version = package(framework)
+    found = {"package": name, "version": version, **found}
     (out / "capture.json").write_text(json.dumps(found, indent=2) + "\n")
     return found
+
+
+def _run(before: list[str], framework: str, program: str, traces: Path, settings: dict[str, str]) -> None:
+    """One run of a team; `before` is the command that wraps it."""
+    settings |= {"OPENAI_API_KEY": "sk-not-a-key", "ANTHROPIC_API_KEY": "sk-not-a-key", "NO_PROXY": "127.0.0.1"}
+    settings |= {"TRACES": str(traces), "PYTHONPATH": str(TEAMS.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [*before, str(environment(framework)), str(TEAMS / framework / program), QUESTION]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        raise RuntimeError(f"the team of {framework} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    answer = done.stdout.strip().splitlines()[-1]
+    if answer != ANSWER:
+        raise RuntimeError(f"the team of {framework} answered {answer!r}, not {ANSWER!r}")
+
+
+def _metered(server: ScriptedTeam) -> dict[str, object]:
+    return {
+        "model_calls": len(server.metered),
+        "prompt_tokens": sum(call.prompt_tokens for call in server.metered),
+        "completion_tokens": sum(call.completion_tokens for call in server.metered),
+    }
 
 
 if __name__ == "__main__":
