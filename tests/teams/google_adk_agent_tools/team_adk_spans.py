@@ -6,6 +6,7 @@ import os
 os.environ["ADK_TELEMETRY_SCHEMA_VERSION_OPT_IN"] = "1"
 
 import team
+
 from teams import common
 
 if __name__ == "__main__":

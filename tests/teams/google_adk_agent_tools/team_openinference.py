@@ -10,9 +10,9 @@ import os
 os.environ["ADK_TELEMETRY_SCHEMA_VERSION_OPT_IN"] = "1"
 os.environ["ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS"] = "false"  # OpenInference records the messages already
 
+import team
 from openinference.instrumentation.google_adk import GoogleADKInstrumentor
 
-import team
 from teams import common
 
 if __name__ == "__main__":
