@@ -48,6 +48,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "score": ("coa score runs/math500 --scorer math",),
     "compare": ("coa compare runs/base runs/sft runs/rl --out comparison/",),
     "profile list": ("coa profile list",),
+    "profile from-traces": ("coa profile from-traces traces/ > mine.toml",),
     "profile show": ("coa profile show web", "coa profile show web --toml"),
     "tools list": ("coa tools list", "coa tools list --mcp 'python server.py'"),
     "tools call": ("coa tools call code 'print(2 ** 10)'",),

@@ -1,14 +1,20 @@
-"""`coa profile`: what a profile contains, for people."""
+"""`coa profile`: what a profile contains, for people, and a profile made from the traces of a team."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coa.cli import options
 
-profile = typer.Typer(help="Show the agents of a profile and who may follow whom.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from coa.distill.profile_from_traces import ProfileProposal
+
+profile = typer.Typer(
+    help="Show the agents of a profile and who may follow whom, or make one from traces.", no_args_is_help=True
+)
 
 
 @profile.command("list")
@@ -38,8 +44,6 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Show the rules of a profile as a table and as a graph. A contradictory profile is refused with the reason."""
-    from pathlib import Path
-
     from coa.cli.rendering import show_profile, to_dot
     from coa.cli.terminal import SafeConsole
     from coa.trajectory.profile import load_profile, shipped, shipped_toml
@@ -55,3 +59,37 @@ def show(
         typer.echo(to_dot(shown))
     else:
         show_profile(SafeConsole(highlight=False), shown)
+
+
+@profile.command("from-traces")
+def from_traces(
+    traces: Annotated[list[Path], typer.Argument(help="Traces of any known format, files or folders.")],
+    name: Annotated[str, typer.Option(help="Name of the profile.")] = "team",
+    roles: Annotated[
+        Path | None, typer.Option(help="TOML file that says which part an agent of the team plays.")
+    ] = None,
+) -> None:
+    """Print a profile that fits what a team did: its tools, its order and its limits. Save it as a .toml file."""
+    from coa.distill import profile_from_traces
+
+    made = profile_from_traces(traces, name=name, roles=roles)
+    typer.echo(made.toml, nl=False)
+    _summarise(made)
+
+
+def _summarise(made: ProfileProposal) -> None:
+    """What was found, beside the profile, which is on stdout."""
+    from coa.cli.terminal import printable
+    from coa.report import plural
+
+    lines = [f"{plural(made.runs, 'run')}; {made.fitting:,} of them follow the proposed profile"]
+    if made.tools:
+        lines.append("tools: " + ", ".join(f"{tag} ({plural(calls, 'call')})" for tag, calls in made.tools.items()))
+    if made.parts:
+        lines.append("agents of the team: " + ", ".join(f"{name} ({part})" for name, part in made.parts.items()))
+    lines += [f"note: {note}" for note in made.notes]
+    lines += [f"unreadable: {item.file} {item.place}: {item.reason}" for item in made.skipped[:5]]
+    if len(made.skipped) > 5:
+        lines.append(f"... {len(made.skipped):,} unreadable places in all")
+    for line in lines:
+        typer.echo(printable(line), err=True)

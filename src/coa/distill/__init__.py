@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coa.distill.distillation import distill
     from coa.distill.dry_run import DistillPlan, plan
     from coa.distill.importers.detect import read_traces
+    from coa.distill.profile_from_traces import ProfileProposal, profile_from_traces
     from coa.distill.recorder import Recorder, record
     from coa.distill.report import DistillReport
     from coa.distill.teaching.results import TeachReport
@@ -29,14 +30,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "CostReport": "cost", "DistillConfig": "config", "DistillPlan": "dry_run", "DistillReport": "report",
-    "Recorder": "recorder", "TeachConfig": "teaching.stage", "TeachReport": "teaching.results",
-    "TeamRun": "team_run",
-    "distill": "distillation", "measure_cost": "cost", "plan": "dry_run", "read_traces": "importers.detect",
-    "record": "recorder", "teach": "teaching.stage",
+    "ProfileProposal": "profile_from_traces", "Recorder": "recorder",
+    "TeachConfig": "teaching.stage", "TeachReport": "teaching.results", "TeamRun": "team_run",
+    "distill": "distillation", "measure_cost": "cost", "plan": "dry_run",
+    "profile_from_traces": "profile_from_traces", "read_traces": "importers.detect", "record": "recorder",
+    "teach": "teaching.stage",
 }  # fmt: skip
 __all__ = [
-    "CostReport", "DistillConfig", "DistillPlan", "DistillReport", "Recorder", "TeachConfig", "TeachReport", "TeamRun",
-    "distill", "measure_cost", "plan", "read_traces", "record", "teach",
+    "CostReport", "DistillConfig", "DistillPlan", "DistillReport", "ProfileProposal", "Recorder", "TeachConfig",
+    "TeachReport", "TeamRun", "distill", "measure_cost", "plan", "profile_from_traces", "read_traces", "record",
+    "teach",
 ]  # fmt: skip
 
 sys.modules[__name__].__class__ = Stage

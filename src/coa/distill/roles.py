@@ -55,11 +55,14 @@ class RoleMap(Frozen):
     tools: Mapping[str, str] = Field(default_factory=dict)
 
 
-def load_roles(path: str | Path | None, profile: Profile) -> RoleMap:
+def load_roles(path: str | Path | None, profile: Profile | None) -> RoleMap:
+    """The user's map. Tools must be mapped to tool agents of the profile, where there is a profile already."""
     if path is None:
         return RoleMap()
     hint = 'a line under [agents] reads name = "act", "plan", "reflect", "verify" or "drop"'
     roles = load_config(RoleMap, path, hint=hint)
+    if profile is None:
+        return roles
     for tool, tag in roles.tools.items():
         if tag not in (*profile.tools, Role.DROP):
             raise ConfigError(

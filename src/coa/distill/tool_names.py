@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Final
+from zlib import crc32
 
 from pydantic import JsonValue
 
 from coa.distill.roles import Decider, Decision, Roles
-from coa.trajectory import Form, Profile, Shape
-from coa.trajectory.shapes import write
+from coa.tools.schema import tag_for
+from coa.trajectory import OBSERVATION, Form, Profile, Reading, Shape
+from coa.trajectory.shapes import read, write
 
 DROP: Final = "drop"
 _KNOWN: Final = (
@@ -34,6 +36,20 @@ _FIELD_KEYS: Final = {
 }
 
 
+_RESERVED: Final = frozenset(
+    {"think", "plan", "reflection", "suggested_answer", "double_check", "answer", OBSERVATION, DROP}
+)
+"""Tags with a meaning of their own. A team's tool of such a name gets a longer tag."""
+
+
+def own_tag(name: str) -> str:
+    """The tag of a tool agent that is named after the team's tool."""
+    tag = tag_for(name)
+    if tag == "tool" and name != "tool":  # nothing of the name can stand in a tag
+        return f"tool_{crc32(name.encode()):08x}"
+    return f"{tag}_tool" if tag in _RESERVED else tag
+
+
 def tag_of(name: str, profile: Profile, roles: Roles) -> str:
     """The profile's tool agent for a tool of the team; where it has none, a tag that the check then refuses."""
     decision = _decide(name, profile, roles)
@@ -46,12 +62,15 @@ def _decide(name: str, profile: Profile, roles: Roles) -> Decision:
         return Decision(name, Decider.TYPE)
     if (mapped := roles.given.tools.get(name)) is not None:
         return Decision(mapped, Decider.MAP)
+    own = own_tag(name)
+    if own in profile.tools:  # before any pattern: a profile may have both `calculator` and `code`
+        return Decision(own, Decider.NAME)
     lowered = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold()
     for tag, pattern in _PATTERNS:
         if pattern.search(lowered):
             fitting = next((other for other in (tag, *_INSTEAD.get(tag, ())) if other in profile.tools), None)
             return Decision(fitting or tag, Decider.NAME)
-    return Decision(re.sub(r"[^a-z0-9_]+", "_", lowered).strip("_") or "tool", Decider.DEFAULT)
+    return Decision(own, Decider.DEFAULT)
 
 
 def content_of(arguments: Mapping[str, JsonValue], shape: Shape) -> str:
@@ -60,11 +79,25 @@ def content_of(arguments: Mapping[str, JsonValue], shape: Shape) -> str:
     return json.dumps(dict(arguments), ensure_ascii=False) if fitted is None else write(shape, fitted)
 
 
+def fits(arguments: Mapping[str, JsonValue], shape: Shape) -> bool:
+    """Whether the shape can carry the arguments: what is written reads back."""
+    fitted = _fitted(dict(arguments), shape)
+    reading = None if fitted is None else read(shape, write(shape, fitted))
+    return isinstance(reading, Reading) and fitted is not None and _bare(reading.arguments) == _bare(fitted)
+
+
+def _bare(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {name: value.strip() if isinstance(value, str) else value for name, value in arguments.items()}
+
+
 def _fitted(arguments: dict[str, JsonValue], shape: Shape) -> dict[str, JsonValue] | None:
     match shape.form:
         case Form.TEXT | Form.LINE | Form.BOXED:
             found = _first(arguments, _TEXT_KEYS)
-            return None if found is None else {"text": " ".join("; ".join(_strings(found)).split())}
+            if found is None:
+                return None
+            text = "; ".join(_strings(found))
+            return {"text": text.strip() if shape.form is Form.TEXT else " ".join(text.split())}
         case Form.LIST:
             found = _first(arguments, _LIST_KEYS)
             mark = f"%{ord(shape.separator[0]):02X}"
@@ -78,7 +111,10 @@ def _fitted(arguments: dict[str, JsonValue], shape: Shape) -> dict[str, JsonValu
         case Form.JSON:
             fields: dict[str, JsonValue] = {}
             for name, wanted in shape.fields.items():
-                found = _first(arguments, _FIELD_KEYS.get(name, (name,)), only=False)
+                found = arguments.get(name)
+                if found is None:
+                    others = tuple(key for key in _FIELD_KEYS.get(name, ()) if key not in shape.fields)
+                    found = _first(arguments, others, only=False)
                 if found is not None:
                     fields[name] = found
                 elif wanted.required:

@@ -357,10 +357,16 @@ def _describe_agent(tag: str, agent: Agent) -> str:
 def describe_rules(profile: Profile) -> str:
     """The rules about who may follow whom, as sentences."""
     lines = [f"- Begin with {_either(profile.start)}."]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for tag in profile.tools:
+        alike.setdefault(profile.agents[tag].next, []).append(tag)
     for tag, agent in profile.agents.items():
-        if agent.next:
-            after = f"the observation that answers {tag}" if agent.kind is Kind.TOOL else tag
-            lines.append(f"- After {after}: {_either(agent.next)}.")
+        tools = alike[agent.next] if agent.kind is Kind.TOOL else []
+        if not agent.next or (len(tools) > _MANY_TOOLS and tag != tools[0]):
+            continue
+        answered = _either(tools) if len(tools) > _MANY_TOOLS else tag
+        after = f"the observation that answers {answered}" if tools else tag
+        lines.append(f"- After {after}: {_either(agent.next)}.")
     if thoughtful := [tag for tag, agent in profile.agents.items() if agent.thought]:
         lines.append(f"- Write a {profile.thought} right before each {_either(thoughtful)}.")
     for tag, agent in profile.agents.items():
@@ -375,6 +381,8 @@ def describe_rules(profile: Profile) -> str:
     return "\n".join(lines)
 
 
+_MANY_TOOLS: Final = 4
+"""Tools with the same followers share one line where they are more than these."""
 _FOLDER: Final = Path(__file__).parent / "profiles"
 
 

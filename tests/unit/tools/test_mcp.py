@@ -21,10 +21,10 @@ from coa.errors import ToolError
 from coa.models.scripted import ScriptedModel
 from coa.tools import Observation, Tool, ToolContext
 from coa.tools.mcp import McpTool, open_mcp
-from coa.tools.mcp.schema import about_of, legal_name, shape_of
 from coa.tools.mcp.server import McpServer, McpSettings
 from coa.tools.recorded import open_cached_tools
 from coa.tools.registry import open_tools
+from coa.tools.schema import about_of, legal_name, shape_of
 from coa.trajectory import OBSERVATION, Task, Trajectory, load_profile
 from coa.trajectory.shapes import FieldType
 from support.runs import run

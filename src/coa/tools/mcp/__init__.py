@@ -16,8 +16,8 @@ from pydantic import JsonValue
 
 from coa.errors import ToolError
 from coa.tools.base import Observation, Tool, ToolContext, veiled
-from coa.tools.mcp.schema import about_of, legal_name, shape_of
 from coa.tools.mcp.server import McpFailed, McpServer, McpSettings
+from coa.tools.schema import about_of, legal_name, shape_of
 from coa.trajectory import Shape
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""From a server's declaration of a tool to the tag, description and argument shape of our protocol."""
+"""A tool that another system declares (MCP, function calling): its tag, description and argument shape in ours."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def about_of(description: str | None, schema: Mapping[str, Any], shape: Shape) -
 
 def legal_name(name: str, server: str, taken: Collection[str]) -> str:
     """A tag for the tool: its name if that is free, else with the server's name before it."""
-    bare, prefix = _tag(name), _tag(server)
+    bare, prefix = tag_for(name, "mcp"), tag_for(server, "mcp")
     candidates = chain((bare, f"{prefix}_{bare}"), (f"{prefix}_{bare}_{number}" for number in count(2)))
     return next(candidate for candidate in candidates if candidate not in taken)
 
@@ -61,9 +61,11 @@ def plain(text: str, most: int) -> str:
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
-def _tag(name: str) -> str:
-    tag = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:60]
-    return tag if tag[:1].isalpha() else f"mcp_{tag}".rstrip("_")
+def tag_for(name: str, prefix: str = "tool") -> str:
+    """The name as a tag: small letters, digits and underscores. `getPage` and `get-page` both become `get_page`."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
+    tag = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")[:60]
+    return tag if tag[:1].isalpha() else f"{prefix}_{tag}".rstrip("_")
 
 
 def _resolved(found: Any, schema: Mapping[str, Any], depth: int = 5) -> Mapping[str, Any]:
