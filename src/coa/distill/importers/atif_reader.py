@@ -12,7 +12,17 @@ from typing import Any, Final
 
 from coa.distill.atif_writer import EXTRA
 from coa.distill.importers import content
-from coa.distill.importers.content import FINISHING, MOST_DEEP, as_calls, as_number, as_text, as_usage, at, mappings
+from coa.distill.importers.content import (
+    FINISHING,
+    MOST_DEEP,
+    as_calls,
+    as_number,
+    as_text,
+    as_usage,
+    at,
+    handed_in,
+    mappings,
+)
 from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import (
     RECORDED,
@@ -34,7 +44,6 @@ from coa.trajectory.formats.tasks import content_id
 from coa.trajectory.types import Task
 
 Json = Mapping[str, Any]
-_ANSWERS: Final = ("answer", "final_answer", "result", "output", "text", "message")
 
 
 def is_atif(row: object) -> bool:
@@ -123,11 +132,7 @@ class _AtifDocument:
             for call, row in zip(as_calls(step.get("tool_calls")), rows, strict=True)
         )
         finishing = [call for call in calls if call.name in FINISHING] if not ours else []
-        answer = None
-        if finishing:
-            given = finishing[-1].arguments
-            named = (given[name] for name in _ANSWERS if given.get(name) is not None)
-            answer = as_text(next(named, dict(given) or ""))
+        answer = handed_in(finishing[-1]) if finishing else None
         purpose = Purpose.ANSWER if finishing else Purpose.ACT
         if step.get("llm_call_count") == 0:
             # Orchestration without a model: what it calls becomes calls without a thought.

@@ -3,7 +3,8 @@
 A row is a conversation (`messages`, or a list of messages) or one message (`role`, `content`). Rows of one `session_id`
 are joined, and so are single messages without one: they are one conversation. A session with a `parent_call_id` is a
 sub-agent's and belongs to the tool call of that id, anywhere in the file. Optional on either kind of row: `agent`,
-`question`, `answer` (gold), `id` or `task_id`, `usage`, `model`. Messages of LangChain are read as well.
+`question`, `answer` (gold), `id` or `task_id`, `usage`, `model`, `tools`. Messages of LangChain and of PydanticAI are
+read as well.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from coa.distill.importers.content import (
     as_thought,
     as_time,
     as_usage,
+    handed_in,
     team_run,
 )
 from coa.distill.importers.json_files import FAULTS, Bad, grouped, reason_of, values
 from coa.distill.importers.langchain_messages import from_langchain, is_handoff_back, is_langchain
+from coa.distill.importers.messages import definitions_in
+from coa.distill.importers.pydantic_messages import from_pydantic, is_pydantic
 from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import (
     AgentRun,
@@ -55,7 +59,9 @@ def is_chat(row: object) -> bool:
         return False
     messages = row.get("messages")
     if isinstance(messages, list):
-        found = (isinstance(item, Mapping) and ("role" in item or "type" in item) for item in messages)
+        found = (
+            isinstance(item, Mapping) and ("role" in item or "type" in item or is_pydantic(item)) for item in messages
+        )
         return bool(messages) and all(found)
     return _is_message(row)
 
@@ -63,7 +69,7 @@ def is_chat(row: object) -> bool:
 def _is_message(row: object) -> bool:
     if not isinstance(row, Mapping) or isinstance(row.get("messages"), list):
         return False
-    return ("role" in row and ("content" in row or "tool_calls" in row)) or is_langchain(row)
+    return ("role" in row and ("content" in row or "tool_calls" in row)) or is_langchain(row) or is_pydantic(row)
 
 
 @dataclass
@@ -78,8 +84,7 @@ class Session:
 
     def add(self, row: Json) -> None:
         messages = row.get("messages")
-        given = map(from_langchain, messages if isinstance(messages, list) else [row])
-        self.messages += [message for message in given if not is_handoff_back(message)]
+        self.messages += messages if isinstance(messages, list) else [row]
         whole = isinstance(messages, list)
         self.agent = self.agent or (as_text(row.get("agent") or row.get("agent_name")) if whole else "")
         self.parent_call = self.parent_call or (as_text(row.get("parent_call_id")) or None)
@@ -118,6 +123,27 @@ def read_chat(path: Path) -> Iterator[TeamRun | Skipped]:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """The rows of a file with all messages in OpenAI's form."""
+    for place, row in _raw_rows(path):
+        if not isinstance(row, Mapping):
+            yield place, row
+        elif isinstance(row.get("messages"), list):
+            yield place, {**row, "messages": _as_openai(row["messages"])}
+        elif is_pydantic(row):
+            yield place, {"session_id": _session(row, place), "messages": _as_openai([row])}
+        else:
+            yield place, from_langchain(row)
+
+
+def _as_openai(messages: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for message in messages:
+        found += from_pydantic(message) if is_pydantic(message) else [message]
+    given = (from_langchain(message) if isinstance(message, Mapping) else message for message in found)
+    return [message for message in given if not (isinstance(message, Mapping) and is_handoff_back(message))]
+
+
+def _raw_rows(path: Path) -> Iterator[tuple[str, Any]]:
     for place, value in values(path):
         if not isinstance(value, list):
             yield place, value
@@ -233,10 +259,12 @@ class _Conversation:
         if answer is None:
             last = next((m for m in reversed(self.session.messages) if _role(m) == "assistant"), {})
             answer = as_text(last.get("content")).strip() or None if not last.get("tool_calls") else None
-        system, request = "\n\n".join(self._system), self._request
+        definitions = definitions_in(self.session.about.get("tools"))
         return AgentRun(
-            id=self.session.id, agent=host, system=system, request=request, events=tuple(events), answer=answer
-        )
+            id=self.session.id, agent=host, tools=tuple(definitions), system="\n\n".join(self._system),
+            request=self._request, events=tuple(events), answer=answer,
+            meta={"tool_definitions": definitions} if definitions else {},
+        )  # fmt: skip
 
     def _close(self, guest: tuple[str, list[Event]] | None, events: list[Event]) -> None:
         """Turns of another agent in the same conversation are a separate run."""
@@ -251,7 +279,8 @@ class _Conversation:
         role, text = _role(message), as_text(message.get("content"))
         time = as_time(message.get("timestamp") or message.get("created_at"))
         if role == "system":
-            self._system.append(text)
+            if text not in self._system:
+                self._system.append(text)
             return []
         if role == "tool":
             identity = as_text(message.get("tool_call_id") or message.get("call_id") or message.get("id"))
@@ -274,7 +303,7 @@ class _Conversation:
         finishing = [call for call in calls if call.name in FINISHING]
         if finishing:
             self._finishing |= {call.id for call in finishing}
-            self._answer = as_text(next(iter(finishing[-1].arguments.values()), text))
+            self._answer = handed_in(finishing[-1]) or text
         subs: list[Event] = []
         kept: list[ToolCall] = []
         for call in calls:

@@ -17,13 +17,23 @@ from coa.trajectory.formats.tasks import content_id
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage, clean_text
 
 FINISHING: Final = frozenset(
-    {"final_answer", "finish", "finish_task", "submit", "submit_answer", "submit_final_answer", "task_complete"}
+    {
+        "final_answer",
+        "final_result",
+        "finish",
+        "finish_task",
+        "submit",
+        "submit_answer",
+        "submit_final_answer",
+        "task_complete",
+    }
 )
 """Tools that only hand in an answer. (Those of coding agents, such as `attempt_completion`, contain no answer.)"""
 MOST_DEEP: Final = 32
 """Teams nest two or three levels; a deeper tree is a damaged or hostile file."""
 
 _CODE: Final = re.compile(r"<code>\s*\n?(.*?)(?:</code>|\Z)|```(?:py|python)\s*\n(.*?)(?:```|\Z)", re.DOTALL)
+_ANSWERS: Final = ("answer", "final_answer", "result", "output", "text", "message")
 _PROMPT: Final = ("prompt_tokens", "input_tokens", "total_prompt_tokens")
 _COMPLETION: Final = ("completion_tokens", "output_tokens", "total_completion_tokens")
 
@@ -128,6 +138,15 @@ def as_calls(rows: object, prefix: str = "call") -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
+def handed_in(call: ToolCall) -> str:
+    """The answer that a finishing tool was called with: its only argument or the one named so, else all of them."""
+    given = call.arguments
+    named = next((given[name] for name in _ANSWERS if given.get(name) is not None), None)
+    if named is not None or len(given) == 1:
+        return as_text(named if named is not None else next(iter(given.values())))
+    return dumped(dict(given)) if given else ""
+
+
 def as_usage(row: object) -> Usage | None:
     """Token counts, by any of their usual names; None where there is none."""
     if not isinstance(row, Mapping):
@@ -135,7 +154,7 @@ def as_usage(row: object) -> Usage | None:
     prompt, completion = (_count(row, names) for names in (_PROMPT, _COMPLETION))
     if prompt is None and completion is None:
         return None
-    cached = _count(row, ("cached_tokens", "cache_read_input_tokens"))
+    cached = _count(row, ("cached_tokens", "cache_read_input_tokens", "cache_read_tokens"))
     if cached is None:
         cached = _count({"cached": at(row, "prompt_tokens_details", "cached_tokens")}, ("cached",))
     return Usage(prompt_tokens=prompt or 0, completion_tokens=completion or 0, cached_tokens=cached or 0, model_calls=1)

@@ -81,7 +81,9 @@ def _output(role: SpanRole, attributes: dict[str, Any], said: tuple[Said, ...]) 
     if role is SpanRole.TOOL:
         result = attributes.get("gen_ai.tool.call.result")
         return None if result is None else as_text(loaded(result))
-    return next((message.text for message in reversed(said) if message.text), None)
+    said_last = next((message.text for message in reversed(said) if message.text), None)
+    # PydanticAI keeps the result of a run, which may be an object, in an attribute of its own.
+    return as_text(attributes["final_result"]) if said_last is None and "final_result" in attributes else said_last
 
 
 def _messages(value: object) -> tuple[Said, ...]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from coa.distill.importers.content import FINISHING, as_text, split_code, team_run
+from coa.distill.importers.content import FINISHING, handed_in, split_code, team_run
 from coa.distill.importers.smolagents_steps import CODE_TOOL, unwrapped_task
 from coa.distill.importers.spans.genai import read_genai
 from coa.distill.importers.spans.openinference import KIND, read_openinference
@@ -242,8 +242,7 @@ class _Run:
         finishing = [call for call in calls if call.name in FINISHING]
         if finishing:
             purpose = Purpose.ANSWER
-            given = finishing[-1].arguments
-            self.handed_in = as_text(next(iter(given.values()), "")) if given else self.handed_in
+            self.handed_in = handed_in(finishing[-1]) or self.handed_in
         rewritten = purpose is Purpose.ACT and len(reading.heard) < self._longest
         if purpose in (Purpose.ACT, Purpose.ANSWER):
             self._longest = max(self._longest, len(reading.heard))
@@ -256,6 +255,10 @@ class _Run:
                 calls=kept, model=reading.model, usage=reading.usage, error=reading.error,
             )
         )  # fmt: skip
+        for message in said:  # of tools that the model's server ran
+            for identity, text in message.answers:
+                ok = identity not in message.failed
+                self._result(ToolResult(time=span.start, call_ids=(identity,), text=text, ok=ok))
 
     def _new_messages(self, reading: SpanReading) -> tuple[ChatMessage, ...]:
         new = []
