@@ -34,15 +34,16 @@ def frameworks() -> list[str]:
 
 
 def environment(framework: str) -> Path:
-    """The Python of an environment with the framework, installed anew when its requirements change."""
-    wanted = (TEAMS / framework / "requirements.txt").read_bytes()
+    """The Python of an environment with the framework. Teams with the same requirements share one."""
+    wanted = hashlib.sha256((TEAMS / framework / "requirements.txt").read_bytes()).hexdigest()[:16]
+    if (stamp := next(ENVIRONMENTS.glob(f"*/{wanted}"), None)) is not None:
+        return stamp.parent / "bin" / "python"
     folder = ENVIRONMENTS / framework
-    python, stamp = folder / "bin" / "python", folder / hashlib.sha256(wanted).hexdigest()[:16]
-    if not stamp.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]
-        subprocess.run([*install, str(TEAMS / framework / "requirements.txt")], check=True)
-        stamp.touch()
+    python = folder / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]
+    subprocess.run([*install, str(TEAMS / framework / "requirements.txt")], check=True)
+    (folder / wanted).touch()
     return python
 
 
