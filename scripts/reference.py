@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from coa.cli import app
 from coa.distill.config import DistillConfig
+from coa.distill.gateway.config import RecordConfig
 from coa.distill.teaching.stage import TeachConfig
 from coa.rl.config import RlConfig
 from coa.sft.config import SftConfig
@@ -135,6 +136,7 @@ _SETTINGS: Final = (
         "`--config FILE.toml`; `--set key=value` changes one. Each filter has its own table.",
         DistillConfig,
     ),
+    _Page("coa record", "`--config FILE.toml`; `--set key=value` changes one.", RecordConfig),
     _Page("coa teach", "`--config FILE.toml`; `--set key=value` changes one.", TeachConfig),
     _Page(
         "Limits",

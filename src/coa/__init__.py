@@ -3,8 +3,8 @@
     import coa
     print(coa.ask("What is 17 * 23?", model="nano").answer)
 
-Every stage of the pipeline is a function here: `ask`, `run`, `run_many`, `teach`, `distill`, `sft`, `sample`, `rl`,
-`evaluate`, `score`, `compare`. Stages that take files and folders block and need no event loop of the caller's.
+Every stage of the pipeline is a function here: `ask`, `run`, `run_many`, `record`, `teach`, `distill`, `sft`, `sample`,
+`rl`, `evaluate`, `score`, `compare`. Stages that take files and folders block and need no event loop of the caller's.
 docs/python.md shows each of them. The names in `__all__` are stable: a release that changes one says so in the
 changelog, and the old form works for one more release. Anything else may change at any time.
 
@@ -20,7 +20,18 @@ from coa.version import __version__ as __version__
 if TYPE_CHECKING:
     from coa.compare import Comparison, compare
     from coa.config import load_config
-    from coa.distill import DistillConfig, DistillReport, Recorder, TeachConfig, TeachReport, distill, record, teach
+    from coa.distill import (
+        DistillConfig,
+        DistillReport,
+        Gateway,
+        RecordConfig,
+        Recorder,
+        TeachConfig,
+        TeachReport,
+        distill,
+        record,
+        teach,
+    )
     from coa.errors import CoaError
     from coa.evaluate import EvalConfig, Evaluation, evaluate, read_evaluation, score
     from coa.models.base import Context, Finish, Generation, Model, Sampling
@@ -77,8 +88,8 @@ if TYPE_CHECKING:
 _HOMES = {
     # The pipeline
     "coa.runtime": ("ask", "run", "run_many", "open_setting", "RunConfig", "AskConfig", "Setting", "BatchProgress"),
-    "coa.distill": ("distill", "teach", "record", "Recorder", "DistillConfig", "DistillReport", "TeachConfig",
-                    "TeachReport"),
+    "coa.distill": ("distill", "teach", "record", "Gateway", "RecordConfig", "Recorder", "DistillConfig",
+                    "DistillReport", "TeachConfig", "TeachReport"),
     "coa.sft": ("sft", "SftConfig"),
     "coa.sampling": ("sample", "SampleConfig", "SampleReport"),
     "coa.rl": ("rl", "RlConfig"),
@@ -105,15 +116,15 @@ _PACKAGES = ("compare", "distill", "evaluate", "rl", "sft")
 """Stages that are packages too, and are called as such (coa/stage.py)."""
 __all__ = [
     "Agent", "AskConfig", "Author", "BatchProgress", "CoaError", "CodeTests", "Comparison", "Context", "DistillConfig",
-    "DistillReport", "EvalConfig", "Evaluation", "Failure", "Finish", "Form", "Generation", "JudgeConfig", "Kind",
-    "Ledger", "Limits", "Message", "Model", "Observation", "Parser", "Price", "PrintProgress", "Profile", "Progress",
-    "Recorder", "Repair", "RlConfig", "RunConfig", "Sample", "SampleConfig", "SampleReport", "Sampling", "Score",
-    "Scorer", "Setting", "SftConfig", "Shape", "Step", "Stop", "Task", "TeachConfig", "TeachReport", "TestCase",
-    "TextTokenizer", "Tokens", "Tool", "ToolContext", "TrainingResult", "Trajectory", "Usage", "Verdict", "ask",
-    "check", "compare", "distill", "evaluate", "load_config", "load_profile", "load_tokenizer", "observation",
-    "open_model", "open_setting", "open_tools", "parse", "profile_of", "read", "read_evaluation", "read_tasks",
-    "record", "render", "rl", "run", "run_many", "sample", "score", "scorer_for", "sft", "teach", "to_sample",
-    "to_samples", "write", "writer",
+    "DistillReport", "EvalConfig", "Evaluation", "Failure", "Finish", "Form", "Gateway", "Generation", "JudgeConfig",
+    "Kind", "Ledger", "Limits", "Message", "Model", "Observation", "Parser", "Price", "PrintProgress", "Profile",
+    "Progress", "RecordConfig", "Recorder", "Repair", "RlConfig", "RunConfig", "Sample", "SampleConfig", "SampleReport",
+    "Sampling", "Score", "Scorer", "Setting", "SftConfig", "Shape", "Step", "Stop", "Task", "TeachConfig",
+    "TeachReport", "TestCase", "TextTokenizer", "Tokens", "Tool", "ToolContext", "TrainingResult", "Trajectory",
+    "Usage", "Verdict", "ask", "check", "compare", "distill", "evaluate", "load_config", "load_profile",
+    "load_tokenizer", "observation", "open_model", "open_setting", "open_tools", "parse", "profile_of", "read",
+    "read_evaluation", "read_tasks", "record", "render", "rl", "run", "run_many", "sample", "score", "scorer_for",
+    "sft", "teach", "to_sample", "to_samples", "write", "writer",
 ]
 # fmt: on
 

@@ -289,15 +289,9 @@ class Client:
         return bytes(content)
 
     def _parsed(self, content: bytes) -> Any:
-        content = content.removeprefix(BOM_UTF8)
         try:
-            return orjson.loads(content)
-        except orjson.JSONDecodeError:
-            pass
-        try:  # what servers send although it is not JSON: half of a surrogate pair, Infinity
-            value = json.loads(content, parse_constant=lambda _: None)
-            return orjson.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-        except (ValueError, RecursionError):
+            return lenient_json(content)
+        except ValueError:
             raise Transient(self._clean(f"the answer is not JSON: {content[:80]!r}")) from None
 
     def _refused(self, response: aiohttp.ClientResponse, path: str, content: bytes) -> Exception:
@@ -335,6 +329,23 @@ class Client:
                 read_bufsize=1 << 18,
             )
         return self._session
+
+
+def lenient_json(content: bytes) -> Any:
+    """A value that a server sent, even if it is not quite JSON: half of a surrogate pair, Infinity, a byte order mark.
+
+    Raises a `ValueError` for anything else.
+    """
+    content = content.removeprefix(BOM_UTF8)
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        value = json.loads(content, parse_constant=lambda _: None)
+        return orjson.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    except RecursionError:
+        raise ValueError("too deeply nested") from None
 
 
 def _message(content: bytes) -> str:

@@ -19,6 +19,7 @@ from coa.cli.index import index
 from coa.cli.inspect import inspect
 from coa.cli.judge import judge
 from coa.cli.profile import profile
+from coa.cli.record import record
 from coa.cli.rl import rl
 from coa.cli.sandbox import sandbox
 from coa.cli.score import score
@@ -37,6 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(cls=running.Command)(running.run)
+app.command(context_settings={"allow_interspersed_args": False})(record)
 app.command(cls=teaching.Command)(teaching.teach)
 app.command(cls=distilling.Command)(distilling.distill)
 app.command()(cost)

@@ -20,6 +20,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         'coa run "Who founded the firm in Brivna?" --model http://127.0.0.1:8000 --profile web',
         "coa run --tasks tasks.jsonl --model runs/sft --out runs/answers",
     ),
+    "record": (
+        "coa record --upstream http://127.0.0.1:8000 --out traces/",
+        "coa record --upstream https://api.openai.com --out traces/ -- python my_team.py tasks.jsonl",
+    ),
     "teach": (
         "coa teach tasks.jsonl --team team.py:build --model http://127.0.0.1:8000 --out traces/",
         "coa teach runs/world/tasks/train.jsonl --team world --world runs/world --out traces/ --limit 50",

@@ -5,8 +5,9 @@
     teach(TeachConfig(team="team.py:build", model="http://localhost:8000"), "tasks.jsonl", "traces/")
     report = distill(DistillConfig(profile="nano"), ["traces/"], "data/")
 
-`record` records one run of a smolagents team; `read_traces` reads what other systems left. Names are imported on first
-use, so that a team's process loads no more than it needs and `smolagents` is needed by `record` alone.
+`record` opens a gateway that records any team; `Recorder` records one run of a smolagents team; `read_traces` reads
+what other systems left. Names are imported on first use, so that a process loads no more than it needs, and only
+`Recorder` needs `smolagents`.
 """
 
 import sys
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from coa.distill.cost import CostReport, measure_cost
     from coa.distill.distillation import distill
     from coa.distill.dry_run import DistillPlan, plan
+    from coa.distill.gateway.config import RecordConfig
+    from coa.distill.gateway.stage import Gateway, record
     from coa.distill.importers.detect import read_traces
     from coa.distill.profile_from_traces import ProfileProposal, profile_from_traces
-    from coa.distill.recorder import Recorder, record
+    from coa.distill.recorder import Recorder
     from coa.distill.report import DistillReport
     from coa.distill.teaching.results import TeachReport
     from coa.distill.teaching.stage import TeachConfig, teach
@@ -30,16 +33,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "CostReport": "cost", "DistillConfig": "config", "DistillPlan": "dry_run", "DistillReport": "report",
-    "ProfileProposal": "profile_from_traces", "Recorder": "recorder",
-    "TeachConfig": "teaching.stage", "TeachReport": "teaching.results", "TeamRun": "team_run",
+    "Gateway": "gateway.stage", "ProfileProposal": "profile_from_traces", "RecordConfig": "gateway.config",
+    "Recorder": "recorder", "TeachConfig": "teaching.stage", "TeachReport": "teaching.results", "TeamRun": "team_run",
     "distill": "distillation", "measure_cost": "cost", "plan": "dry_run",
-    "profile_from_traces": "profile_from_traces", "read_traces": "importers.detect", "record": "recorder",
+    "profile_from_traces": "profile_from_traces", "read_traces": "importers.detect", "record": "gateway.stage",
     "teach": "teaching.stage",
 }  # fmt: skip
 __all__ = [
-    "CostReport", "DistillConfig", "DistillPlan", "DistillReport", "ProfileProposal", "Recorder", "TeachConfig",
-    "TeachReport", "TeamRun", "distill", "measure_cost", "plan", "profile_from_traces", "read_traces", "record",
-    "teach",
+    "CostReport", "DistillConfig", "DistillPlan", "DistillReport", "Gateway", "ProfileProposal", "RecordConfig",
+    "Recorder", "TeachConfig", "TeachReport", "TeamRun", "distill", "measure_cost", "plan", "profile_from_traces",
+    "read_traces", "record", "teach",
 ]  # fmt: skip
 
 sys.modules[__name__].__class__ = Stage

@@ -11,7 +11,7 @@ from typing import Final
 
 from coa.distill.convert import convert
 from coa.distill.importers.detect import read_traces
-from coa.distill.teaching.results import ENDING
+from coa.distill.run_files import ATIF
 from coa.distill.team_run import TeamRun
 from coa.errors import StoreError
 from coa.trajectory import Profile, Trajectory, load_profile
@@ -20,7 +20,7 @@ from coa.trajectory.formats.sources import is_data
 from coa.trajectory.store import NAMES
 
 log = logging.getLogger(__name__)
-TRACES: Final = f"*{ENDING}"
+TRACES: Final = f"*{ATIF}"
 """What `coa teach` records."""
 
 
@@ -39,7 +39,7 @@ def find_runs(source: str, profile: Profile | None = None) -> list[FoundRuns]:
     Runs of teams become trajectories of `profile`, or of the profile that their task names."""
     path = Path(source)
     named = any((path / name).is_file() for name in NAMES)
-    if path.name.endswith(ENDING) or (_has_traces(path) and not named):
+    if path.name.endswith(ATIF) or (_has_traces(path) and not named):
         return [FoundRuns("", partial(_team_runs, path, profile))]
     tree = path.is_dir() and not named
     if tree and (found := list(_below(path, profile))):
@@ -54,7 +54,7 @@ def _below(tree: Path, profile: Profile | None) -> Iterator[FoundRuns]:
         if next(folder.glob("*.safetensors"), None) is not None:
             continue  # a model: its tokenizer is a large JSON file and no run
         for file in sorted(folder.iterdir()):
-            if is_data(file) and not file.name.endswith(ENDING) and _holds_runs(file):
+            if is_data(file) and not file.name.endswith(ATIF) and _holds_runs(file):
                 yield FoundRuns(str(file.relative_to(tree)), partial(read_trajectories, file, profile))
 
 

@@ -61,14 +61,15 @@ def test_types_in_help_are_words(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "option"),
     [("eval", "--out"), ("sft", "--out"), ("rl", "--out"), ("sample", "--out"), ("distill", "--out"),
-     ("teach", "--out"), ("score", "--scorer"), ("export", "--to"), ("world build", "--out"), ("index build", "--out")],
+     ("teach", "--out"), ("record", "--out"), ("record", "--upstream"),
+     ("score", "--scorer"), ("export", "--to"), ("world build", "--out"), ("index build", "--out")],
 )  # fmt: skip
 def test_what_a_command_cannot_do_without_is_marked(name: str, option: str) -> None:
     parameter = next(each for each in COMMANDS[name].params if option in each.opts)
     assert parameter.required or parameter.help.startswith("Required: ")
 
 
-SERVERS_AND_TOURS = {"sandbox serve", "world serve", "demo"}
+SERVERS_AND_TOURS = {"record", "sandbox serve", "world serve", "demo"}
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - SERVERS_AND_TOURS))

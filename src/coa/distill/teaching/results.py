@@ -6,16 +6,15 @@ the messages; `TeachReport` sums them up.
 
 from __future__ import annotations
 
-import hashlib
-import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from coa.distill.atif_writer import EXTRA, to_atif
+from coa.distill.run_files import ATIF, run_file
 from coa.distill.team_run import RECORDED, AgentRun, LeftOut, Source, TeamRun
 from coa.errors import CoaError
 from coa.folder import write_atomic
@@ -24,16 +23,9 @@ from coa.progress import time_left
 from coa.report import plural
 from coa.trajectory.types import Failure, Stop, Task, Usage
 
-ENDING: Final = ".atif.json"
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
-
 
 def trace_path(folder: Path, task_id: str) -> Path:
-    """The file of a task: readable where the id is, and never shared by two ids."""
-    name = _UNSAFE.sub("_", task_id)[:80]
-    if name != task_id or name.startswith("."):
-        name = f"{name.lstrip('.')}-{hashlib.sha256(task_id.encode()).hexdigest()[:10]}"
-    return folder / f"{name}{ENDING}"
+    return run_file(folder, task_id, ATIF)
 
 
 def write_trace(path: Path, run: TeamRun) -> None:
