@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from coa.distill.handovers import with_handovers
 from coa.distill.importers import atif_reader, chat, oagents, openai_agents, otlp, smolagents, trajectory_rows
+from coa.distill.importers.calls import reader as calls
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
 from coa.distill.importers.trace_format import Imported, TraceFormat
 from coa.distill.team_run import Skipped, TeamRun
@@ -23,6 +24,7 @@ from coa.trajectory.formats.rows import read_rows
 from coa.trajectory.store import NAMES, OWN_FILES, is_twin
 
 FORMATS: Final = (
+    calls.FORMAT,
     otlp.FORMAT,
     openai_agents.FORMAT,
     smolagents.FORMAT,

@@ -1,0 +1,317 @@
+"""The stints of one run -> a `TeamRun`: the tree of agent runs with every call, result and hand-over once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from coa.distill.importers.calls.exchange import Json, Piece, PieceKind
+from coa.distill.importers.calls.links import results_of
+from coa.distill.importers.calls.log import Exchange
+from coa.distill.importers.calls.naming import called_name, is_transfer, mentions
+from coa.distill.importers.calls.stints import Stint, news
+from coa.distill.importers.content import as_task, as_text, at, plain, team_run
+from coa.distill.team_run import (
+    AgentRun,
+    ChatMessage,
+    Event,
+    LeftOut,
+    ModelCall,
+    Note,
+    Purpose,
+    Source,
+    SubRun,
+    TeamRun,
+    ToolCall,
+    ToolResult,
+)
+from coa.errors import TraceError
+from coa.trajectory.types import Usage
+
+TEAM: Final = "team"
+"""Name of the run that encloses the members of a pipeline, which no agent calls."""
+_FAILED: Final = re.compile(
+    r"\A\W*(?:an? )?(?:[\w.]*(?:error|exception)\b|traceback \(most recent|failed\b|failure\b|invalid\b|unknown tool"
+    r"|(?:tool|agent|function)\b[^\n]{0,80}\b(?:not found|does not exist|not exist|unknown|failed))",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class Builder:
+    """Builds the run of one group of stints."""
+
+    stints: list[Stint]
+    file: str
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._below: dict[tuple[int, str], list[Stint]] = {}
+        for stint in self.stints:
+            if stint.call is not None:
+                exchange, call = stint.call
+                self._below.setdefault((id(exchange), call.id), []).append(stint)
+        self._names = _names(self.stints)
+        self._handing = _handing_tools(self.stints)
+        self._reports: dict[tuple[int, str], tuple[str, ...]] = {}
+
+    def build(self, task: Json | None, outcome: Json | None) -> TeamRun:
+        root = self._root()
+        answer = as_text(at(outcome, "answer")) or None
+        error = as_text(at(outcome, "error")) or None
+        if answer is not None:
+            root = root.model_copy(update={"answer": answer})
+        given: Json = at(task, "task") or {}
+        question = as_text(given.get("question")) or root.request
+        if not question:
+            raise TraceError("no message of a user says what the task was")
+        run = self.stints[0].run or self.stints[0].first.trace
+        identity = given.get("id") or (run if task is not None or run else None)
+        known = as_task(question, given.get("answer"), None if identity is None else as_text(identity))
+        self._unused()
+        source = Source(format="calls", file=self.file, place=run or f"line {self.stints[0].first.began}")
+        if error is None and root.answer is None:
+            error = root.error
+        meta = {"inferred": self._inferred()}
+        return team_run(known, root, source, self.left_out, error=error, meta=meta)
+
+    def _root(self) -> AgentRun:
+        """The agent that nobody called; where there are several, a run that encloses them."""
+        tops: list[list[Stint]] = []
+        for stint in self.stints:
+            if stint.call is not None:
+                continue
+            if tops and tops[-1][0].thread is stint.thread:
+                tops[-1].append(stint)
+            else:
+                tops.append([stint])
+        if not tops:
+            raise TraceError("its agents call each other in a circle")
+        if len(tops) == 1:
+            return self._agent_run(tops[0])
+        runs = [self._agent_run(top) for top in tops]
+        events = tuple(SubRun(time=top[0].first.time, run=run) for top, run in zip(tops, runs, strict=True))
+        answer = next((run.answer for run in reversed(runs) if run.answer is not None), None)
+        error = runs[-1].error if answer is None else None
+        return AgentRun(
+            id=TEAM, agent=TEAM, request=runs[0].request, events=events, answer=answer, error=error,
+            tools=tuple(dict.fromkeys(run.agent for run in runs)),
+        )  # fmt: skip
+
+    def _agent_run(self, stints: list[Stint]) -> AgentRun:
+        """One agent's run: one stint, or several of one conversation that a user kept going."""
+        first, events = stints[0], list[Event]()
+        exchanges = [exchange for stint in stints for exchange in stint.exchanges]
+        back = {identity for stint in stints for identity in stint.back}
+        request = self._request(first)
+        tools: dict[str, Any] = {}
+        for exchange in exchanges:
+            tools |= exchange.asked.tools
+        pending: list[str] = []
+        for index, exchange in enumerate(exchanges):
+            following = exchanges[index + 1] if index + 1 < len(exchanges) else None
+            heard = news(exchange)
+            if index:
+                events += self._heard(exchange, heard, exchanges[index - 1])
+            for failed in exchange.failed:
+                events.append(self._model_call(failed, _messages(heard, failed), back))
+                heard = []
+            events.append(self._model_call(exchange, _messages(heard, exchange), back))
+            events += self._after(exchange, following, back)
+            pending = [call.id for call in exchange.calls if call.id not in back]
+        last = stints[-1]
+        answer = last.answer()
+        if answer is None and pending:
+            # Control went on for good: the answer is that of the last agent that had it.
+            handed = [stint for call in pending for stint in self._below.get((id(last.last), call), [])]
+            transferred = [stint for stint in handed if stint.evidence == "history" or is_transfer(stint.call[1].name)]  # type: ignore[index]
+            runs = [event.run for event in events if isinstance(event, SubRun)]
+            if transferred and runs:
+                answer = runs[-1].answer
+        meta = {"tool_definitions": plain(tools)} if tools else {}
+        return AgentRun(
+            id=self._id(first), agent=self._names[id(first)], tools=tuple(tools), system=first.first.asked.system,
+            request=request, events=tuple(events), answer=answer, error=last.last.error, meta=meta,
+        )  # fmt: skip
+
+    def _id(self, stint: Stint) -> str:
+        return f"{self.stints.index(stint) + 1}"
+
+    def _request(self, stint: Stint) -> str:
+        """Its own first message may be wrapped; where it holds the call's argument, that is what was asked."""
+        asked = stint.request()
+        if stint.call is None:
+            return asked
+        given = [value for value in stint.call[1].arguments.values() if isinstance(value, str)]
+        transferred = stint.evidence == "history"
+        inside = [value for value in given if value and (transferred or value in asked)]
+        return max(inside, key=len) if inside else asked
+
+    def _heard(self, exchange: Exchange, heard: list[Piece], before: Exchange) -> list[Event]:
+        """Words of users and of the system. Results follow their calls; what other agents said is in their runs."""
+        roles = {PieceKind.USER: "user", PieceKind.SYSTEM: "system"}
+        return [
+            Note(time=exchange.time, role=roles[piece.kind], text=piece.text)
+            for piece in heard
+            if piece.kind in roles and not (before.reply is not None and before.reply.finishing)
+        ]
+
+    def _model_call(self, exchange: Exchange, messages: tuple[ChatMessage, ...], back: set[str]) -> ModelCall:
+        reply, meta = exchange.reply, dict[str, Any]()
+        if reply is None:
+            return ModelCall(
+                time=exchange.time, messages=messages, rewritten=exchange.rewritten, model=exchange.model,
+                usage=exchange.usage, error=exchange.error,
+            )  # fmt: skip
+        if reply.sampled:
+            meta["sampled"] = plain(reply.sampled)
+        for number in range(len(exchange.choices)):
+            if number != exchange.used:
+                reason = "the conversation did not go on from it"
+                what = f"choice {number + 1} of {len(exchange.choices)}"
+                self.left_out.append(LeftOut(what=what, reason=reason, place=exchange.id))
+        returned = [call for call in reply.calls if call.id in back]
+        purpose = Purpose.ANSWER if reply.answer is not None or returned else Purpose.ACT
+        calls = tuple(self._marked(call, exchange) for call in reply.calls if call.id not in back)
+        return ModelCall(
+            time=exchange.time, purpose=purpose, messages=messages, rewritten=exchange.rewritten,
+            thought=reply.thought, text=reply.text, calls=calls, model=exchange.model, usage=exchange.usage,
+            error=exchange.error, meta=meta,
+        )  # fmt: skip
+
+    def _marked(self, call: ToolCall, exchange: Exchange) -> ToolCall:
+        started = (id(exchange), call.id) in self._below
+        return call.model_copy(update={"agent": True}) if started or self._hands_over(call, exchange) else call
+
+    def _hands_over(self, call: ToolCall, exchange: Exchange) -> bool:
+        """Whether a call that started nobody was meant to: by its tool, or by a name like those that did."""
+        if call.name in self._handing:
+            return True
+        unknown = bool(exchange.asked.tools) and call.name not in exchange.asked.tools
+        named = called_name(call.name)
+        return unknown and bool(named) and any(_shape(call.name, named) == shape for shape in self._handing.values())
+
+    def _after(self, exchange: Exchange, following: Exchange | None, back: set[str]) -> list[Event]:
+        """The runs that its calls started and the results that came back, call by call."""
+        results = results_of(exchange, following)
+        events: list[Event] = []
+        merged = len({id(value) for value in results.values()}) < len(results)
+        for call in exchange.calls:
+            if call.id in back:
+                continue
+            below = self._below.get((id(exchange), call.id), [])
+            runs = [self._agent_run([stint]) for stint in below]
+            events += [
+                SubRun(time=stint.first.time, call_id=call.id, run=run, meta={"linked_by": stint.evidence})
+                for stint, run in zip(below, runs, strict=True)
+            ]
+            result = results.get(call.id) or self._transferred(below, call)
+            if result is None or merged:
+                continue
+            text, ok = result
+            ok = ok and not (self._fails(text) if not runs else False)
+            if not runs and self._hands_over(call, exchange):
+                ok = False
+            events.append(ToolResult(call_ids=(call.id,), text=text, ok=ok, report_of=tuple(run.id for run in runs)))
+        if merged:
+            text, ok = next(iter(results.values()))
+            reports = tuple(event.run.id for event in events if isinstance(event, SubRun))
+            ids = tuple(call.id for call in exchange.calls if call.id in results)
+            events.append(ToolResult(call_ids=ids, text=text, ok=ok and not self._fails(text), report_of=reports))
+        return events
+
+    def _transferred(self, below: list[Stint], call: ToolCall) -> tuple[str, bool] | None:
+        """The result of a hand-over of control stands in the request of the agent that took it."""
+        for stint in below:
+            for piece in stint.first.asked.pieces:
+                if piece.kind is PieceKind.RESULT and piece.id == call.id:
+                    return piece.text, piece.ok
+        return None
+
+    @staticmethod
+    def _fails(text: str) -> bool:
+        return _FAILED.match(text) is not None
+
+    def _unused(self) -> None:
+        """Replies that no conversation goes on from. What they cost still counts."""
+        for thread in dict.fromkeys(stint.thread for stint in self.stints):
+            for exchange in thread.unused:
+                for each in (exchange, *exchange.failed):
+                    reason = "the conversation did not go on from its reply"
+                    what = f"model call {each.id}"
+                    self.left_out.append(left_out_call(each, what, reason))
+
+    def _inferred(self) -> dict[str, Any]:
+        agents = {self._names[id(stint)]: stint.given for stint in self.stints}
+        links = [stint for stint in self.stints if stint.parent is not None or stint.evidence]
+        sure = [stint for stint in links if stint.evidence == "history" and not stint.rivals]
+        notes = []
+        for stint in links:
+            if stint.rivals:
+                name = self._names[id(stint)]
+                notes.append(f"{name}: {stint.rivals + 1} calls could have started it; the first was taken")
+        doubtful = [exchange for stint in self.stints for exchange in stint.exchanges if exchange.ambiguous]
+        if doubtful:
+            notes.append(f"{len(doubtful)} requests continue one of several equal histories; the first was taken")
+        return {
+            "agents": sum(not given for given in agents.values()),
+            "of_agents": len(agents),
+            "links": len(links) - len(sure),
+            "of_links": len(links),
+            "ambiguous": len(doubtful) + sum(stint.rivals > 0 for stint in links),
+            "notes": notes,
+        }
+
+
+def left_out_call(exchange: Exchange, what: str, reason: str) -> LeftOut:
+    usage = exchange.usage or Usage(model_calls=1)
+    return LeftOut(what=what, reason=reason, place=exchange.id, usage=usage)
+
+
+def _messages(heard: Iterable[Piece], exchange: Exchange) -> tuple[ChatMessage, ...]:
+    found = []
+    own = exchange.own.reply if exchange.own is not None and not exchange.rewritten else None
+    for piece in [*(own.pieces if own is not None and heard else ()), *heard]:
+        text = f"{piece.name} {piece.text}" if piece.kind is PieceKind.CALL else piece.text
+        role = "assistant" if piece.kind is PieceKind.CALL else piece.kind.value
+        found.append(ChatMessage(role=role, text=text))
+    return tuple(found)
+
+
+def _names(stints: list[Stint]) -> dict[int, str]:
+    """The name of each stint's agent. Where no prompt names it: after the tool that calls it, or by number."""
+    found: dict[int, str] = {}
+    by_thread: dict[int, str] = {}
+    numbers: dict[Any, str] = {}
+    for stint in stints:
+        name = stint.name or by_thread.get(id(stint.thread), "")
+        if not name and stint.call is not None:
+            call = stint.call[1]
+            given = [value for key, value in call.arguments.items() if isinstance(value, str) and _names_member(key)]
+            name = next(iter(given), "") or called_name(call.name)
+            name = name or (call.name if not is_transfer(call.name) and call.name.isidentifier() else "")
+        if not name:
+            key = stint.first.asked.system or id(stint.thread)
+            name = numbers.setdefault(key, f"agent_{len(numbers) + 1}")
+        found[id(stint)] = by_thread.setdefault(id(stint.thread), name)
+    return found
+
+
+def _names_member(key: str) -> bool:
+    return key in ("agent_name", "agent", "coworker", "recipient", "member", "assignee", "subagent_type")
+
+
+def _handing_tools(stints: list[Stint]) -> dict[str, str]:
+    """Tools that started members of the team, with the shape of their names: `ask_researcher` -> `ask_*`."""
+    found: dict[str, str] = {}
+    for stint in stints:
+        if stint.call is not None:
+            name = stint.call[1].name
+            found[name] = _shape(name, stint.name if mentions(name, stint.name) else called_name(name))
+    return found
+
+
+def _shape(tool: str, member: str) -> str:
+    return tool.casefold().replace(member.casefold(), "*") if member else tool

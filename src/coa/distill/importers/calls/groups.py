@@ -1,0 +1,89 @@
+"""Stints joined into runs of teams: by what the caller gave (run, trace), by hand-overs, and by pipelines.
+
+In a pipeline nobody calls anybody: a program sends the answer of one agent to the next. So a stint that no call started
+belongs to the run of an earlier stint whose answer stands in its request, or whose answer contains its request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+from coa.distill.importers.calls.links import strings
+from coa.distill.importers.calls.phrases import Phrases, words
+from coa.distill.importers.calls.stints import Stint, asked_in, news
+
+_TELLING: Final = 4
+"""Number of words from which on a repeated text shows that one agent's words reached another."""
+
+
+class _Groups:
+    """Union of sets, by their smallest member."""
+
+    def __init__(self, size: int) -> None:
+        self._above = list(range(size))
+        self._first: dict[Hashable, int] = {}
+
+    def top(self, member: int) -> int:
+        while self._above[member] != member:
+            self._above[member] = self._above[self._above[member]]
+            member = self._above[member]
+        return member
+
+    def join(self, one: int, other: int) -> None:
+        one, other = sorted((self.top(one), self.top(other)))
+        self._above[other] = one
+
+    def share(self, member: int, key: Hashable) -> None:
+        self.join(member, self._first.setdefault(key, member))
+
+
+def grouped_runs(stints: list[Stint]) -> list[list[Stint]]:
+    """The stints of each run, in the order in which they began."""
+    groups = _Groups(len(stints))
+    place = {id(stint): number for number, stint in enumerate(stints)}
+    for number, stint in enumerate(stints):
+        groups.share(number, ("thread", id(stint.thread)))
+        if stint.parent is not None:
+            groups.join(number, place[id(stint.parent)])
+        if stint.run is not None:
+            groups.share(number, ("run", stint.run))
+        for exchange in stint.exchanges:
+            if exchange.trace is not None and stint.run is None:
+                groups.share(number, ("trace", exchange.trace))
+    for earlier, later in _pipelines(stints):
+        if groups.top(place[id(earlier)]) != groups.top(place[id(later)]):
+            later.evidence = later.evidence or "pipeline"
+            groups.join(place[id(earlier)], place[id(later)])
+    found: dict[int, list[Stint]] = {}
+    for number, stint in enumerate(stints):
+        found.setdefault(groups.top(number), []).append(stint)
+    return list(found.values())
+
+
+def _pipelines(stints: list[Stint]) -> list[tuple[Stint, Stint]]:
+    """Pairs of which the first one's answer reached the second."""
+    uncalled = [stint for stint in stints if stint.call is None and stint.entered is None]
+    answers, requests = Phrases[Stint](), Phrases[Stint]()
+    for stint in stints:
+        said = words(stint.answer() or "")
+        if len(said) >= _TELLING:
+            answers.add(said, stint)
+    heard = {id(stint): words(asked_in(news(stint.first))) for stint in uncalled}
+    for stint in uncalled:
+        asked = words(stint.request())
+        if len(asked) >= _TELLING:
+            requests.add(asked, stint)
+    found = [(earlier, later) for later in uncalled for _, earlier in answers.within(heard[id(later)])]
+    for earlier in stints:
+        for text in strings(earlier.answer() or ""):
+            found += [(earlier, later) for _, later in requests.within(words(text))]
+    return [
+        (earlier, later)
+        for earlier, later in found
+        if earlier.thread is not later.thread and earlier.run == later.run and _before(earlier, later)
+    ]
+
+
+def _before(earlier: Stint, later: Stint) -> bool:
+    return earlier.last.began < later.first.began and earlier.last.ended < later.first.ended

@@ -1,0 +1,80 @@
+"""Call records -> team runs: the way in, and the order of the steps.
+
+    log.py        lines -> exchanges: each request with its response, all protocols in one form (`exchange.py`)
+    threads.py    exchanges -> threads: which call continues which
+    stints.py     threads -> stints: one agent at work on one request
+    links.py      which call of which agent started a stint
+    groups.py     stints -> runs
+    build.py      a run -> `TeamRun`
+
+What the caller gave (run and agent, by path or header) is taken as it is. The rest is inferred from the histories, and
+`TeamRun.meta["inferred"]` says how much of it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from coa.distill.importers.calls.build import Builder, left_out_call
+from coa.distill.importers.calls.groups import grouped_runs
+from coa.distill.importers.calls.links import link, link_by_answers
+from coa.distill.importers.calls.log import MARK, CallLog, Exchange
+from coa.distill.importers.calls.stints import Stint, stints_of
+from coa.distill.importers.calls.threads import Threads
+from coa.distill.importers.json_files import FAULTS, reason_of
+from coa.distill.importers.trace_format import TraceFormat
+from coa.distill.team_run import LeftOut, Skipped, TeamRun
+from coa.errors import TraceError
+
+ENDING: Final = ".calls.jsonl"
+"""How the gateway's files end."""
+
+
+def is_record(row: object) -> bool:
+    return isinstance(row, Mapping) and MARK in row and "event" in row
+
+
+def read_calls(path: Path) -> Iterator[TeamRun | Skipped]:
+    log, threads = CallLog(path), Threads()
+    for exchange in log.exchanges():
+        threads.add(exchange)
+    stints = stints_of(threads.settled())
+    link(stints)
+    link_by_answers(stints)
+    groups = grouped_runs(stints)
+    others = _others(log.others, groups)
+    for number, group in enumerate(groups):
+        run = group[0].run
+        builder = Builder(group, str(path), others.pop(number, []))
+        if log.torn and number == len(groups) - 1:
+            builder.left_out.append(
+                LeftOut(what="the last line of the file", reason="it was cut off while being written")
+            )
+        alone = len(groups) == 1
+        task = log.tasks.get(run) or (log.tasks.get(None) if alone else None)
+        outcome = log.outcomes.get(run) or (log.outcomes.get(None) if alone else None)
+        try:
+            yield builder.build(task, outcome)
+        except (TraceError, *FAULTS) as error:  # a damaged run does not affect the others
+            yield Skipped(file=str(path), place=run or f"line {group[0].first.began}", reason=reason_of(error))
+    for items in others.values():
+        for item in items:
+            yield Skipped(file=str(path), place=item.place, reason=f"{item.what}: {item.reason}")
+    for bad in log.bad:
+        yield Skipped(file=str(path), place=bad.place, reason=bad.reason)
+
+
+def _others(others: list[Exchange], groups: list[list[Stint]]) -> dict[int, list[LeftOut]]:
+    """Calls that are no turns of agents, by the number of the run they belong to; -1 where that is not known."""
+    runs = {group[0].run: number for number, group in enumerate(groups) if group[0].run is not None}
+    found: dict[int, list[LeftOut]] = {}
+    for exchange in others:
+        number = runs.get(exchange.run, -1) if exchange.run is not None else 0 if len(groups) == 1 else -1
+        item = left_out_call(exchange, f"call of {exchange.path}", exchange.asked.other)
+        found.setdefault(number, []).append(item)
+    return found
+
+
+FORMAT: Final = TraceFormat("calls", "call records of coa record", is_record, read_file=read_calls)

@@ -1,0 +1,213 @@
+"""Recorded model calls become team runs: one agent, in every protocol."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.call_records import CallRecords, call, function, outline, result, user
+
+from coa.distill import read_traces
+from coa.distill.team_run import ModelCall, TeamRun, ToolResult
+from coa.trajectory.types import Stop, Usage
+
+RESEARCHER = "You are the researcher. Use the tools."
+QUESTION = "How tall is the tower?"
+OUTLINE = [
+    f"researcher <- {QUESTION}",
+    '  says (Hm.) | I look it up. | search{"q": "tower"}',
+    "  result: 330 m",
+    "  says It is 330 m tall.",
+    "-> It is 330 m tall.",
+]
+
+
+def one_agent(records: CallRecords, question: str = QUESTION) -> CallRecords:
+    history = [user(question)]
+    tools = [function("search", "q")]
+    looked = call("a", "search", q="tower")
+    history.append(records.chat(RESEARCHER, history, "I look it up.", looked, thought="Hm.", tools=tools))
+    history.append(result("a", "330 m"))
+    records.chat(RESEARCHER, history, "It is 330 m tall.", tools=tools)
+    return records
+
+
+def responses(records: CallRecords) -> CallRecords:
+    called = {"type": "function_call", "id": "f", "call_id": "a", "name": "search", "arguments": '{"q":"tower"}'}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look it up."}]}
+    thought = {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    usage = {"input_tokens": 10, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}}
+    tools = [{"type": "function", "name": "search", "parameters": {"type": "object"}}]
+    body = {"model": "m", "instructions": RESEARCHER, "input": QUESTION, "tools": tools}
+    records.respond(records.request(body, "responses"), {"id": "r1", "output": [thought, said, called], "usage": usage})
+    output = {"type": "function_call_output", "call_id": "a", "output": "330 m"}
+    body |= {"input": [user(QUESTION), thought, said, called, output]}
+    final = {"type": "message", "content": [{"type": "output_text", "text": "It is 330 m tall."}]}
+    records.respond(records.request(body, "responses"), {"id": "r2", "output": [final], "usage": usage})
+    return records
+
+
+def continued_responses(records: CallRecords) -> CallRecords:
+    """The second request names the first response instead of repeating it."""
+    responses(records)
+    body = records.lines[2]["body"]
+    body["input"], body["previous_response_id"] = body["input"][-1:], "r1"
+    return records
+
+
+def messages(records: CallRecords) -> CallRecords:
+    said = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+        {"type": "text", "text": "I look it up."},
+        {"type": "tool_use", "id": "a", "name": "search", "input": {"q": "tower"}},
+    ]
+    usage = {"input_tokens": 6, "cache_read_input_tokens": 4, "output_tokens": 2}
+    tools = [{"name": "search", "input_schema": {"type": "object"}}]
+    body = {
+        "model": "m",
+        "system": [{"type": "text", "text": RESEARCHER}],
+        "messages": [user(QUESTION)],
+        "tools": tools,
+    }
+    records.respond(records.request(body, "messages"), {"id": "m1", "content": said, "usage": usage})
+    heard = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "330 m"}]}
+    body |= {"messages": [user(QUESTION), {"role": "assistant", "content": said}, heard]}
+    final = [{"type": "text", "text": "It is 330 m tall."}]
+    records.respond(records.request(body, "messages"), {"id": "m2", "content": final, "usage": usage})
+    return records
+
+
+@pytest.mark.parametrize("made", [one_agent, responses, continued_responses, messages])
+def test_one_agent_is_one_run_in_every_protocol(made, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (run,) = made(CallRecords()).runs(tmp_path)
+    assert outline(run.root) == OUTLINE
+    assert run.task.question == QUESTION
+    assert run.answer == "It is 330 m tall."
+    assert run.stop is Stop.ANSWERED
+    assert (run.usage.prompt_tokens, run.usage.completion_tokens, run.usage.model_calls) == (20, 4, 2)
+    assert run.root.meta["tool_definitions"]["search"]["type"] == "object"
+
+
+@pytest.mark.parametrize("made", [responses, messages])
+def test_cached_tokens_are_part_of_the_prompt(made, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (run,) = made(CallRecords()).runs(tmp_path)
+    assert run.usage.cached_tokens == 8
+
+
+def test_a_folder_of_call_records_is_read_beside_other_formats(tmp_path: Path) -> None:
+    one_agent(CallRecords()).write(tmp_path / "session.calls.jsonl")
+    chat = {"messages": [user("Who?"), {"role": "assistant", "content": "Me."}]}
+    (tmp_path / "chat.jsonl").write_text(json.dumps(chat) + "\n", encoding="utf-8")
+    found = [item for item in read_traces(tmp_path) if isinstance(item, TeamRun)]
+    assert sorted(run.source.format for run in found) == ["calls", "chat"]
+
+
+def test_a_failed_request_that_is_sent_again_is_one_turn(tmp_path: Path) -> None:
+    records = CallRecords()
+    refused = records.ask(RESEARCHER, [user(QUESTION)])
+    records.respond(refused, {"error": {"message": "slow down"}}, status=429)
+    one_agent(records)
+    (run,) = records.runs(tmp_path)
+    calls = run.root.model_calls
+    assert [item.error for item in calls] == ["429: slow down", None, None]
+    assert [bool(item.messages) for item in calls] == [True, False, True]
+    assert run.usage.model_calls == 3
+    assert run.answer == "It is 330 m tall."
+
+
+def test_a_request_without_a_response_is_kept_as_a_failed_call(tmp_path: Path) -> None:
+    records = one_agent(CallRecords())
+    records.lines.pop()
+    (run,) = records.runs(tmp_path)
+    assert "no response was recorded" in (run.root.model_calls[-1].error or "")
+    assert run.stop is Stop.FAILED
+    assert run.answer is None
+
+
+def test_a_reply_that_was_cut_off_is_kept_and_marked(tmp_path: Path) -> None:
+    records = one_agent(CallRecords())
+    records.lines[-1]["complete"] = False
+    (run,) = records.runs(tmp_path)
+    last = run.root.model_calls[-1]
+    assert (last.text, last.error) == ("It is 330 m tall.", "the reply was cut off")
+    assert run.answer is None
+
+
+def test_a_torn_last_line_is_listed_and_the_rest_is_read(tmp_path: Path) -> None:
+    path = one_agent(CallRecords()).write(tmp_path / "s.calls.jsonl")
+    path.write_bytes(path.read_bytes()[:-20])
+    (run,) = read_traces(path)
+    assert isinstance(run, TeamRun)
+    assert [item.what for item in run.left_out] == ["the last line of the file"]
+
+
+def test_the_task_and_the_outcome_of_a_run_are_those_of_its_lines(tmp_path: Path) -> None:
+    records = CallRecords(run="t7", given_by="path")
+    records.line("task", run="t7", task={"id": "t7", "question": "Tower height?", "answer": "330"})
+    one_agent(records, "Please answer: Tower height?")
+    records.line("outcome", run="t7", answer="330", exit=0, error=None, stdout="330\n")
+    (run,) = records.runs(tmp_path)
+    assert (run.task.id, run.task.question, run.task.answer, run.answer) == ("t7", "Tower height?", ("330",), "330")
+
+
+def test_token_ids_and_logprobs_are_kept_as_sampled(tmp_path: Path) -> None:
+    records = CallRecords()
+    choice = {
+        "message": {"content": "Hi"},
+        "token_ids": [5, 6],
+        "logprobs": {"content": [{"logprob": -1.0}, {"logprob": -2.0}]},
+    }
+    records.respond(records.ask("", [user("Hi?")]), {"id": "x", "choices": [choice], "prompt_token_ids": [1, 2]})
+    (run,) = records.runs(tmp_path)
+    assert run.root.model_calls[0].meta["sampled"] == {"prompt_ids": [1, 2], "ids": [5, 6], "logprobs": [-1.0, -2.0]}
+
+
+def test_calls_that_are_no_turns_are_listed_with_what_they_cost(tmp_path: Path) -> None:
+    records = one_agent(CallRecords())
+    spent = {"usage": {"prompt_tokens": 7, "total_tokens": 7}}
+    records.respond(records.request({"input": "tower"}, "other"), spent)
+    (run,) = records.runs(tmp_path)
+    assert [item.usage for item in run.left_out] == [Usage(prompt_tokens=7, model_calls=1, seconds=0.5)]
+    assert run.usage.prompt_tokens == 27
+
+
+def test_a_rewritten_history_goes_on_in_the_same_run(tmp_path: Path) -> None:
+    records = one_agent(CallRecords())
+    records.chat(
+        RESEARCHER, [user("Summary: the tower was looked up."), *records.lines[2]["body"]["messages"][2:]], "330 m."
+    )
+    (run,) = records.runs(tmp_path)
+    assert run.answer in ("330 m.", "It is 330 m tall.")
+    assert any(item.rewritten for item in run.root.model_calls) or run.left_out
+
+
+def test_a_picture_is_named_not_copied(tmp_path: Path) -> None:
+    records = CallRecords()
+    parts = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+    ]
+    records.chat("", [{"role": "user", "content": parts}], "A tower.")
+    (run,) = records.runs(tmp_path)
+    assert run.task.question == "What is this?\n[image]"
+
+
+def test_other_choices_are_listed(tmp_path: Path) -> None:
+    records = CallRecords()
+    choices = [{"message": {"content": "One"}}, {"message": {"content": "Two"}}]
+    records.respond(records.ask("", [user("Count.")]), {"id": "x", "choices": choices})
+    records.chat("", [user("Count."), {"role": "assistant", "content": "Two"}, user("Go on.")], "Three")
+    (run,) = records.runs(tmp_path)
+    assert [item.text for item in run.root.model_calls] == ["Two", "Three"]
+    assert [item.what for item in run.left_out] == ["choice 1 of 2"]
+
+
+def test_a_finishing_tool_hands_in_the_answer(tmp_path: Path) -> None:
+    records = CallRecords()
+    records.chat("", [user(QUESTION)], "Done.", call("f", "final_answer", answer="330 m"))
+    (run,) = records.runs(tmp_path)
+    assert run.answer == "330 m"
+    (last,) = (event for event in run.root.events if isinstance(event, ModelCall))
+    assert last.calls == ()
+    assert not any(isinstance(event, ToolResult) for event in run.root.events)
