@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from coa.distill.importers.calls.exchange import Asked, Piece, PieceKind, Reply
-from coa.distill.importers.content import FINISHING, as_arguments, as_text, dumped, mappings, split_code
+from coa.distill.importers.content import FINISHING, as_arguments, as_text, dumped, handed_in, mappings, split_code
 from coa.distill.importers.smolagents_steps import CODE_TOOL
 from coa.distill.team_run import ToolCall, reasoning_apart
 
@@ -95,9 +95,7 @@ def interpreted(reply: Reply, asked: Asked, identity: str) -> Reply:
             reply.text, reply.calls, reply.answer = text, (call,), _handed_in(block)
     finishing = [call for call in reply.calls if call.name in FINISHING]
     if finishing:
-        given = finishing[-1].arguments
-        value = next(iter(given.values())) if len(given) == 1 else given if given else reply.text
-        reply.answer = as_text(value if not isinstance(value, dict) else dumped(value))
+        reply.answer = handed_in(finishing[-1]) or reply.text
         reply.finishing = frozenset(call.id for call in finishing)
         reply.calls = tuple(call for call in reply.calls if call not in finishing)
     return reply
