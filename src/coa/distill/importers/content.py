@@ -76,6 +76,25 @@ def _part(part: object) -> str:
     return dumped(part)
 
 
+def as_result(value: object) -> tuple[str, bool]:
+    """What a tool gave back, and whether it worked: without the object that a framework puts around a plain value.
+
+    Google ADK gives a model `{"result": ...}` and `{"error": ...}`, inside `{"id": ..., "name": ..., "response": ...}`.
+    """
+    inner = loaded(value)
+    if (
+        isinstance(inner, Mapping)
+        and set(inner) <= {"id", "name", "response"}
+        and isinstance(inner.get("response"), Mapping)
+    ):
+        inner = inner["response"]
+    if isinstance(inner, Mapping) and len(inner) == 1:
+        for name in ("result", "error"):
+            if name in inner:
+                return as_text(inner[name]), name == "result"
+    return as_text(value), True
+
+
 def dumped(value: object) -> str:
     try:
         return orjson.dumps(value, default=str).decode()

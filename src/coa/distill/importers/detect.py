@@ -14,7 +14,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 from coa.distill.handovers import with_handovers
-from coa.distill.importers import atif_reader, chat, oagents, openai_agents, otlp, smolagents, trajectory_rows
+from coa.distill.importers import (
+    adk_session,
+    atif_reader,
+    chat,
+    oagents,
+    openai_agents,
+    otlp,
+    smolagents,
+    trajectory_rows,
+)
 from coa.distill.importers.calls import reader as calls
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
 from coa.distill.importers.trace_format import Imported, TraceFormat
@@ -27,6 +36,7 @@ FORMATS: Final = (
     calls.FORMAT,
     otlp.FORMAT,
     openai_agents.FORMAT,
+    adk_session.FORMAT,
     smolagents.FORMAT,
     atif_reader.FORMAT,
     oagents.FORMAT,

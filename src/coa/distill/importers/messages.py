@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coa.distill.importers.content import as_calls, as_text, at, loaded, mappings, plain
+from coa.distill.importers.content import as_calls, as_result, as_text, at, loaded, mappings, plain
+from coa.distill.importers.gemini_messages import from_gemini, is_gemini
 from coa.distill.team_run import ToolCall
 
 Json = Mapping[str, Any]
 ROLES: Final = {"human": "user", "ai": "assistant", "function": "tool", "developer": "system", "model": "assistant"}
+_SCHEMAS: Final = ("parameters", "parameters_json_schema", "parametersJsonSchema", "input_schema", "inputSchema")
 _CALLS: Final = ("tool_use", "server_tool_use", "mcp_tool_use", "toolCall")
 _RESULTS: Final = ("tool_result", "mcp_tool_result", "web_search_tool_result", "function_call_output")
 
@@ -52,12 +54,15 @@ def reply_in(body: object) -> tuple[Said, ...]:
         )
     if isinstance(body.get("output"), list):
         return said_in(body["output"])
+    if is_gemini(body.get("content")):
+        return (message(body["content"]),)
     known = "content" in body or "tool_calls" in body
     return (message({"role": "assistant", **body}),) if known else ()
 
 
 def message(row: Json) -> Said:
-    """A message of Chat Completions or Anthropic, or an item of Responses."""
+    """A message of Chat Completions or Anthropic, an item of Responses, or a content of Gemini."""
+    row = from_gemini(row)
     kind = str(row.get("type") or "")
     role = str(row.get("role") or (kind if kind in ROLES else ""))
     role = ROLES.get(role, role)
@@ -70,8 +75,8 @@ def message(row: Json) -> Said:
     content = row.get("content")
     if role == "tool":
         identity = as_text(row.get("tool_call_id") or row.get("call_id") or row.get("id"))
-        text = as_text(content)
-        failed = row.get("status") == "error" or bool(row.get("is_error"))
+        text, ok = as_result(content)
+        failed = not ok or row.get("status") == "error" or bool(row.get("is_error"))
         return Said(role, text, answers=((identity, text),) if identity else (), failed=(identity,) if failed else ())
     thought = as_text(row.get("reasoning_content") or row.get("reasoning"))
     calls = as_calls(row.get("tool_calls")) or as_calls([row.get("function_call")])
@@ -106,8 +111,9 @@ def _blocks(content: list[Any]) -> Said:
             calls.append(part)
         elif kind in _RESULTS:
             identity = as_text(part.get("tool_use_id") or part.get("call_id"))
-            answers.append((identity, as_text(part.get("content", part.get("output")))))
-            failed += [identity] if part.get("is_error") else []
+            text, ok = as_result(part.get("content", part.get("output")))
+            answers.append((identity, text))
+            failed += [identity] if part.get("is_error") or not ok else []
         else:
             texts.append(as_text([part]))
     text, thought = ("\n".join(filter(None, found)) for found in (texts, thoughts))
@@ -120,7 +126,7 @@ def definitions_in(tools: object) -> dict[str, Any]:
     for row in mappings(loaded(tools)):
         function = row.get("function")
         inner: Json = function if isinstance(function, Mapping) else row
-        schema = inner.get("parameters", inner.get("input_schema", inner.get("inputSchema")))
+        schema = next((inner[name] for name in _SCHEMAS if inner.get(name) is not None), None)
         if inner.get("name") and isinstance(schema := loaded(schema), Mapping):
             found[str(inner["name"])] = plain(schema)
     return found

@@ -14,12 +14,14 @@ from coa.distill.importers.content import (
     as_calls,
     as_names,
     as_number,
+    as_result,
     as_text,
     as_usage,
     loaded,
     mappings,
 )
 from coa.distill.importers.messages import Said, definitions_in
+from coa.distill.importers.spans.adk import with_adk_content
 from coa.distill.importers.spans.openinference import unflattened
 from coa.distill.importers.spans.span import ASKED, SpanReading, SpanRole, TraceSpan, words
 from coa.distill.team_run import EvaluatorVerdict
@@ -56,7 +58,7 @@ def read_genai(span: TraceSpan) -> SpanReading:
     name = attributes.get("gen_ai.tool.name") if role is SpanRole.TOOL else attributes.get("gen_ai.agent.name")
     failed = span.failed or "error.type" in attributes
     rules = loaded(attributes.get("gen_ai.system_instructions"))
-    return SpanReading(
+    reading = SpanReading(
         role=role,
         name=str(name or attributes.get("gen_ai.workflow.name") or span.name),
         description=as_text(attributes.get("gen_ai.agent.description") or attributes.get("gen_ai.tool.description")),
@@ -75,12 +77,13 @@ def read_genai(span: TraceSpan) -> SpanReading:
         error=(span.error or as_text(attributes.get("error.type")) or "it failed") if failed else None,
         verdicts=_verdicts(span, attributes),
     )
+    return with_adk_content(reading, attributes)
 
 
 def _output(role: SpanRole, attributes: dict[str, Any], said: tuple[Said, ...]) -> str | None:
     if role is SpanRole.TOOL:
         result = attributes.get("gen_ai.tool.call.result")
-        return None if result is None else as_text(loaded(result))
+        return None if result is None else as_result(loaded(result))[0]
     said_last = next((message.text for message in reversed(said) if message.text), None)
     # PydanticAI keeps the result of a run, which may be an object, in an attribute of its own.
     return as_text(attributes["final_result"]) if said_last is None and "final_result" in attributes else said_last
@@ -98,20 +101,22 @@ def _said(row: Mapping[str, Any]) -> Said:
         identity = row.get("tool_call_id") or row.get("id")
         answers = ((str(identity), text),) if role == "tool" and identity else ()
         return Said(role, text, as_text(row.get("reasoning_content")), as_calls(row.get("tool_calls")), answers)
-    texts, thoughts, calls, found = [], [], [], []
+    texts, thoughts, calls, found, failed = [], [], [], [], []
     for part in mappings(parts):
         kind = str(part.get("type") or "text")
         if kind == "tool_call":
             calls.append(part)
         elif kind == "tool_call_response":
             result = part.get("response", part.get("result"))
-            found.append((str(part.get("id") or ""), as_text(loaded(result))))
+            text, ok = as_result(loaded(result))
+            found.append((str(part.get("id") or ""), text))
+            failed += [] if ok else [str(part.get("id") or "")]
         elif kind in ("reasoning", "thinking"):
             thoughts.append(_part_text(part))
         else:
             written = part.get("content") is not None or part.get("text") is not None
             texts.append(_part_text(part) if written else f"[{kind}]")
-    return Said(role, "\n".join(texts), "\n".join(thoughts), as_calls(calls), tuple(found))
+    return Said(role, "\n".join(texts), "\n".join(thoughts), as_calls(calls), tuple(found), tuple(failed))
 
 
 def _part_text(part: object) -> str:

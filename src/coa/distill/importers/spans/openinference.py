@@ -15,6 +15,7 @@ from coa.distill.importers.content import (
     as_calls,
     as_names,
     as_number,
+    as_result,
     as_text,
     as_usage,
     at,
@@ -70,7 +71,7 @@ def read_openinference(span: TraceSpan) -> SpanReading:
                 **common, heard=heard, said=_said(attributes), usage=usage, model=model or None, definitions=definitions
             )
         case SpanRole.TOOL:
-            output = as_text(attributes["output.value"]) if "output.value" in attributes else None
+            output = as_result(attributes["output.value"])[0] if "output.value" in attributes else None
             if output is None:
                 documents = mappings([at(row, "document") for row in unflattened(attributes, "retrieval.documents")])
                 output = "\n\n".join(as_text(document.get("content")) for document in documents) if documents else None
@@ -124,11 +125,11 @@ def _messages(attributes: dict[str, Any], prefix: str) -> tuple[Said, ...]:
             (thoughts if thinking else texts).append(as_text(inner.get("text")) or f"[{inner.get('type')}]")
         calls = [at(call, "tool_call") for call in _listed(message.get("tool_calls"))]
         role = str(message.get("role") or "")
-        text = "\n".join(texts)
-        identity = message.get("tool_call_id")
-        answers = ((str(identity), text),) if role == "tool" and identity else ()
+        text, ok = as_result("\n".join(texts)) if role == "tool" else ("\n".join(texts), True)
+        identity = str(message.get("tool_call_id") or "") if role == "tool" else ""
         thought = as_text(message.get("reasoning_content")) or "\n".join(thoughts)
-        found.append(Said(role, text, thought, as_calls(calls), answers))
+        answers = ((identity, text),) if identity else ()
+        found.append(Said(role, text, thought, as_calls(calls), answers, () if ok else (identity,)))
     return tuple(found)
 
 

@@ -11,12 +11,13 @@ from enum import StrEnum
 from typing import Any, Final
 
 from coa.distill.importers.content import as_text, as_time, loaded, mappings
+from coa.distill.importers.gemini_messages import from_gemini, is_gemini
 from coa.distill.importers.messages import Said
 from coa.distill.team_run import EvaluatorVerdict
 from coa.trajectory.types import Usage
 
 Json = Mapping[str, Any]
-ASKED: Final = ("task", "question", "query", "input", "prompt", "messages", "content")
+ASKED: Final = ("task", "question", "query", "input", "prompt", "messages", "new_message", "content")
 ANSWERED: Final = ("answer", "final_answer", "final_output", "output", "result", "messages", "content")
 
 
@@ -53,6 +54,8 @@ class SpanReading:
 def words(value: object, names: tuple[str, ...]) -> str:
     """The text of an input or output, which may be JSON with one of the fields `names`, or a list of messages."""
     value = loaded(value)
+    if is_gemini(value):
+        return as_text(from_gemini(value)["content"])
     if isinstance(value, Mapping):
         for name in names:
             if value.get(name) not in (None, ""):

@@ -80,8 +80,17 @@ def _tops(root: TraceSpan) -> list[TraceSpan]:
     """The span to take as a whole team: the root, unless there is nothing but one agent in it."""
     if read_span(root).role is SpanRole.AGENT:
         return [root]
-    # Agents that no other agent encloses, and whether a model is called outside of any agent.
-    agents, bare_models, waiting = list[TraceSpan](), False, [root]
+    agents, bare_models = _outermost_agents(root)
+    if not agents and not bare_models:
+        return []
+    return [agents[0]] if len(agents) == 1 and not bare_models else [root]
+
+
+def _outermost_agents(top: TraceSpan) -> tuple[list[TraceSpan], bool]:
+    """Agents below a span that no other agent encloses, and whether a model is called outside of any agent."""
+    agents, bare_models, waiting = list[TraceSpan](), False, list(top.children)
+    if read_span(top).role is SpanRole.MODEL:
+        bare_models = True
     while waiting:
         span = waiting.pop(0)
         role = read_span(span).role
@@ -90,9 +99,7 @@ def _tops(root: TraceSpan) -> list[TraceSpan]:
         else:
             bare_models = bare_models or role is SpanRole.MODEL
             waiting += span.children
-    if not agents and not bare_models:
-        return []
-    return [agents[0]] if len(agents) == 1 and not bare_models else [root]
+    return agents, bare_models
 
 
 def _team_run(top: TraceSpan, file: str, lost: list[TraceSpan], kind: str) -> TeamRun:
@@ -112,6 +119,14 @@ def _team_run(top: TraceSpan, file: str, lost: list[TraceSpan], kind: str) -> Te
     dialect = kind or ("openinference" if KIND in top.attributes else OTEL)
     task = Task(id=f"{top.trace}-{top.id}", question=question)
     return team_run(task, root, Source(format=dialect, file=file, place=top.trace), left_out, error=root.error)
+
+
+def _same_call(outer: SpanReading, inner: SpanReading) -> bool:
+    """Whether a model's span inside of another is the same call, recorded by two instrumentations."""
+    if inner.role is not SpanRole.MODEL:
+        return False
+    told = [[(message.text, message.calls) for message in reading.said] for reading in (outer, inner)]
+    return not all(told) or told[0] == told[1]
 
 
 class _Run:
@@ -160,7 +175,7 @@ class _Run:
             raise TraceError(f"spans are nested more than {MOST_DEEP} deep")
         reading = read_span(span)
         match reading.role:
-            case SpanRole.AGENT if reading.name == self.reading.name and not self.events:
+            case SpanRole.AGENT if reading.name == self.reading.name and self._only_agent(span):
                 # Two instrumentations of one agent: the inner span says more.
                 self.request = self.request or unwrapped_task(reading.request)
                 self.system = self.system or reading.system
@@ -169,8 +184,12 @@ class _Run:
                 run = _Run(span, self.left_out, depth).built()
                 self.events.append(SubRun(time=span.start, call_id=self._calling(run.agent), run=run))
             case SpanRole.MODEL:
-                self._model(span, reading, self._purpose(span, purpose))
-                self._all(span, Purpose.TOOL, depth)
+                same = [child for child in span.children if _same_call(reading, read_span(child))]
+                told = next((other for other in map(read_span, same) if other.said and not reading.said), reading)
+                self._model(span, told, self._purpose(span, purpose))
+                for child in span.children:
+                    if child not in same:
+                        self._visit(child, Purpose.TOOL, depth + 1)
             case SpanRole.TOOL:
                 self._tool(span, reading, depth)
             case SpanRole.PLAN:
@@ -184,6 +203,10 @@ class _Run:
             case _:
                 self._all(span, purpose, depth)
                 self.events += reading.verdicts
+
+    def _only_agent(self, span: TraceSpan) -> bool:
+        """Whether nothing but this agent is in a run: a workflow named after its first agent holds others as well."""
+        return not self.events and _outermost_agents(self.span)[0] == [span]
 
     def _all(self, span: TraceSpan, purpose: Purpose, depth: int) -> None:
         for child in span.children:
