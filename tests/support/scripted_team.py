@@ -110,15 +110,13 @@ def reply_to(asked: Asked) -> tuple[str, Reply]:
 
 def _manager(asked: Asked) -> Reply:
     if "The analyst reports:" in asked.heard:
-        for tool in asked.tools:
-            if tool.name in ("final_answer", "final_result", "submit", "finish"):
-                return Reply(calls=((tool.name, _filled(tool, ANSWER, "")),))
-        return Reply(ANSWER)
+        finishing = _finishing(asked)
+        return Reply(calls=((finishing.name, _filled(finishing, ANSWER, "")),)) if finishing else Reply(ANSWER)
     if "The researcher reports:" in asked.heard:
         call = _hand_over(asked, "analyst", "Add 279,500 and 395,000.")
         return Reply("Both numbers are known. The analyst adds them.", calls=(call,))
     wanted = "Find the number of inhabitants of Ostrel and of Brnov."
-    if any(turn.calls for turn in asked.turns):
+    if any(turn.calls or turn.role == "assistant" for turn in asked.turns):  # smolagents repeats calls as text
         call = _hand_over(asked, "researcher", wanted)
         return Reply("The request was refused. I ask the researcher again.", calls=(call,))
     way = next((way for way in Failing if way in asked.model), Failing.BUSY)
@@ -142,13 +140,20 @@ def _analyst(asked: Asked) -> Reply:
 
 
 def _report(asked: Asked, text: str) -> Reply:
-    """A member that can give control back does so."""
+    """A member that can give control back, or has a tool to hand in what it found, does so."""
+    if finishing := _finishing(asked):
+        return Reply(calls=((finishing.name, _filled(finishing, text, "")),))
     back = [tool for tool in asked.tools if re.search(r"manager|transfer_back", tool.name, re.IGNORECASE)]
     if not back:
         back = [tool for tool in asked.tools if tool.name == "transfer_to_agent"]
     if not back:
         return Reply(text)
     return Reply(text, calls=((back[0].name, _filled(back[0], text, "manager")),))
+
+
+def _finishing(asked: Asked) -> Tool | None:
+    names = ("final_answer", "final_result", "submit", "finish")
+    return next((tool for tool in asked.tools if tool.name in names), None)
 
 
 def _tool(asked: Asked, name: str) -> Tool:

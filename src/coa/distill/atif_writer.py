@@ -7,6 +7,7 @@ gives back the same team run, while any other reader of ATIF finds what it expec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -58,7 +59,12 @@ def _trajectory(run: AgentRun) -> dict[str, Any]:
             steps.append(_outside_step(event))
     for number, step in enumerate(steps, start=1):
         step["step_id"] = number
-    tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in run.tools]
+    known = run.meta.get("tool_definitions")
+    schemas = known if isinstance(known, Mapping) else {}
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": schemas.get(name, {"type": "object"})}}
+        for name in run.tools
+    ]
     about = {EXTRA: _dumped(run, include={"type", "description"})}
     used = [call.usage for call in run.model_calls if call.usage is not None]
     document: dict[str, Any] = {

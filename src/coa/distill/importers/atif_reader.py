@@ -23,6 +23,7 @@ from coa.distill.importers.content import (
     handed_in,
     mappings,
 )
+from coa.distill.importers.messages import definitions_in
 from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import (
     RECORDED,
@@ -109,6 +110,9 @@ class _AtifDocument:
             "request": request,
         }
         about |= {"tools": content.as_names(agent.get("tool_definitions")), "answer": answer if not ours else None}
+        schemas = definitions_in(agent.get("tool_definitions"))
+        if any("properties" in schema for schema in schemas.values()):
+            about["meta"] = {"tool_definitions": schemas}
         return AgentRun.model_validate({**about, "events": events, **_ours(agent), **own})
 
     def _step(self, step: Json, below: dict[str, AgentRun], model: str | None) -> tuple[list[Event], str | None]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from smolagents.memory import ActionStep, PlanningStep
+from smolagents.models import get_tool_json_schema
 
 from coa.distill.importers.content import FINISHING, as_text, plain
 from coa.distill.importers.smolagents_steps import CODE_TOOL, action_call, plan_event
@@ -111,10 +112,16 @@ class OpenRun:
         self.seen = []
         agent = self.agent
         tools = (name for name in [*agent.tools, *agent.managed_agents] if name not in FINISHING)
+        schemas = {
+            name: plain(get_tool_json_schema(tool)["function"]["parameters"])
+            for name, tool in agent.tools.items()
+            if name not in FINISHING
+        }
+        meta = {"max_steps": True} if self.limited else {}
         return AgentRun(
             id=self.id, agent=self.name, type=type(agent).__name__, description=str(agent.description or ""),
             tools=tuple(tools), system=self.system, request=self.request, events=tuple(self.events),
-            answer=self.answer, error=self.error, meta={"max_steps": True} if self.limited else {},
+            answer=self.answer, error=self.error, meta={**meta, **({"tool_definitions": schemas} if schemas else {})},
         )  # fmt: skip
 
     def _action(self, step: Any, seen: list[SeenModel | SeenTool]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from coa.distill.importers.content import (
@@ -108,11 +109,16 @@ def _said(attributes: dict[str, Any]) -> tuple[Said, ...]:
         return said or ((Said("assistant", value),) if value else ())
     whole = reply_in(value)
     calls = [sum(len(message.calls) for message in messages) for messages in (said, whole)]
-    lost = calls[1] < calls[0] or any(
-        any(getattr(message, part) for message in said) and not any(getattr(message, part) for message in whole)
-        for part in ("text", "thought")
-    )
-    return said if lost else whole
+    if not whole or calls[1] < calls[0]:
+        return said
+    text = "\n".join(message.text for message in whole)
+    beside = "\n".join(message.text.replace(text, "") if text else message.text for message in said).strip()
+    if any(message.thought for message in whole) or not (beside or any(message.thought for message in said)):
+        return whole
+    if beside and isinstance(value, Mapping) and "content" in value:
+        # smolagents' instrumentation flattens reasoning as if it were text; the message itself has it apart.
+        return (replace(whole[0], thought=beside), *whole[1:])
+    return said
 
 
 def _messages(attributes: dict[str, Any], prefix: str) -> tuple[Said, ...]:
@@ -122,7 +128,9 @@ def _messages(attributes: dict[str, Any], prefix: str) -> tuple[Said, ...]:
         thoughts: list[str] = []
         for inner in mappings([at(part, "message_content") for part in _listed(message.get("contents"))]):
             thinking = "reason" in str(inner.get("type")) or "think" in str(inner.get("type"))
-            (thoughts if thinking else texts).append(as_text(inner.get("text")) or f"[{inner.get('type')}]")
+            shown = as_text(inner.get("text")) or f"[{inner.get('type')}]"
+            if thinking or shown not in texts:  # some instrumentations write the content both ways
+                (thoughts if thinking else texts).append(shown)
         calls = [at(call, "tool_call") for call in _listed(message.get("tool_calls"))]
         role = str(message.get("role") or "")
         text, ok = as_result("\n".join(texts)) if role == "tool" else ("\n".join(texts), True)

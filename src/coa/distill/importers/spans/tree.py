@@ -163,11 +163,12 @@ class _Run:
             if last is None:  # a workflow ends with what its last agent says
                 answer = next((event.run.answer for event in reversed(self.events) if isinstance(event, SubRun)), None)
         kind = reading.name if reading.name in _CLASSES else ""
-        tools = (name for name in reading.tools or self._definitions if name not in FINISHING)
+        definitions = {name: schema for name, schema in self._definitions.items() if name not in FINISHING}
+        tools = (name for name in reading.tools or definitions if name not in FINISHING)
         return AgentRun(
             id=self.span.id, agent=reading.name or "agent", type=kind, description=reading.description,
             tools=tuple(tools), system=self.system, request=self.request, events=tuple(self.events), answer=answer,
-            error=reading.error, meta={"tool_definitions": self._definitions} if self._definitions else {},
+            error=reading.error, meta={"tool_definitions": definitions} if definitions else {},
         )  # fmt: skip
 
     def _visit(self, span: TraceSpan, purpose: Purpose, depth: int) -> None:
@@ -220,7 +221,7 @@ class _Run:
         return Purpose.PLAN if later else Purpose.ANSWER
 
     def _step(self, span: TraceSpan, reading: SpanReading, depth: int) -> None:
-        """A step of smolagents: where it ran code, its output is the code's result."""
+        """A step of smolagents: where it ran code, its output is the code's result. Its error is that of its calls."""
         begin = len(self.events)
         self.code, self._stepping = None, True
         self._all(span, Purpose.ACT, depth)
@@ -230,8 +231,17 @@ class _Run:
             reports = tuple(event.run.id for event in inner if isinstance(event, SubRun))
             text = reading.error or reading.output or ""
             self._result(ToolResult(call_ids=(code,), text=text, ok=reading.error is None, report_of=reports))
-        elif reading.error and not any(isinstance(event, ToolResult) for event in inner):
-            self._change_last(begin, error=reading.error)
+            return
+        made = [call.id for event in inner if isinstance(event, ModelCall) for call in event.calls]
+        left = [identity for identity in made if identity in self._waiting]
+        if reading.error and not any(isinstance(event, ToolResult) for event in inner):
+            self._change_last(begin, error=None if left else reading.error)
+        for identity in left:
+            runs = [event.run for event in inner if isinstance(event, SubRun) and event.call_id == identity]
+            if runs or reading.error:
+                text = "\n".join(filter(None, (run.answer for run in runs))) or reading.error or ""
+                reports, ok = tuple(run.id for run in runs), bool(runs) or not reading.error
+                self._result(ToolResult(call_ids=(identity,), text=text, ok=ok, report_of=reports))
 
     def _change_last(self, begin: int, **changes: object) -> None:
         """Change the last model call from the event `begin` on."""

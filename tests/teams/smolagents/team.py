@@ -1,0 +1,56 @@
+"""A manager of smolagents with two managed agents, which call tools as JSON, on Chat Completions.
+
+The first request has wrong arguments, which smolagents reports to the manager.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from openinference.instrumentation.smolagents import SmolagentsInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from smolagents import OpenAIModel, ToolCallingAgent, tool
+
+import coa
+from coa.distill import record
+from coa.distill.atif_writer import to_atif
+from teams import common
+
+
+def manager() -> ToolCallingAgent:
+    model = OpenAIModel("scripted-wrong-arguments", api_base=os.environ["OPENAI_BASE_URL"])
+    researcher = ToolCallingAgent(
+        tools=[tool(common.web_search)],
+        model=model,
+        name="researcher",
+        description=common.RESEARCHER_DOES,
+        instructions=common.RESEARCHER,
+    )
+    analyst = ToolCallingAgent(
+        tools=[tool(common.calculator)],
+        model=model,
+        name="analyst",
+        description=common.ANALYST_DOES,
+        instructions=common.ANALYST,
+    )
+    return ToolCallingAgent(
+        tools=[], model=model, name="manager", managed_agents=[researcher, analyst], instructions=common.MANAGER
+    )
+
+
+def main() -> None:
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    SmolagentsInstrumentor().instrument(tracer_provider=provider)
+    run = record(manager(), coa.Task(id="towns", question=common.question()))
+    (common.traces() / "recorder.json").write_text(json.dumps(to_atif(run)))
+    common.write_spans(spans.get_finished_spans(), "openinference.jsonl")
+    print(run.answer)
+
+
+if __name__ == "__main__":
+    main()
