@@ -42,7 +42,8 @@ def environment(framework: str) -> Path:
     python = folder / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]
-    subprocess.run([*install, str(TEAMS / framework / "requirements.txt")], check=True)
+    here = os.environ | {"COA": str(TEAMS.parents[1])}  # requirements may name this project: `-e ${COA}`
+    subprocess.run([*install, str(TEAMS / framework / "requirements.txt")], check=True, env=here)
     (folder / wanted).touch()
     return python
 
