@@ -13,6 +13,7 @@ each of them, straight against a server of its own, which must meter the same.
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
 import os
@@ -26,6 +27,8 @@ from support.scripted_team import ANSWER, ScriptedTeam, scripted_team
 from teams.common import QUESTION
 
 TEAMS = Path(__file__).parent
+LARGE = 60_000
+"""Characters from which a recorded file is kept compressed."""
 ENVIRONMENTS = Path(os.environ.get("COA_TEAM_ENVIRONMENTS") or TEAMS.parents[1] / ".venv-teams")
 
 
@@ -55,6 +58,21 @@ def package(framework: str) -> tuple[str, str]:
     return name.split("[")[0], version
 
 
+def scrub(folder: Path) -> None:
+    """Takes the paths of this machine out of what was recorded, and compresses large files, which repeat themselves."""
+    places = {str(ENVIRONMENTS): "environments", str(TEAMS.parents[1]): "coa", str(folder.resolve().parent): "captured"}
+    if sys.base_prefix != "/usr":
+        places[sys.base_prefix] = "python"
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        text = file.read_text()
+        for place, name in places.items():
+            text = text.replace(place, name)
+        file.write_text(text)
+        if len(text) > LARGE:
+            file.with_name(f"{file.name}.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+            file.unlink()
+
+
 def capture(framework: str, out: Path) -> dict[str, object]:
     """Run the team once, and once more for each `team_WAY.py`. Returns what `capture.json` says."""
     out.mkdir(parents=True, exist_ok=True)
@@ -68,6 +86,7 @@ def capture(framework: str, out: Path) -> dict[str, object]:
             _run([], framework, program.name, out / "own", addresses)
             if _metered(server) != found:
                 raise RuntimeError(f"{program} was metered {_metered(server)}, team.py {found}")
+    scrub(out / "own")
     name, version = package(framework)
     found = {"package": name, "version": version, **found}
     (out / "capture.json").write_text(json.dumps(found, indent=2) + "\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coa.distill.importers.content import as_calls, as_text, at
+from coa.distill.importers.content import as_calls, as_text, at, loaded, mappings
 
 Json = Mapping[str, Any]
 TYPES: Final = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "system": "system", "tool": "tool"}
@@ -55,3 +55,25 @@ def is_handoff_back(message: Json) -> bool:
     calls = as_calls(message.get("tool_calls"))
     back = len(calls) == 1 and calls[0].name.startswith("transfer_back_to_")
     return back and said.startswith("Transferring back to ")
+
+
+def tool_messages(value: object) -> list[Json]:
+    """Results of tools in what a tool or a node of a graph returned: messages, or a command that holds messages."""
+    value = loaded(value)
+    if isinstance(value, list):
+        return [message for item in value for message in tool_messages(item)]
+    if not isinstance(value, Mapping):
+        return []
+    if is_langchain(value):
+        message = from_langchain(value)
+        return [message] if message.get("role") == "tool" and not is_handoff_back(message) else []
+    below = (value.get(name) for name in ("output", "outputs", "update", "messages"))
+    return [message for item in below for message in tool_messages(item)]
+
+
+def generated(body: Json) -> Json | None:
+    """The message in what a LangChain model returned, a list of generations for each prompt."""
+    rows = body.get("generations")
+    first = rows[0] if isinstance(rows, list) and rows else None
+    found = mappings(first if isinstance(first, list) else rows)
+    return next((row["message"] for row in found if isinstance(row.get("message"), Mapping)), None)

@@ -1,4 +1,4 @@
-"""Messages to and from a model, as the APIs of OpenAI and Anthropic write them.
+"""Messages to and from a model, as the APIs of OpenAI and Anthropic and LangChain write them.
 
 Chat Completions has messages, Responses has items, Anthropic has messages of blocks. Traces keep them as sent, so the
 readers of spans, of exports and of recorded calls meet all three.
@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coa.distill.importers.content import as_calls, as_result, as_text, at, loaded, mappings, plain
+from coa.distill.importers.content import as_calls, as_result, as_text, as_thought, at, loaded, mappings, plain
 from coa.distill.importers.gemini_messages import from_gemini, is_gemini
+from coa.distill.importers.langchain_messages import from_langchain, generated, is_langchain
 from coa.distill.team_run import ToolCall
 
 Json = Mapping[str, Any]
@@ -52,17 +53,19 @@ def reply_in(body: object) -> tuple[Said, ...]:
         return tuple(
             message({"role": "assistant", **row["message"]}) for row in body["choices"][:1] if at(row, "message")
         )
+    if (generation := generated(body)) is not None:
+        return (message(generation),)
     if isinstance(body.get("output"), list):
         return said_in(body["output"])
     if is_gemini(body.get("content")):
         return (message(body["content"]),)
-    known = "content" in body or "tool_calls" in body
+    known = "content" in body or "tool_calls" in body or is_langchain(body)
     return (message({"role": "assistant", **body}),) if known else ()
 
 
 def message(row: Json) -> Said:
-    """A message of Chat Completions or Anthropic, an item of Responses, or a content of Gemini."""
-    row = from_gemini(row)
+    """A message of Chat Completions, Anthropic or LangChain, an item of Responses, or a content of Gemini."""
+    row = from_langchain(from_gemini(row))
     kind = str(row.get("type") or "")
     role = str(row.get("role") or (kind if kind in ROLES else ""))
     role = ROLES.get(role, role)
@@ -104,7 +107,7 @@ def _blocks(content: list[Any]) -> Said:
     for part in content:
         kind = str(part.get("type") or "") if isinstance(part, Mapping) else ""
         if kind in ("thinking", "reasoning"):
-            thoughts.append(as_text(part.get("thinking") or part.get("text") or part.get("content")))
+            thoughts.append(as_thought([part]))
         elif kind == "redacted_thinking":
             continue
         elif kind in _CALLS:

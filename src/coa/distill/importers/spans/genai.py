@@ -16,6 +16,7 @@ from coa.distill.importers.content import (
     as_number,
     as_result,
     as_text,
+    as_thought,
     as_usage,
     loaded,
     mappings,
@@ -23,7 +24,7 @@ from coa.distill.importers.content import (
 from coa.distill.importers.messages import Said, definitions_in
 from coa.distill.importers.spans.adk import with_adk_content
 from coa.distill.importers.spans.openinference import unflattened
-from coa.distill.importers.spans.span import ASKED, SpanReading, SpanRole, TraceSpan, words
+from coa.distill.importers.spans.span import ANSWERED, ASKED, SpanReading, SpanRole, TraceSpan, results_in, words
 from coa.distill.team_run import EvaluatorVerdict
 
 _ROLES: Final = {
@@ -42,6 +43,10 @@ _USAGE: Final = {
 }
 
 
+_CONTROL: Final = frozenset({"ParentCommand", "GraphInterrupt", "GraphBubbleUp"})
+"""What LangGraph raises to pass control on. Nothing failed."""
+
+
 def read_genai(span: TraceSpan) -> SpanReading:
     attributes: dict[str, Any] = {}
     for event, details in span.events:  # content may be exported on an event of the span instead
@@ -58,9 +63,17 @@ def read_genai(span: TraceSpan) -> SpanReading:
     name = attributes.get("gen_ai.tool.name") if role is SpanRole.TOOL else attributes.get("gen_ai.agent.name")
     failed = span.failed or "error.type" in attributes
     rules = loaded(attributes.get("gen_ai.system_instructions"))
+    results = results_in(attributes.get("gen_ai.tool.call.result"), attributes.get("traceloop.entity.output"))
+    call_id = as_text(attributes.get("gen_ai.tool.call.id")) or None
+    output, error = _output(role, attributes, said), None
+    if role is SpanRole.TOOL and results and call_id in (None, results[-1][0]):
+        call_id, output, ok = results[-1]
+        error = None if ok else output
+    if failed and attributes.get("error.type") not in _CONTROL:
+        error = span.error or as_text(attributes.get("error.type")) or "it failed"
     reading = SpanReading(
         role=role,
-        name=str(name or attributes.get("gen_ai.workflow.name") or span.name),
+        name=str(name or attributes.get("gen_ai.workflow.name") or attributes.get("gen_ai.task.name") or span.name),
         description=as_text(attributes.get("gen_ai.agent.description") or attributes.get("gen_ai.tool.description")),
         tools=as_names(loaded(attributes.get("gen_ai.tool.definitions"))),
         definitions=definitions_in(attributes.get("gen_ai.tool.definitions")),
@@ -69,24 +82,39 @@ def read_genai(span: TraceSpan) -> SpanReading:
         said=said,
         usage=as_usage({n: next((attributes[k] for k in ks if k in attributes), None) for n, ks in _USAGE.items()}),
         model=as_text(attributes.get("gen_ai.response.model") or attributes.get("gen_ai.request.model")) or None,
-        call_id=as_text(attributes.get("gen_ai.tool.call.id")) or None,
-        arguments=as_arguments(attributes.get("gen_ai.tool.call.arguments")),
+        call_id=call_id,
+        arguments=_arguments(attributes.get("gen_ai.tool.call.arguments")),
         request=next((message.text for message in heard if message.role == "user"), "")
-        or words(attributes.get("input.value"), ASKED),
-        output=_output(role, attributes, said),
-        error=(span.error or as_text(attributes.get("error.type")) or "it failed") if failed else None,
+        or words(attributes.get("input.value", attributes.get("traceloop.entity.input")), ASKED),
+        output=output,
+        error=error,
         verdicts=_verdicts(span, attributes),
+        results=results if role is SpanRole.OTHER else (),
     )
     return with_adk_content(reading, attributes)
+
+
+def _arguments(value: object) -> dict[str, Any]:
+    given = as_arguments(value)
+    if "input_str" not in given:
+        return given
+    # OpenLLMetry records everything that LangChain told its callback.
+    inputs = given.get("inputs")
+    return as_arguments(inputs if isinstance(inputs, Mapping) else given["input_str"])
 
 
 def _output(role: SpanRole, attributes: dict[str, Any], said: tuple[Said, ...]) -> str | None:
     if role is SpanRole.TOOL:
         result = attributes.get("gen_ai.tool.call.result")
         return None if result is None else as_result(loaded(result))[0]
-    said_last = next((message.text for message in reversed(said) if message.text), None)
-    # PydanticAI keeps the result of a run, which may be an object, in an attribute of its own.
-    return as_text(attributes["final_result"]) if said_last is None and "final_result" in attributes else said_last
+    for message in reversed(said):
+        if message.text:
+            return message.text
+    # PydanticAI keeps the result of a run, which may be an object, in an attribute of its own; OpenLLMetry what a graph
+    # or a function returned.
+    if "final_result" in attributes:
+        return as_text(attributes["final_result"])
+    return words(attributes.get("traceloop.entity.output"), ANSWERED) or None
 
 
 def _messages(value: object) -> tuple[Said, ...]:
@@ -113,10 +141,14 @@ def _said(row: Mapping[str, Any]) -> Said:
             failed += [] if ok else [str(part.get("id") or "")]
         elif kind in ("reasoning", "thinking"):
             thoughts.append(_part_text(part))
+        elif isinstance(inner := loaded(part.get("content")), Mapping) and as_text([inner]) == "":
+            # OpenLLMetry writes a block that it does not know as the text of a part.
+            thoughts.append(as_thought([inner]))
         else:
             written = part.get("content") is not None or part.get("text") is not None
             texts.append(_part_text(part) if written else f"[{kind}]")
-    return Said(role, "\n".join(texts), "\n".join(thoughts), as_calls(calls), tuple(found), tuple(failed))
+    thought = "\n".join(filter(None, thoughts))
+    return Said(role, "\n".join(texts), thought, as_calls(calls), tuple(found), tuple(failed))
 
 
 def _part_text(part: object) -> str:

@@ -25,7 +25,7 @@ from coa.distill.importers.content import (
     without_label,
 )
 from coa.distill.importers.messages import Said, definitions_in, reply_in
-from coa.distill.importers.spans.span import ANSWERED, ASKED, SpanReading, SpanRole, TraceSpan, words
+from coa.distill.importers.spans.span import ANSWERED, ASKED, SpanReading, SpanRole, TraceSpan, results_in, words
 from coa.distill.team_run import EvaluatorVerdict
 
 KIND: Final = "openinference.span.kind"
@@ -44,9 +44,8 @@ def read_openinference(span: TraceSpan) -> SpanReading:
     attributes = span.attributes
     role = _ROLES.get(str(attributes.get(KIND)).upper(), SpanRole.OTHER)
     if role is SpanRole.TOOL and _HANDOFF.match(span.name) and "tool.name" not in attributes:
-        role = (
-            SpanRole.OTHER
-        )  # the call that hands over is in the reply before it, and the run of the other agent follows
+        # The call that hands over is in the reply before it, and the run of the other agent follows.
+        role = SpanRole.OTHER
     common: dict[str, Any] = {
         "role": role,
         "name": _name(span, role),
@@ -76,15 +75,25 @@ def read_openinference(span: TraceSpan) -> SpanReading:
             if output is None:
                 documents = mappings([at(row, "document") for row in unflattened(attributes, "retrieval.documents")])
                 output = "\n\n".join(as_text(document.get("content")) for document in documents) if documents else None
+            call_id = as_text(attributes.get("tool_call.id") or attributes.get("tool.id")) or None
+            results = results_in(attributes.get("output.value"))
+            if results and call_id in (None, results[-1][0]):
+                call_id, output, ok = results[-1]
+                common |= {} if ok else {"error": output}
             return SpanReading(
                 **common,
                 description=as_text(attributes.get("tool.description")),
                 arguments=_arguments(attributes),
                 definitions=definitions_in([{"name": common["name"], "parameters": _schema(attributes)}]),
-                call_id=as_text(attributes.get("tool_call.id") or attributes.get("tool.id")) or None,
+                call_id=call_id,
                 output=output,
             )
-    return SpanReading(**common, output=_output(attributes))
+    return SpanReading(
+        **common,
+        request=words(attributes.get("input.value"), ASKED),
+        output=_output(attributes),
+        results=results_in(attributes.get("output.value")),
+    )
 
 
 def _name(span: TraceSpan, role: SpanRole) -> str:

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from coa.distill.importers.content import as_text, as_time, loaded, mappings
 from coa.distill.importers.gemini_messages import from_gemini, is_gemini
+from coa.distill.importers.langchain_messages import from_langchain, tool_messages
 from coa.distill.importers.messages import Said
 from coa.distill.team_run import EvaluatorVerdict
 from coa.trajectory.types import Usage
 
 Json = Mapping[str, Any]
-ASKED: Final = ("task", "question", "query", "input", "prompt", "messages", "new_message", "content")
-ANSWERED: Final = ("answer", "final_answer", "final_output", "output", "result", "messages", "content")
+ASKED: Final = ("task", "question", "query", "input", "inputs", "prompt", "messages", "new_message", "content")
+ANSWERED: Final = ("answer", "final_answer", "final_output", "output", "outputs", "result", "messages", "content")
 
 
 class SpanRole(StrEnum):
@@ -49,6 +50,8 @@ class SpanReading:
     output: str | None = None
     error: str | None = None
     verdicts: tuple[EvaluatorVerdict, ...] = ()
+    results: tuple[tuple[str, str, bool], ...] = ()
+    """Results of tools that a span around them returned: the call's id, the text, and whether it worked."""
 
 
 def words(value: object, names: tuple[str, ...]) -> str:
@@ -60,10 +63,11 @@ def words(value: object, names: tuple[str, ...]) -> str:
         for name in names:
             if value.get(name) not in (None, ""):
                 return words(value[name], names)
-    if isinstance(value, list) and value and all(isinstance(item, Mapping) and "role" in item for item in value):
+    messages = [from_langchain(item) for item in mappings(value)]
+    if isinstance(value, list) and value and len(messages) == len(value) and all("role" in item for item in messages):
         wanted = "user" if "task" in names else "assistant"
-        found = [item for item in value if item.get("role") in (wanted, "human" if wanted == "user" else "ai")]
-        chosen = (found[0] if wanted == "user" else found[-1]) if found else value[-1]
+        found = [item for item in messages if item.get("role") in (wanted, "human" if wanted == "user" else "ai")]
+        chosen = (found[0] if wanted == "user" else found[-1]) if found else messages[-1]
         return as_text(chosen.get("content", chosen.get("parts")))
     return as_text(value)
 
@@ -84,6 +88,16 @@ class TraceSpan:
     children: list[TraceSpan] = field(default_factory=list)
     reading: SpanReading | None = None
     """What it says, once read."""
+
+
+def results_in(*values: object) -> tuple[tuple[str, str, bool], ...]:
+    """Results of tools among the messages that a span returned."""
+    found = (message for value in values for message in tool_messages(value))
+    return tuple(
+        (str(message["tool_call_id"]), as_text(message.get("content")), message.get("status") != "error")
+        for message in found
+        if message.get("tool_call_id")
+    )
 
 
 def is_spans(value: object) -> bool:

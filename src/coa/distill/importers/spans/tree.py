@@ -15,6 +15,7 @@ from typing import Final
 from coa.distill.importers.content import FINISHING, handed_in, split_code, team_run
 from coa.distill.importers.smolagents_steps import CODE_TOOL, unwrapped_task
 from coa.distill.importers.spans.genai import read_genai
+from coa.distill.importers.spans.langgraph import with_graph_agents
 from coa.distill.importers.spans.openinference import KIND, read_openinference
 from coa.distill.importers.spans.span import SpanReading, SpanRole, TraceSpan
 from coa.distill.team_run import (
@@ -66,6 +67,7 @@ def runs_of(spans: Iterable[TraceSpan], file: str = "", kind: str = "") -> Itera
             parent.children.append(span)
         else:
             (roots if span.parent is None else lost).append(span)
+    with_graph_agents(ordered, known, read_span)
     if not roots:
         # The trace began in another service, whose spans are elsewhere.
         roots, lost = lost, []
@@ -203,6 +205,9 @@ class _Run:
                 self._step(span, reading, depth)
             case _:
                 self._all(span, purpose, depth)
+                for identity, text, ok in reading.results:
+                    if identity in self._waiting:
+                        self._result(ToolResult(time=span.start, call_ids=(identity,), text=text, ok=ok))
                 self.events += reading.verdicts
 
     def _only_agent(self, span: TraceSpan) -> bool:
