@@ -10,9 +10,9 @@ from typing import Any, Final
 from coa.distill.importers.calls.exchange import Json, Piece, PieceKind
 from coa.distill.importers.calls.links import results_of
 from coa.distill.importers.calls.log import Exchange
-from coa.distill.importers.calls.naming import called_name, is_transfer, mentions
-from coa.distill.importers.calls.stints import Stint, news
-from coa.distill.importers.content import as_task, as_text, at, plain, team_run
+from coa.distill.importers.calls.naming import called_name, is_transfer, mentions, names_agent
+from coa.distill.importers.calls.stints import Stint, news, unwrapped
+from coa.distill.importers.content import FINISHING, as_task, as_text, at, plain, team_run
 from coa.distill.team_run import (
     AgentRun,
     ChatMessage,
@@ -144,18 +144,23 @@ class Builder:
         asked = stint.request()
         if stint.call is None:
             return asked
-        given = [value for value in stint.call[1].arguments.values() if isinstance(value, str)]
-        transferred = stint.evidence == "history"
-        inside = [value for value in given if value and (transferred or value in asked)]
+        call = stint.call[1]
+        given = [v for key, v in call.arguments.items() if isinstance(v, str) and v and not names_agent(key)]
+        transferred = is_transfer(call.name)
+        inside = [value for value in given if transferred or value in asked]
+        if not inside and transferred:
+            # It took over the conversation, so it works on what the user asked for.
+            asked = unwrapped(next((p.text for p in stint.first.history() if p.kind is PieceKind.USER), asked))
         return max(inside, key=len) if inside else asked
 
     def _heard(self, exchange: Exchange, heard: list[Piece], before: Exchange) -> list[Event]:
         """Words of users and of the system. Results follow their calls; what other agents said is in their runs."""
         roles = {PieceKind.USER: "user", PieceKind.SYSTEM: "system"}
+        below = [stint for call in before.calls for stint in self._below.get((id(before), call.id), [])]
         return [
             Note(time=exchange.time, role=roles[piece.kind], text=piece.text)
             for piece in heard
-            if piece.kind in roles and not (before.reply is not None and before.reply.finishing)
+            if piece.kind in roles and not any(mentions(piece.text, stint.name) for stint in below)
         ]
 
     def _model_call(self, exchange: Exchange, messages: tuple[ChatMessage, ...], back: set[str]) -> ModelCall:
@@ -189,9 +194,12 @@ class Builder:
         """Whether a call that started nobody was meant to: by its tool, or by a name like those that did."""
         if call.name in self._handing:
             return True
-        unknown = bool(exchange.asked.tools) and call.name not in exchange.asked.tools
+        if not exchange.asked.tools or call.name in exchange.asked.tools:
+            return False
+        if self._handing and set(exchange.asked.tools) <= FINISHING | set(self._handing):
+            return True  # an agent that can only call members called one that does not exist
         named = called_name(call.name)
-        return unknown and bool(named) and any(_shape(call.name, named) == shape for shape in self._handing.values())
+        return bool(named) and any(_shape(call.name, named) == shape for shape in self._handing.values())
 
     def _after(self, exchange: Exchange, following: Exchange | None, back: set[str]) -> list[Event]:
         """The runs that its calls started and the results that came back, call by call."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import groupby
 from typing import Any, Final
 
 import orjson
@@ -117,6 +118,15 @@ class Answered:
     usage: Usage | None = None
     model: str | None = None
     error: str | None = None
+
+
+def in_order(pieces: Iterable[Piece]) -> list[Piece]:
+    """Calls that stand together in one order: a framework may repeat those of one reply in another."""
+    found: list[Piece] = []
+    for calls, group in groupby(pieces, key=lambda piece: piece.kind is PieceKind.CALL):
+        items = list(group)
+        found += sorted(items, key=Piece.key) if calls else items
+    return found
 
 
 def hashes(pieces: Sequence[Piece], start: bytes = b"") -> Iterator[bytes]:

@@ -83,6 +83,9 @@ def results_of(exchange: Exchange, following: Exchange | None) -> dict[str, tupl
     left = [call for call in calls if call not in found]
     if len(bare) == len(left):
         found |= {call: (piece.text, piece.ok) for call, piece in zip(left, bare, strict=True)}
+    elif len(bare) == 1 and bare[0].ok and len(lines := bare[0].text.splitlines()) == len(left):
+        # smolagents joins the results in the order of the ids of the calls.
+        found |= {call: (line, True) for call, line in zip(sorted(left), lines, strict=True)}
     elif bare and left:  # one text for several calls
         whole = "\n".join(piece.text for piece in bare), all(piece.ok for piece in bare)
         found |= dict.fromkeys(left, whole)

@@ -17,7 +17,7 @@ from coa.distill.importers.calls.chat_completions import (
     read_chat_response,
     read_completions_request,
 )
-from coa.distill.importers.calls.exchange import Answered, Asked, Json, Piece, Reply
+from coa.distill.importers.calls.exchange import Answered, Asked, Json, Piece, Reply, in_order
 from coa.distill.importers.calls.responses_api import read_responses_request, read_responses_response
 from coa.distill.importers.calls.spoken import expanded, interpreted
 from coa.distill.importers.content import as_text, as_time, as_usage, at
@@ -166,7 +166,7 @@ def _read(began: int, request: Json, ended: int, response: Json | None) -> Excha
         asked = Asked(other="it is no call of a language model")
     else:
         asked = reads(body)
-    asked.pieces = expanded(asked.pieces)
+    asked.pieces = in_order(expanded(asked.pieces))
     traced = request.get("given_by") == "traceparent"
     run = _name(request.get("run"))
     trace = _name(at(request, "trace", "trace_id")) or (run if traced else None)
@@ -193,6 +193,8 @@ def _answer(exchange: Exchange, response: Json) -> None:
         interpreted(reply, exchange.asked, f"call_{exchange.began}" + (f"_{index}" if index else ""))
         for index, reply in enumerate(answered.choices)
     ]
+    for reply in exchange.choices:
+        reply.pieces = in_order(reply.pieces)
     seconds = response.get("seconds")
     known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0
     exchange.usage = answered.usage

@@ -21,7 +21,7 @@ from coa.distill.importers.calls.build import Builder, left_out_call
 from coa.distill.importers.calls.groups import grouped_runs
 from coa.distill.importers.calls.links import link, link_by_answers
 from coa.distill.importers.calls.log import MARK, CallLog, Exchange
-from coa.distill.importers.calls.stints import Stint, stints_of
+from coa.distill.importers.calls.stints import Stint, give_back, stints_of
 from coa.distill.importers.calls.threads import Threads
 from coa.distill.importers.json_files import FAULTS, reason_of
 from coa.distill.importers.trace_format import TraceFormat
@@ -43,6 +43,7 @@ def read_calls(path: Path) -> Iterator[TeamRun | Skipped]:
     stints = stints_of(threads.settled())
     link(stints)
     link_by_answers(stints)
+    give_back(stints)
     groups = grouped_runs(stints)
     others = _others(log.others, groups)
     for number, group in enumerate(groups):

@@ -132,9 +132,7 @@ def stints_of(threads: list[Thread]) -> list[Stint]:
             stint = new(exchange, handed)
         elif handed is not None:
             other = stint_of[handed]
-            if stint in other.above():
-                _give_back(other, handed, stint)
-            else:
+            if stint not in other.above():
                 stint = new(exchange, handed)
         elif own is not None and own.reply is not None and not own.reply.calls and _asks(exchange):
             stint = new(exchange, None)
@@ -164,9 +162,17 @@ def _enter(stint: Stint, exchange: Exchange, entered: Exchange, caller: Stint) -
         stint.rivals = max(0, len(named) - 1)
 
 
-def _give_back(stint: Stint, last: Exchange, caller: Stint) -> None:
-    """Control came back to a caller: the call that did it hands in a report and is no call of a tool."""
-    stint.back |= {call.id for call in last.calls if is_transfer(call.name)}
+def give_back(stints: list[Stint]) -> None:
+    """Calls by which control came back to a caller: such a call hands in a report and is no call of a tool."""
+    started = {id(stint.call[1]) for stint in stints if stint.call is not None}
+    for stint in stints:
+        above = [other.name for other in stint.above() if other.name]
+        for call in stint.last.calls:
+            if id(call) in started or not is_transfer(call.name) or stint.call is None:
+                continue
+            text = " ".join([call.name, *map(str, call.arguments.values())])
+            if "back" in call.name.casefold() or any(mentions(text, name) for name in above):
+                stint.back.add(call.id)
 
 
 def _name(stint: Stint) -> None:
