@@ -12,7 +12,7 @@ from coa.http import Patience
 from coa.models.base import Model
 from coa.models.chat import ChatModel
 from coa.models.completions import CompletionsModel
-from coa.models.dialects import Dialect
+from coa.models.dialects import Dialect, dialect_of
 from coa.models.server import DEFAULT_KEY_ENV, ModelServer, ModelUnserved, key_for
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 
@@ -44,7 +44,7 @@ async def _connect(server: ModelServer, name: str | None, mode: Mode, tokenizer:
         name = _only(server, names)
     elif names and name not in names:
         raise ModelError(f"{server.name} does not serve {name!r}; it serves {', '.join(names)}")
-    dialect = _dialect(listed)
+    dialect = dialect_of(listed)
     if mode is not Mode.CHAT and dialect is not None:
         found = await _tokenizer(server, tokenizer, name, listed, dialect)
         if isinstance(found, TextTokenizer):
@@ -86,12 +86,6 @@ async def _models(server: ModelServer) -> list[dict[str, Any]]:
     if not isinstance(rows, list):
         raise ModelError(f"{server.name}/v1/models does not list models; is this an OpenAI-compatible server?")
     return [row for row in rows if isinstance(row, dict)]
-
-
-def _dialect(listed: list[dict[str, Any]]) -> Dialect | None:
-    """The three servers name themselves in their model lists."""
-    owners = {str(row.get("owned_by", "")).lower() for row in listed}
-    return next((dialect for dialect in Dialect if dialect.value in owners), None)
 
 
 _GIVE_TOKENIZER: Final = (

@@ -7,7 +7,7 @@ vLLM's `return_token_ids`, SGLang's `/generate` and llama.cpp's server.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -22,6 +22,12 @@ class Dialect(StrEnum):
     VLLM = "vllm"
     SGLANG = "sglang"
     LLAMACPP = "llamacpp"
+
+
+def dialect_of(models: Iterable[Mapping[str, Any]]) -> Dialect | None:
+    """Which server it is: the three name themselves in their lists of models (`/v1/models`)."""
+    owners = {str(row.get("owned_by", "")).lower() for row in models}
+    return next((dialect for dialect in Dialect if dialect.value in owners), None)
 
 
 PATHS: Final = {Dialect.VLLM: "/v1/completions", Dialect.SGLANG: "/generate", Dialect.LLAMACPP: "/v1/completions"}

@@ -190,6 +190,9 @@ class CallLog:
         line = {"coa_record": RECORD, "event": kind, "time": time.time(), "run": run, **values}
         self._queue.put(lambda: self._write(run, orjson.dumps(self._redaction.apply(line)[0])))
 
+    def warn(self, problem: str) -> None:
+        self._on_problem(problem)
+
     # ---- in the writing thread
 
     def _work(self) -> None:

@@ -23,6 +23,8 @@ from coa.distill.gateway.config import PORT, PROXY_HOST, RecordConfig
 from coa.distill.gateway.privacy import credentials, harmless
 from coa.distill.gateway.routes import AGENT_HEADER, RUN_HEADER, Route, Upstream, route_of
 from coa.distill.gateway.sampled_tokens import with_tokens
+from coa.http import lenient_json
+from coa.models.dialects import Dialect, dialect_of
 
 _HOP_BY_HOP: Final = frozenset({
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
@@ -33,6 +35,7 @@ _OURS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add where the client sends none."""
 _READ_AT_ONCE: Final = 1 << 20
 _CONNECT_S: Final = 30.0
+_ASKING: Final = aiohttp.ClientTimeout(10)
 _IDLE_S: Final = 4.0
 """How long a connection to the server is kept for the next call: less than the 5 seconds of uvicorn, so that it is not
 closed by the server in the moment it is used."""
@@ -56,6 +59,8 @@ class Proxy:
         self._session: aiohttp.ClientSession | None = None
         self._runner: web.ServerRunner | None = None
         self._closing = False
+        self._found: tuple[Dialect | None] | None = None
+        """What the server is, once it has said so."""
         self.open: dict[str | None, int] = {}
         """Number of calls on their way, by run."""
         self.ended: set[str] = set()
@@ -180,17 +185,36 @@ class Proxy:
             self._calls.request(call)
             return None
         length = request.content_length
-        changed = self._tokens and length is not None and length <= self._most and not call.sent_encoding
-        if length is None or (length > _READ_AT_ONCE and not changed):
+        plain = length is not None and length <= self._most and not call.sent_encoding
+        dialect = await self._dialect(call.protocol, headers) if self._tokens and plain else None
+        if length is None or (length > _READ_AT_ONCE and dialect is None):
             if length is not None:
                 headers["Content-Length"] = str(length)
             return self._passing(request, call)
         body = await request.content.read()
         call.sent.add(body)
         self._calls.request(call)
-        if changed:
-            body = with_tokens(call.protocol, body)
+        if dialect is not None:
+            body = with_tokens(dialect, call.protocol, body)
         return body if len(body) <= _READ_AT_ONCE else io.BytesIO(body)
+
+    async def _dialect(self, protocol: str, headers: CIMultiDict[str]) -> Dialect | None:
+        """Which server it is, asked once, with the key of the first call."""
+        if protocol not in ("chat", "completions") or self._session is None:
+            return None
+        if self._found is None:
+            target = URL(self._upstream.target(route_of("/v1/models")), encoded=True)
+            keys = {name: value for name, value in headers.items() if name.lower() in ("authorization", "api-key")}
+            try:
+                async with self._session.get(target, headers=keys, timeout=_ASKING) as answer:
+                    rows = lenient_json(await answer.read())["data"]
+                    found = dialect_of(row for row in rows if isinstance(row, dict))
+            except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError):
+                return None  # the call itself will show what is wrong with the server
+            if found is None:
+                self._calls.warn(f"{self._upstream.name} is not vLLM, SGLang or llama.cpp: no token ids are asked for")
+            self._found = (found,)
+        return self._found[0]
 
     async def _passing(self, request: web.BaseRequest, call: Call) -> AsyncIterator[bytes]:
         async for piece in request.content.iter_any():

@@ -1,32 +1,30 @@
 """Requests that also ask for token ids and log probabilities.
 
-The fields of all three servers are added at once, because each ignores those of the others:
+Which fields that takes depends on the server, which names itself in its list of models:
 
-- vLLM: `return_token_ids` gives `prompt_token_ids` in the reply and `token_ids` in each choice.
-- SGLang: `return_token_ids` as vLLM; older versions `return_prompt_token_ids` and `return_meta_info`, which give
-  `prompt_token_ids` and `meta_info.output_token_logprobs` in each choice.
-- llama.cpp: the entries of `logprobs.content` have an `id`; it needs no field of its own.
+- vLLM: `return_token_ids` and `logprobs`. The reply has `prompt_token_ids`, and each choice `token_ids` and `logprobs`.
+- SGLang: `return_token_ids`, `return_prompt_token_ids`, `return_meta_info` and `logprobs`. Each choice has
+  `prompt_token_ids`, `token_ids` and `meta_info.output_token_logprobs`.
+- llama.cpp: `logprobs` and `top_logprobs`. Each choice has `logprobs.content`, with an `id` for each token. The ids of
+  the prompt are not to be had.
 
-`logprobs` itself is OpenAI's, a flag for chats and a number for completions. What the team asked for is not changed.
+SGLang refuses all but `logprobs` for streamed chats, and llama.cpp refuses `logprobs` for streamed chats with tools.
+There the request stays as it is, because a team whose calls fail is worse than a record without ids. What the team asks
+for itself is never changed.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
-_IDS: Final = {"return_token_ids": True, "return_prompt_token_ids": True, "return_meta_info": True}
-_ASKED: Final[dict[str, dict[str, Any]]] = {
-    "chat": {"logprobs": True, **_IDS},
-    "completions": {"logprobs": 1, **_IDS},
-}
+from coa.models.dialects import Dialect
 
 
-def with_tokens(protocol: str, body: bytes) -> bytes:
-    """The request with these fields; as it is where the protocol has none, or the body is no JSON object."""
-    wanted = _ASKED.get(protocol)
-    if wanted is None:
+def with_tokens(dialect: Dialect, protocol: str, body: bytes) -> bytes:
+    """The request with these fields; as it is where there are none for it, or where it is no JSON object."""
+    if protocol not in ("chat", "completions"):
         return body
     try:
         request = orjson.loads(body)
@@ -34,5 +32,19 @@ def with_tokens(protocol: str, body: bytes) -> bytes:
         return body
     if not isinstance(request, dict):
         return body
+    wanted = _fields(dialect, request, chat=protocol == "chat")
     missing = {name: value for name, value in wanted.items() if not request.get(name)}
     return orjson.dumps({**request, **missing}) if missing else body
+
+
+def _fields(dialect: Dialect, request: dict[str, Any], *, chat: bool) -> dict[str, Any]:
+    stream = bool(request.get("stream"))
+    if dialect is Dialect.LLAMACPP:
+        if chat and stream and request.get("tools"):
+            return {}
+        return {"logprobs": True, "top_logprobs": 1} if chat else {"logprobs": 1}
+    fields: dict[str, Any] = {"logprobs": True} if chat else {"logprobs": 1}
+    if dialect is Dialect.VLLM or not chat:
+        return {**fields, "return_token_ids": True}
+    ids = {"return_token_ids": True, "return_prompt_token_ids": True, "return_meta_info": True}
+    return fields if stream else {**fields, **ids}
