@@ -26,6 +26,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "teach": (
         "coa teach tasks.jsonl --team team.py:build --model http://127.0.0.1:8000 --out traces/",
+        "coa teach tasks.jsonl --command 'python my_team.py {question}' --model http://127.0.0.1:8000 --out traces/",
         "coa teach runs/world/tasks/train.jsonl --team world --world runs/world --out traces/ --limit 50",
     ),
     "distill": (

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _MOVED = ("--api-key-env", "--price-in", "--price-cached", "--price-out", "--prices")
 Command = accepting({flag: options.RUN_FLAGS[flag] for flag in _MOVED} | {"--max-tokens": "max_tokens"})
-_TEAM = "module:factory or file.py:factory, where factory(model) returns an agent; or world."
+_TEAM = "smolagents: module:factory or file.py:factory, where factory(model) returns an agent; or world."
+_COMMAND = "Any other team: program to run for each task, with {question}, {id} or {file} for the task."
 _world = partial(typer.Option, rich_help_panel="Team of an offline world")
 _limits = partial(typer.Option, rich_help_panel="Limits")
 
@@ -27,7 +28,11 @@ def teach(
         Path | None, typer.Argument(help="Required: tasks, .jsonl, .json or .parquet with `question`.")
     ] = None,
     team: Annotated[str | None, typer.Option(help=_TEAM)] = None,
-    model: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible server for the team.")] = None,
+    command: Annotated[str | None, typer.Option(help=_COMMAND)] = None,
+    answer_field: Annotated[
+        str | None, typer.Option(help="Field with the answer in the JSON object that the program prints.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="URL of the model server for the team.")] = None,
     model_name: options.ModelName = None,
     temperature: options.Temperature = None,
     world: Annotated[str | None, _world(help="World: atlas, atlas:SEED, or a folder of coa world build.")] = None,
@@ -41,12 +46,10 @@ def teach(
     settings: options.Set = None,
     show_settings: options.ShowSettings = False,
     dry_run: options.DryRun = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Required: folder for the traces, one ATIF file for each task.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Required: folder for the traces, one file for each task.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Run a smolagents team over tasks and record every agent, call and token as ATIF. Resumes from --out."""
+    """Run a team over tasks and record every agent, call and token. Resumes from --out."""
     from coa.cli.configuring import resolve
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings
@@ -55,7 +58,8 @@ def teach(
 
     show_warnings()
     given = {
-        "team": team, "model": model, "model_name": model_name, "temperature": temperature, "world": world,
+        "team": team, "command": command, "answer_field": answer_field, "model": model, "model_name": model_name,
+        "temperature": temperature, "world": world,
         "seed": seed, "errors": errors, "jobs": jobs, "time_limit_s": time_limit, "limit": limit,
         "retry_failed": retry_failed or None,
     }  # fmt: skip

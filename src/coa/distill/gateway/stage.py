@@ -138,10 +138,6 @@ class Gateway:
             self._loop.call_soon_threadsafe(self._proxy.ended.add, run)
         self._drain(run)
 
-    def reopen(self, run: str) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._proxy.ended.discard, run)
-
     @property
     def counts(self) -> Counts:
         """What has been recorded so far."""

@@ -24,19 +24,20 @@ from coa.distill.teaching.results import (
     Ready,
     Spent,
     TeachReport,
+    claim_teaching,
     empty_run,
     stop_of,
     trace_path,
+    unfinished,
     write_trace,
 )
 from coa.distill.teaching.team import Team
 from coa.distill.team_run import LeftOut
 from coa.errors import RecordingError
-from coa.folder import claim, lock
+from coa.folder import lock
 from coa.models.price import Price
 from coa.progress import Progress, Silent
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
-from coa.version import __version__
 
 GRACE_S: Final = 10.0
 """Time after the limit in which a worker can still write down what was recorded."""
@@ -58,16 +59,10 @@ def run_team(
 
     Ctrl-C kills the workers and is raised. Finished runs are in their files, and the next call runs the rest.
     """
-    report, waiting, progress = TeachReport(Path(out), price=price), deque[Task](), progress or Silent()
+    report, progress = TeachReport(Path(out), price=price), progress or Silent()
     with lock(report.out):
         _claim(report.out, team, write=False)
-        for task in tasks:
-            report.total += 1
-            stop = stop_of(trace_path(report.out, task.id))
-            if stop is None or (retry_failed and stop in (Stop.FAILED, Stop.TIME)):
-                waiting.append(task)
-            else:
-                report.resumed += 1
+        waiting = unfinished(tasks, report, lambda task: stop_of(trace_path(report.out, task.id)), retry_failed)
         if waiting:
             pool = _Pool(team, report, min(max(1, jobs), len(waiting)), time_limit_s)
             try:
@@ -224,8 +219,6 @@ def _serve(connection: Any, team: Team, out: Path, time_limit_s: float, log: Pat
 
 
 def _claim(folder: Path, team: Team, *, write: bool) -> None:
-    """Runs of two teams in one folder could not be distinguished. Written once the team is known to exist."""
-    named = {"version": __version__, "team": team.factory, "model": team.model_name, "url": team.url}
-    record = {**named, **dict(team.arguments)}
-    # A key that an older run did not write counts as equal.
-    claim(folder, "teach", record, free=("version", "url"), defaults=record, write=write, renew=True)
+    """Written once the team is known to exist."""
+    named = {"team": team.factory, "model": team.model_name, "url": team.url, **dict(team.arguments)}
+    claim_teaching(folder, write=write, **named)

@@ -7,21 +7,25 @@ the messages; `TeachReport` sums them up.
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import JsonValue
 
 from coa.distill.atif_writer import EXTRA, to_atif
 from coa.distill.run_files import ATIF, run_file
 from coa.distill.team_run import RECORDED, AgentRun, LeftOut, Source, TeamRun
 from coa.errors import CoaError
-from coa.folder import write_atomic
+from coa.folder import claim, write_atomic
 from coa.models.price import Price
 from coa.progress import time_left
 from coa.report import plural
 from coa.trajectory.types import Failure, Stop, Task, Usage
+from coa.version import __version__
 
 
 def trace_path(folder: Path, task_id: str) -> Path:
@@ -46,6 +50,28 @@ def empty_run(task: Task, stop: Stop, failure: Failure | None = None, left_out: 
     root = AgentRun(id="manager-1", agent="manager", request=task.question)
     missing = (left_out,) if left_out is not None else ()
     return TeamRun(task=task, root=root, source=Source(format=RECORDED), stop=stop, failure=failure, left_out=missing)
+
+
+def unfinished(
+    tasks: Iterable[Task], report: TeachReport, stop: Callable[[Task], str | None], retry_failed: bool
+) -> deque[Task]:
+    """The tasks that are still to be run; `stop` says how the recorded run of a task ended."""
+    waiting = deque[Task]()
+    for task in tasks:
+        report.total += 1
+        ended = stop(task)
+        if ended is None or (retry_failed and ended in (Stop.FAILED, Stop.TIME)):
+            waiting.append(task)
+        else:
+            report.resumed += 1
+    return waiting
+
+
+def claim_teaching(folder: Path, *, write: bool = True, **named: JsonValue) -> None:
+    """Runs of two teams in one folder could not be distinguished."""
+    record = {"version": __version__, "team": None, "command": None, "model": None, **named}
+    # A key that an older run did not write counts as equal.
+    claim(folder, "teach", record, free=("version", "url"), defaults=record, write=write, renew=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""`teach`: run a smolagents team over tasks and record everything it does, as one call.
+"""`teach`: run a team over tasks and record everything it does, as one call.
 
-It asks the server which model it has, resolves `world` to the team of an offline world, and leaves the running to
-`pool.py`: processes that build the team anew for each task and write one ATIF file each.
+A team is a smolagents factory or any program. For a factory it asks the server which model it has, resolves `world` to
+the team of an offline world, and leaves the running to `pool.py`: processes that build the team anew for each task and
+write one ATIF file each. A program (`command`) is run by `program.py` behind the recording gateway.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from typing import Final
 from pydantic import Field, JsonValue
 
 from coa.blocking import run_blocking
+from coa.distill.gateway.config import RecordConfig
 from coa.distill.teaching.pool import run_team
+from coa.distill.teaching.program import Program, run_command
 from coa.distill.teaching.results import TeachReport
 from coa.distill.teaching.team import Team
 from coa.errors import ModelError, RecordingError
 from coa.models.connect import only_model
 from coa.models.price import Price, price_of
+from coa.models.server import key_for
 from coa.progress import Progress, Silent
 from coa.trajectory.formats.tasks import read_tasks
 from coa.trajectory.types import Frozen, Task
@@ -36,10 +40,21 @@ WORLD: Final = "world"
 class TeachConfig(Frozen):
     """Which team to run, with which model, and within which limits."""
 
-    team: str
-    """`module:factory` or `file.py:factory`, where `factory(model)` returns an agent; or `world`."""
+    team: str | None = None
+    """`module:factory` or `file.py:factory`, where `factory(model)` returns a smolagents agent; or `world`."""
+    command: str | None = None
+    """Program to run once for each task, instead of `team`. `{question}`, `{id}` and `{file}` stand for the task."""
+    answer_field: str | None = None
+    """Field with the answer in the JSON object that the program prints. Default: the answer is its last line."""
     model: str | None = None
-    """URL of an OpenAI-compatible server for the team; None where the team brings its own models."""
+    """URL of the model server for the team. A program's calls are recorded on their way there; a smolagents team may
+    bring its own models instead."""
+    upstream_anthropic: str | None = None
+    """URL of another server for the program's calls of Anthropic Messages."""
+    tokens: bool = False
+    """Ask vLLM, SGLang or llama.cpp for token ids and log probabilities of the program's calls."""
+    redact: tuple[str, ...] = ()
+    """Regular expressions whose matches in the recorded calls of the program are replaced by `[redacted]`."""
     model_name: str | None = None
     """Name of the model, where its server has several."""
     api_key_env: str = "COA_API_KEY"
@@ -71,31 +86,74 @@ class TeachConfig(Frozen):
 def teach(
     config: TeachConfig, tasks: str | Path | Iterable[Task], out: str | Path, *, progress: Progress | None = None
 ) -> TeachReport:
-    """Run a team over tasks (a file or tasks) and record each run in `out`, one ATIF file for each task.
+    """Run a team over tasks (a file or tasks) and record each run in `out`, one file for each task.
 
     Tasks that have a file already are not run again. Ctrl-C ends the teams and is raised; finished runs are in their
     files, and the same call runs the rest.
     """
-    if importlib.util.find_spec("smolagents") is None:
+    if (config.team is None) == (config.command is None):
         raise RecordingError(
-            "running a team needs smolagents", hint=f"{sys.executable} -m pip install 'chain-of-agents[teacher]'"
+            "name the team with --team, or a program with --command"
+            if config.team is None
+            else "give --team or --command",
+            hint="--team module:factory for smolagents, --command 'python my_team.py {question}' for anything else",
         )
-    team, progress = _team(config), progress or Silent()
-    price = config.price
-    if price is None and config.prices is not None:
-        price = price_of(team.model_name or "", config.prices)
-    source = read_tasks(tasks) if isinstance(tasks, str | Path) else tasks
+    source, progress = read_tasks(tasks) if isinstance(tasks, str | Path) else tasks, progress or Silent()
+    source = islice(source, config.limit)
     progress.start("tasks")
     try:
-        return run_team(
-            islice(source, config.limit), team, out, jobs=config.jobs, time_limit_s=config.time_limit_s,
-            retry_failed=config.retry_failed, price=price, progress=progress,
-        )  # fmt: skip
+        return (
+            _teach_command(config, source, out, progress)
+            if config.command
+            else _teach_team(config, source, out, progress)
+        )
     finally:
         progress.finish()
 
 
+def _teach_command(config: TeachConfig, tasks: Iterable[Task], out: str | Path, progress: Progress) -> TeachReport:
+    assert config.command is not None
+    for name in ("world", "temperature", "max_tokens"):
+        if getattr(config, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise RecordingError(
+                f"{flag} is for --team", hint="the program decides this itself; write it into --command"
+            )
+    if config.model is None:
+        raise RecordingError(
+            "--command needs a model server", hint="add --model URL: the program's calls are sent there"
+        )
+    recording = RecordConfig(
+        upstream=config.model, upstream_anthropic=config.upstream_anthropic, port=0, tokens=config.tokens,
+        redact=config.redact,
+    )  # fmt: skip
+    program = Program(config.command, config.answer_field, key_for(config.model, config.api_key_env))
+    return run_command(
+        tasks, program, recording, out, jobs=config.jobs, time_limit_s=config.time_limit_s,
+        retry_failed=config.retry_failed, price=_price(config, config.model_name), progress=progress,
+    )  # fmt: skip
+
+
+def _teach_team(config: TeachConfig, tasks: Iterable[Task], out: str | Path, progress: Progress) -> TeachReport:
+    if importlib.util.find_spec("smolagents") is None:
+        raise RecordingError(
+            "running a team needs smolagents", hint=f"{sys.executable} -m pip install 'chain-of-agents[teacher]'"
+        )
+    team = _team(config)
+    return run_team(
+        tasks, team, out, jobs=config.jobs, time_limit_s=config.time_limit_s,
+        retry_failed=config.retry_failed, price=_price(config, team.model_name), progress=progress,
+    )  # fmt: skip
+
+
+def _price(config: TeachConfig, model: str | None) -> Price | None:
+    if config.price is None and config.prices is not None:
+        return price_of(model or "", config.prices)
+    return config.price
+
+
 def _team(config: TeachConfig) -> Team:
+    assert config.team is not None
     name = config.model_name
     if config.model is not None:
         if not config.model.startswith(("http://", "https://")):
