@@ -17,6 +17,7 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,8 @@ def scrub(folder: Path) -> None:
 
 def capture(framework: str, out: Path) -> dict[str, object]:
     """Run the team once, and once more for each `team_WAY.py`. Returns what `capture.json` says."""
+    for before in ("gateway", "own"):
+        shutil.rmtree(out / before, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
     with scripted_team() as (url, server):
         coa = [sys.executable, "-m", "coa", "record", "--upstream", f"{url}/v1", "--out", str(out / "gateway")]
@@ -87,6 +90,8 @@ def capture(framework: str, out: Path) -> dict[str, object]:
             if _metered(server) != found:
                 raise RuntimeError(f"{program} was metered {_metered(server)}, team.py {found}")
     scrub(out / "own")
+    (recorded,) = (out / "gateway").glob("session-*.calls.jsonl")
+    recorded.rename(recorded.with_name("session.calls.jsonl"))  # without the number of the process
     name, version = package(framework)
     found = {"package": name, "version": version, **found}
     (out / "capture.json").write_text(json.dumps(found, indent=2) + "\n")
