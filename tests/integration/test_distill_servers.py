@@ -69,7 +69,5 @@ def test_without_a_writer_the_gap_is_the_reason_and_without_a_kept_run_the_comma
     config.write_text(FEW_CALLS)
     code, said = asyncio.run(coa("distill", traces, "--out", tmp_path / "data", "--config", config))
     assert code == 1 and "nothing was kept" in said and "--fill" in said
-    examples = json.loads((tmp_path / "data" / "report.json").read_text())["stages"][1]["reasons"]["violation"][
-        "examples"
-    ]
+    examples = json.loads((tmp_path / "data" / "report.json").read_text())["stages"][1]["reasons"]["order"]["examples"]
     assert "order at step 0" in examples[0]["detail"]

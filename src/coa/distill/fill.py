@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from coa.distill.compose import SAME_REPLY
 from coa.errors import ModelError
 from coa.models.base import Model, Sampling, complete
 from coa.trajectory import Author, Kind, Message, Profile, State, Step, Trajectory
@@ -56,17 +57,17 @@ def gaps(steps: Sequence[Step], profile: Profile) -> list[tuple[int, tuple[str, 
     for index, step in enumerate(steps):
         agent = profile.agents.get(step.agent)
         if agent is not None and agent.kind is not Kind.THOUGHT and step.author is Author.MODEL and not state.waiting:
-            tags = _missing(state, step.agent, profile)
+            shared = bool(step.meta.get(SAME_REPLY)) and state.covered
+            tags = _missing(state, step.agent, profile, thought=state.thought or shared)
             if tags:
                 found.append((index, tags))
         state, _ = state.advance(step)
     return found
 
 
-def _missing(state: State, tag: str, profile: Profile) -> tuple[str, ...]:
+def _missing(state: State, tag: str, profile: Profile, *, thought: bool) -> tuple[str, ...]:
     way = () if tag in state.allowed else _way(state.allowed, tag, profile)
     tags: list[str] = []
-    thought = state.thought
     for name in (*way, tag):
         if profile.agents[name].thought and not thought and profile.thought is not None:
             tags.append(profile.thought)

@@ -115,11 +115,11 @@ class Funnel:
             entered = kept
         return rows
 
-    def hints(self) -> list[str]:
+    def hints(self, traces: str = "traces/") -> list[str]:
         """What to do about the reasons that dropped most: those with at least a tenth of all that was read."""
         counts = {reason: count for counter in self.dropped.values() for reason, count in counter.items()}
         worst = sorted(counts, key=lambda reason: (-counts[reason], reason))
-        return [reason.hint for reason in worst if reason.hint and counts[reason] >= 0.1 * self.entered]
+        return [reason.advice(traces) for reason in worst if counts[reason] >= 0.1 * self.entered]
 
     def to_json(self) -> dict[str, Any]:
         places = [dict(zip(("file", "place", "reason"), place, strict=True)) for place in self.named()]

@@ -102,6 +102,10 @@ class Roles:
             return Role.PLAN
         return role
 
+    def drops(self, agent: str, tool: str) -> bool:
+        """Whether the user's file leaves a member out whose run the trace does not have."""
+        return Role.DROP in (self.given.agents.get(agent), self.given.tools.get(tool))
+
     def _agent(self, run: AgentRun, root: bool) -> Decision:
         if root:  # it answers the question, whatever it is called
             return Decision(Role.ACT, Decider.DEFAULT)

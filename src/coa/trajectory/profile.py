@@ -106,7 +106,7 @@ class Agent(Frozen):
     next: tuple[str, ...] = ()
     """Who may follow, not counting thoughts and observations."""
     thought: bool = False
-    """Whether a thought must come directly before it."""
+    """Whether a thought must come directly before it. Tool calls in a row need only one, before the first."""
     max: int | None = Field(None, ge=1)
     """How often it may act in one run."""
     verdict: Verdict | None = None

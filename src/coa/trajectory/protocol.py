@@ -56,6 +56,8 @@ class State:
     """Whether a thought was the latest step."""
     waiting: str | None = None
     """The tool whose observation is due."""
+    covered: bool = False
+    """Whether the last agent was a tool that a thought came before: calls in a row need one, before the first."""
     counts: Mapping[str, int] = field(default_factory=dict)
     done: bool = False
 
@@ -70,7 +72,7 @@ class State:
         agents = self.profile.agents
         actors = [
             tag for tag in self.allowed
-            if not (agents[tag].thought and not self.thought) and self.counts.get(tag, 0) < (agents[tag].max or 1 << 30)
+            if not self._lacks_thought(tag) and self.counts.get(tag, 0) < (agents[tag].max or 1 << 30)
         ]  # fmt: skip
         if self.profile.thought and not self.thought:
             return (self.profile.thought, *actors)
@@ -112,6 +114,7 @@ class State:
             last=tag,
             allowed=allowed,
             waiting=tag if agent.kind is Kind.TOOL else None,
+            covered=agent.kind is Kind.TOOL and (self.thought or self.covered),
             counts={**self.counts, tag: self.counts.get(tag, 0) + 1},
             done=self.done or agent.kind is Kind.ANSWER,
         )
@@ -126,7 +129,11 @@ class State:
 
     def _with(self, *, thought: bool) -> State:
         """A copy with no observation due. `dataclasses.replace` is slower, and every step of every run needs this."""
-        return State(self.profile, self.last, self.allowed, thought, None, self.counts, self.done)
+        return State(self.profile, self.last, self.allowed, thought, None, self.covered, self.counts, self.done)
+
+    def _lacks_thought(self, tag: str) -> bool:
+        agent = self.profile.agents[tag]
+        return agent.thought and not self.thought and not (self.covered and agent.kind is Kind.TOOL)
 
     def _out_of_order(self, tag: str) -> list[tuple[Rule, str]]:
         agent = self.profile.agents[tag]
@@ -136,7 +143,7 @@ class State:
             ignored = self.last is not None and tag in self.profile.agents[self.last].next
             rule = Rule.VERDICT_IGNORED if ignored else Rule.ORDER
             wrong.append((rule, f"<{tag}> {where}, where {' or '.join(self.allowed) or 'nothing'} may come"))
-        if agent.thought and not self.thought:
+        if self._lacks_thought(tag):
             wrong.append((Rule.MISSING_THOUGHT, f"<{tag}> without a <{self.profile.thought}> before it"))
         if agent.max is not None and self.counts.get(tag, 0) >= agent.max:
             wrong.append((Rule.TOO_OFTEN, f"<{tag}> more than {agent.max} times"))

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from coa.distill.convert import convert
-from coa.distill.roles import RoleMap, load_roles
+from coa.distill.fill import gaps
+from coa.distill.filters.rules import broken_rules
+from coa.distill.roles import Role, RoleMap, load_roles
 from coa.distill.team_run import EvaluatorVerdict, Note, Purpose, ToolResult
 from coa.errors import ConfigError
 from coa.trajectory import Author, Profile, Trajectory, check, load_profile
 from support.told_teams import agent, asks, called, code, inside, member, plans, result, team, thinks, tower
 
-WEB, NANO, ALL, CODE = (load_profile(name) for name in ("web", "nano", "all", "code"))
+WEB, NANO, ALL, CODE, MHQA = (load_profile(name) for name in ("web", "nano", "all", "code", "mhqa"))
 
 
 def told(trajectory: Trajectory) -> list[tuple[str, str]]:
@@ -74,7 +76,7 @@ def test_an_error_nobody_speaks_of_leaves_a_visible_gap() -> None:
     )
     converted = convert(run, WEB)
     assert "reflection" not in agents(converted)
-    assert "missing_thought" in {violation.rule for violation in check(converted.steps, WEB)}
+    assert "missing_thought" in {violation.rule for violation in broken_rules(converted, WEB)}
 
 
 def test_one_short_sentence_after_an_error_stays_a_thought() -> None:
@@ -170,6 +172,114 @@ def test_calls_made_at_once_are_told_one_after_another() -> None:
         ("web_search", "two"),
         ("observation", "second"),
     ]
+
+
+def test_calls_of_one_reply_share_the_thought_before_the_first() -> None:
+    run = team(
+        thinks("two phrasings", asks("a", "wiki_search", query="one"), asks("b", "wiki_search", query="two")),
+        result("b", "second", ok=False),
+        result("a", "first"),
+        thinks("The second failed, the first did not. I know enough.", purpose=Purpose.ANSWER),
+    )
+    converted = convert(run, MHQA)
+    assert told(converted)[:5] == [
+        ("think", "two phrasings"),
+        ("wiki_search", "one"),
+        ("observation", "first"),
+        ("wiki_search", "two"),
+        ("observation", "second"),
+    ]
+    assert converted.steps[3].meta["same_reply"] is True and "same_reply" not in converted.steps[1].meta
+    assert not broken_rules(converted, MHQA) and not check(converted.steps, MHQA) and not gaps(converted.steps, MHQA)
+    # Two replies, the second without a thought: the protocol lets it pass, the filter does not, and a gap is filled.
+    bare = converted.steps[3].model_copy(update={"meta": {}})
+    unsaid = converted.model_copy(update={"steps": (*converted.steps[:3], bare, *converted.steps[4:])})
+    assert [one.rule for one in broken_rules(unsaid, MHQA)] == ["missing_thought"]
+    assert not check(unsaid.steps, MHQA) and gaps(unsaid.steps, MHQA) == [(3, ("think",))]
+
+
+def test_an_error_among_the_calls_of_one_reply_is_commented_on_after_them() -> None:
+    first, second = asks("a", "wiki_search", query="one"), asks("b", "wiki_search", query="two")
+    run = team(
+        thinks("Two phrasings.", first, second),
+        result("a", "HTTP 500", ok=False),
+        result("b", "second"),
+        thinks("One server is away. The other is not. I have what I need.", purpose=Purpose.ANSWER),
+    )
+    assert agents(convert(run, MHQA))[5:8] == ["think", "reflection", "think"]
+
+
+def test_a_handover_that_failed_is_left_out_with_what_its_caller_said_of_it() -> None:
+    searcher = agent("searcher", thinks("I look.", asks("s", "wiki_search", query="q")), result("s", "r"), answer="330")
+    retried = team(
+        thinks("I ask the searcher.", member("a", "searcher", task="t")),
+        result("a", "Error: no connection", ok=False),
+        thinks("It did not answer. I ask again.", member("b", "searcher", task="t")),
+        called("b", searcher),
+        result("b", "330", report_of=("searcher",)),
+        thinks("That is it.", purpose=Purpose.ANSWER),
+    )
+    converted = convert(retried, MHQA)
+    assert told(converted) == [
+        ("think", "I ask the searcher."), ("think", "I look."), ("wiki_search", "q"), ("observation", "r"),
+        ("think", "That is it."), ("answer", "330 m"),
+    ]  # fmt: skip
+    assert converted.meta["problems"] == [] and not broken_rules(converted, MHQA)
+    assert converted.meta["failed_handovers"] == ["manager asked searcher: failed: Error: no connection"]
+    # Where it acts itself instead of asking again, its words explain why, and there is nothing to reflect on.
+    alone = team(
+        thinks("I ask the searcher.", member("a", "searcher", task="t")),
+        result("a", "Error: no connection", ok=False),
+        thinks("It did not answer. I look myself. That is quick.", asks("b", "wiki_search", query="q")),
+        result("b", "r"),
+        thinks("That is it.", purpose=Purpose.ANSWER),
+    )
+    assert agents(convert(alone, MHQA)) == ["think", "think", "wiki_search", "observation", "think", "answer"]
+
+
+def test_a_member_that_cannot_be_shown_is_left_out_if_the_roles_file_says_so() -> None:
+    run = team(
+        thinks("go", member("a", "ask_searcher", task="t")),
+        result("a", "330 m"),
+        thinks("Good.", purpose=Purpose.ANSWER),
+    )
+    assert convert(run, MHQA).meta["problems"] == ["manager: ask_searcher: the run of searcher was not recorded"]
+    for roles in (RoleMap(agents={"searcher": Role.DROP}), RoleMap(tools={"ask_searcher": "drop"})):
+        assert convert(run, MHQA, roles).meta["problems"] == []
+
+
+def test_a_report_stands_for_the_thought_that_its_reader_did_not_write() -> None:
+    searcher = agent(
+        "searcher", thinks("", asks("s", "wiki_search", query="q")), result("s", "r"), answer="It is 330 m."
+    )
+    other = agent("other", thinks("", asks("s", "wiki_search", query="p")), result("s", "r"), answer="330 m")
+    run = team(
+        thinks("Both.", member("a", "searcher", task="Find the height."), member("b", "other", task="Look elsewhere.")),
+        called("a", searcher), result("a", "It is 330 m.", report_of=("searcher",)),
+        called("b", other), result("b", "330 m", report_of=("other",)),
+        thinks("330 m", purpose=Purpose.ANSWER),
+    )  # fmt: skip
+    converted = convert(run, MHQA)
+    # The request stands for the thought of a silent member, unless one stands there already.
+    assert [step.text for step in converted.steps if step.agent == "think"] == [
+        "Both.",
+        "Look elsewhere.",
+        "It is 330 m.",
+    ]
+    assert not broken_rules(converted, MHQA)
+    assert "think" not in agents(convert(run, NANO))[1:]
+
+
+def test_words_that_repeat_a_report_are_told_once() -> None:
+    searcher = agent("searcher", thinks("I look.", asks("s", "wiki_search", query="q")), result("s", "r"),
+                     thinks("The tower has 330 m."), answer="The tower has 330 m.")  # fmt: skip
+    run = team(
+        thinks("I ask.", member("a", "searcher", task="t")), called("a", searcher),
+        result("a", "The tower has 330 m.", report_of=("searcher",)),
+        thinks("The tower has 330 m."), thinks("The tower has 330 m."), thinks("330 m", purpose=Purpose.ANSWER),
+    )  # fmt: skip
+    texts = [step.text for step in convert(run, MHQA).steps]
+    assert texts.count("The tower has 330 m.") == 1
 
 
 def test_merged_results_are_one_call_for_a_list_and_a_gap_for_a_line() -> None:

@@ -120,7 +120,7 @@ FAULTS: list[tuple[Callable[[], Trajectory], str, str]] = [
     (benchmark_question, "contamination", "benchmark_question"),
     (one_call, "complexity", "too_few_calls"),
     (calls_without_end, "complexity", "too_many_calls"),
-    (missing_thought, "violations", "violation"),
+    (missing_thought, "violations", "missing_thought"),
     (no_answer, "answered", "no_answer"),
     (chant, "repetition", "repetition"),
 ]

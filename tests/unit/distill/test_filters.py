@@ -18,8 +18,8 @@ from coa.distill.filters.quality import (
     redundancy,
     repetition,
     tool_errors,
-    violations,
 )
+from coa.distill.filters.rules import violations
 from coa.errors import ConfigError
 from coa.trajectory import Rule, Task, Trajectory, load_profile, observation
 from support.builders import make_trajectory

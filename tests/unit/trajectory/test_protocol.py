@@ -113,6 +113,15 @@ def test_each_slip_is_found_where_it_is(case: str) -> None:
     assert rules(*parts) == expected
 
 
+def test_calls_in_a_row_need_one_thought_before_the_first() -> None:
+    call = SEARCH[:2]
+    assert rules(*START, *call, *call, *SEARCH, *END) == []
+    assert rules(*START, *call, *END) == [(5, Rule.MISSING_THOUGHT)]  # the suggestion is no call
+    assert rules(*START[:2], *call, *SEARCH, *END) == [(2, Rule.MISSING_THOUGHT), (4, Rule.MISSING_THOUGHT)]
+    good = ("reflection", "trajectory progress: good")
+    assert rules(*START, *SEARCH, good, *SEARCH, *END) == [(7, Rule.MISSING_THOUGHT)]
+
+
 def test_good_reflection_leaves_the_way_open() -> None:
     good = ("reflection", "information conflict: good\ntool effectiveness: average\ntrajectory progress: good")
     assert rules(*START, *SEARCH, good, ("think", ""), *SEARCH, *END) == []
@@ -147,7 +156,9 @@ def test_the_legal_next_tags() -> None:
     assert legal(think) == {"plan"}
     assert legal(think, plan, think) == {"web_search", "crawl_page", "suggested_answer"}
     assert legal(think, plan, think, search) == set()
-    assert legal(think, plan, think, search, observation("r")) == {"think"}
+    # One thought is enough for calls in a row; everyone else needs a new one.
+    assert legal(think, plan, think, search, observation("r")) == {"think", "web_search", "crawl_page"}
+    assert legal(think, plan, search, observation("r")) == {"think"}
     checked = Step(agent="double_check", text="score: 1")
     assert legal(think, plan, think, Step(agent="suggested_answer", text="a"), think, checked, think) == {"plan"}
     assert legal(*web_run().steps) == set()

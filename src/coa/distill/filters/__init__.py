@@ -16,10 +16,11 @@ from coa.distill.filters.contamination import contamination
 from coa.distill.filters.enrichment import correction, reflection
 from coa.distill.filters.length import length
 from coa.distill.filters.questions import DUPLICATES
+from coa.distill.filters.rules import violations
 
 FILTERS: Final[tuple[Filter, ...]] = (
     complexity,
-    quality.answered, quality.forged_tags, quality.violations, quality.redundancy, quality.tool_errors,
+    quality.answered, quality.forged_tags, violations, quality.redundancy, quality.tool_errors,
     quality.repetition, quality.leakage, quality.correctness,
     reflection, correction,
     length,

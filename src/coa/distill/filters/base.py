@@ -1,6 +1,6 @@
 """What a filter is: a function that says why a trajectory is dropped, with its stage and its reasons.
 
-    TOO_RUDE = Reason("too_rude", hint="quality.rude_words lists the words.")
+    TOO_RUDE = Reason("too_rude", "These runs use rude words.", settings=("quality.rude_words=[]",))
 
     @filter_of(QUALITY, TOO_RUDE)
     def politeness(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
@@ -13,9 +13,10 @@ Settings that it needs are a table in `distill/config.py`. The funnel, the repor
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from coa.distill.config import DistillConfig
 from coa.trajectory import OBSERVATION, Author, Kind, Profile, Step, Tokenizer, Trajectory
@@ -31,14 +32,28 @@ class FilterStage:
     """What a trajectory must have to pass, in a few words."""
 
 
+QUALITY: Final = FilterStage("quality", "sound steps, few errors, no repetition, no leak, a right answer")
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Reason:
     """Why a trajectory was dropped."""
 
     name: str
     """The key in the report."""
-    hint: str = field(default="", compare=False)
-    """What a user can do about it, if anything."""
+    hint: str = field(compare=False)
+    """What is wrong and what a user can do about it. `{traces}` stands for the paths of the traces."""
+    settings: tuple[str, ...] = field(default=(), compare=False)
+    """What keeps such runs, as `--set` takes it; empty where no setting should."""
+
+    def advice(self, traces: str = "traces/") -> str:
+        keep = f" To keep them: {' '.join(f'--set {_quoted(setting)}' for setting in self.settings)}."
+        return self.hint.replace("{traces}", traces) + (keep if self.settings else "")
+
+
+def _quoted(setting: str) -> str:
+    """As a shell needs it."""
+    return f"'{setting}'" if re.search(r"[\[\]\"*?$ ]", setting) else setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,16 @@ from coa.report import plural
 from coa.trajectory import Trajectory
 
 COMPLEXITY: Final = FilterStage("complexity", "enough tool calls, and not too many")
-TOO_FEW_CALLS: Final = Reason("too_few_calls", hint="complexity.fewest_calls sets the least number of tool calls.")
-TOO_MANY_CALLS: Final = Reason("too_many_calls")
+TOO_FEW_CALLS: Final = Reason(
+    "too_few_calls",
+    "These runs make fewer tool calls than the profile asks for ([distill] min_tool_calls).",
+    settings=("complexity.fewest_calls=0",),
+)
+TOO_MANY_CALLS: Final = Reason(
+    "too_many_calls",
+    "These runs make more tool calls than anyone should learn from.",
+    settings=("complexity.most_calls=1000",),
+)
 
 
 @filter_of(COMPLEXITY, TOO_FEW_CALLS, TOO_MANY_CALLS)

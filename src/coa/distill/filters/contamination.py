@@ -12,7 +12,11 @@ from coa.distill.filters.questions import plain
 from coa.trajectory import Trajectory
 
 CONTAMINATION: Final = FilterStage("contamination", "no benchmark question")
-BENCHMARK_QUESTION: Final = Reason("benchmark_question")
+BENCHMARK_QUESTION: Final = Reason(
+    "benchmark_question",
+    "These questions are in what --decontaminate names. Keep them only if you never evaluate on it: then name it no "
+    "longer.",
+)
 
 _UNSPACED: Final = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 """Thai and Lao, kana, and Chinese characters."""

@@ -13,7 +13,11 @@ REFLECTION: Final = "reflection"
 """The agent's tag."""
 REFLECTION_STAGE: Final = FilterStage("reflection", "runs without reflection thinned out")
 CORRECTION: Final = FilterStage("correction", "runs that corrected themselves written several times")
-NO_REFLECTION: Final = Reason("no_reflection")
+NO_REFLECTION: Final = Reason(
+    "no_reflection",
+    "These runs have no reflection, and only a share of such runs is kept.",
+    settings=("reflection.kept_without=1",),
+)
 
 
 @filter_of(REFLECTION_STAGE, NO_REFLECTION)

@@ -9,7 +9,11 @@ from coa.trajectory import Drop, Trajectory, fit
 from coa.trajectory.types import FrozenDict
 
 LENGTH: Final = FilterStage("length", "fits the student")
-TOO_LONG: Final = Reason("too_long")
+TOO_LONG: Final = Reason(
+    "too_long",
+    "These runs do not fit, even with shortened observations. Train with as many tokens, too.",
+    settings=("length.max_tokens=131072",),
+)
 SHORTENED: Final = "shortened"
 """In the meta of a trajectory whose observations were cut."""
 

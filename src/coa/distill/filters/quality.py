@@ -12,30 +12,44 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
-from coa.distill.filters.base import Dropped, FilterInput, FilterStage, Reason, calls_of, filter_of
-from coa.trajectory import OBSERVATION, Kind, RepairKind, Rule, Trajectory, check
+from coa.distill.filters.base import QUALITY, Dropped, FilterInput, Reason, calls_of, filter_of
+from coa.trajectory import OBSERVATION, Kind, RepairKind, Trajectory
 
-QUALITY: Final = FilterStage("quality", "sound steps, few errors, no repetition, no leak, a right answer")
-NO_ANSWER: Final = Reason("no_answer")
-FORGED_TAG: Final = Reason("forged_tag")
-VIOLATION: Final = Reason(
-    "violation",
-    hint="These runs break the profile's order. Texts that the trace lacks can be written with --fill; "
-    "another --profile may ask for less; quality.tolerated lets single rules go.",
+NO_ANSWER: Final = Reason(
+    "no_answer",
+    "The team gave no answer, so there is nothing to learn from. If it did, coa distill {traces} --explain RUN shows "
+    "what was read.",
 )
-INEXPRESSIBLE: Final = Reason(
-    "inexpressible", hint="The profile has no step for something the team did; --profile all has most of them."
+FORGED_TAG: Final = Reason(
+    "forged_tag",
+    "A tool's output contains tags of the profile, as a page would that wants to act as an agent. No setting keeps "
+    "such runs; in a profile of your own, agents may have other tags.",
 )
-REDUNDANT_CALLS: Final = Reason("redundant_calls")
-TOOL_ERRORS: Final = Reason("tool_errors")
-ENDS_IN_ERROR: Final = Reason("ends_in_error")
-REPETITION: Final = Reason("repetition")
-LEAKED_ANSWER: Final = Reason("leaked_answer")
-WRONG_ANSWER: Final = Reason("wrong_answer")
+REDUNDANT_CALLS: Final = Reason(
+    "redundant_calls",
+    "These runs repeat the same calls.",
+    settings=("quality.duplicate_share=1", "quality.same_in_a_row=1000"),
+)
+TOOL_ERRORS: Final = Reason("tool_errors", "Too many calls of these runs failed.", settings=("quality.error_share=1",))
+ENDS_IN_ERROR: Final = Reason(
+    "ends_in_error", "The last call of these runs failed, so their answers rest on nothing. No setting keeps them."
+)
+REPETITION: Final = Reason(
+    "repetition", "The agents of these runs repeat themselves.", settings=("quality.repeat_share=1",)
+)
+LEAKED_ANSWER: Final = Reason(
+    "leaked_answer",
+    "The prompts give the answer away, so there is nothing to find. No setting keeps such runs; reword the question.",
+)
+WRONG_ANSWER: Final = Reason(
+    "wrong_answer",
+    "The answers are wrong. If some are right in other words, add these to the task's `answer` in --tasks, or name a "
+    "model that compares them with --judge.",
+)
 UNSCORED: Final = Reason(
     "unscored",
-    hint="Nobody could judge these answers: give the right ones with --tasks, a judge with --judge, "
-    "or keep them with --keep-unscored.",
+    "Nobody could judge these answers: give the right ones with --tasks, or a judge with --judge.",
+    settings=("quality.unscored=keep",),
 )
 SCORE: Final = "answer"
 """Name of the score that `correctness` reads."""
@@ -74,21 +88,6 @@ def forged_tags(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
 @lru_cache(maxsize=64)
 def _tag_pattern(tags: frozenset[str]) -> re.Pattern[str]:
     return re.compile(rf"(?ai)<[ \t]{{0,2}}/?[ \t]{{0,2}}(?:{'|'.join(sorted(tags))})[ \t]{{0,2}}>")
-
-
-@filter_of(QUALITY, VIOLATION, INEXPRESSIBLE)
-def violations(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
-    """What the rules of the profile forbid, including missing steps that the trace had no text for."""
-    # A run without an answer is counted under that name, not as a violation.
-    tolerated = {*given.config.quality.tolerated, Rule.NO_ANSWER}
-    found = [violation for violation in check(trajectory.steps, given.profile) if violation.rule not in tolerated]
-    problems = trajectory.meta.get("problems")
-    if isinstance(problems, list | tuple) and problems:
-        return Dropped(INEXPRESSIBLE, str(problems[0]))
-    if not found:
-        return None
-    first, more = found[0], f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return Dropped(VIOLATION, f"{first.rule} at step {first.step}: {first.message}{more}")
 
 
 @filter_of(QUALITY, REDUNDANT_CALLS)

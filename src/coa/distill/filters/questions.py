@@ -17,9 +17,19 @@ from coa.distill.filters.base import FilterStage, Reason
 
 DUPLICATES: Final = FilterStage("duplicates", "each question once")
 """The last stage: it compares whatever all the filters kept (`spool.py`)."""
-SAME_TRAJECTORY: Final = Reason("same_trajectory")
-SAME_QUESTION: Final = Reason("same_question")
-NEAR_DUPLICATE: Final = Reason("near_duplicate")
+SAME_TRAJECTORY: Final = Reason(
+    "same_trajectory", "These runs were read twice, step for step. One of them is kept, and no setting keeps both."
+)
+SAME_QUESTION: Final = Reason(
+    "same_question",
+    "There are several runs for one question, and one of them is kept.",
+    settings=("duplicates.per_question=1000",),
+)
+NEAR_DUPLICATE: Final = Reason(
+    "near_duplicate",
+    "These questions are nearly the same as others, with the same answer.",
+    settings=("duplicates.similarity=1",),
+)
 BANDS: Final = 16
 ROWS: Final = 4
 """A pair of similarity 0.8 shares one of 16 bands of 4 rows with probability 0.9998."""

@@ -55,7 +55,7 @@ def key(state: State) -> tuple[object, ...]:
     """The part of a state that decides what may follow."""
     agents = state.profile.agents
     counted = tuple((tag, min(count, agents[tag].max or 0)) for tag, count in state.counts.items() if agents[tag].max)
-    return (state.allowed, state.thought, state.waiting, state.done, tuple(sorted(counted)))
+    return (state.allowed, state.thought, state.waiting, state.covered, state.done, tuple(sorted(counted)))
 
 
 def _next(state: State, tools: Collection[str]) -> Iterator[tuple[Move, State]]:
