@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import orjson
 import pytest
 
-from coa.distill import DistillConfig, distill, profile_from_traces
-from coa.trajectory import Trajectory
-from coa.trajectory.formats.detect import read_trajectories
-from support.recorded_teams import GATEWAY, Recording, arrived, recordings
+from support.recorded_teams import GATEWAY, Recording, arrived, distilled, matrix, recordings, told
 from support.scripted_team import ANSWER
-from teams.common import QUESTION
 
 RECORDINGS = list(recordings())
 TEAMS = sorted({recording.team for recording in RECORDINGS})
@@ -45,27 +37,9 @@ def test_all_recordings_of_a_team_give_the_same_trajectory(team: str) -> None:
     first, *others = [recording for recording in RECORDINGS if recording.team == team]
     for other in others:
         thoughts = not {"thoughts", "reasoning"} & set(other.not_recorded)
-        assert _told(other.path, thoughts) == _told(first.path, thoughts), str(other)
+        assert told(other.path, thoughts) == told(first.path, thoughts), str(other)
 
 
-def _told(path: Path, thoughts: bool) -> list[tuple[str, str, object]]:
-    steps = distilled(path).steps
-    return [(step.agent, step.text, step.meta.get("by")) for step in steps if thoughts or step.agent != "think"]
-
-
-@cache
-def distilled(path: Path) -> Trajectory:
-    """What the documented commands make of a recording."""
-    with TemporaryDirectory() as folder:
-        out = Path(folder)
-        (out / "mine.toml").write_text(profile_from_traces(path).toml)
-        (out / "tasks.jsonl").write_bytes(orjson.dumps(_task()))
-        config = DistillConfig(profile=str(out / "mine.toml"), tasks=out / "tasks.jsonl")
-        report = distill(config, [path], out / "data")
-        assert report.kept == 1, report.advice
-        (trajectory,) = read_trajectories(report.trajectories)
-        return trajectory
-
-
-def _task() -> Mapping[str, str]:
-    return {"id": "t1", "question": QUESTION, "answer": ANSWER}
+def test_the_table_in_the_documentation_is_what_arrives() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "record.md").read_text()
+    assert matrix() in page, "run: python scripts/teams.py"

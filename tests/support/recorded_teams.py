@@ -13,12 +13,17 @@ import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from coa.distill import DistillConfig, distill, profile_from_traces
 from coa.distill.handovers import Outcome, handovers_of
 from coa.distill.importers.detect import read_traces
 from coa.distill.team_run import ModelCall, TeamRun, ToolResult
+from coa.trajectory import Trajectory
+from coa.trajectory.formats.detect import read_trajectories
 from support.scripted_team import ANSWER, SEARCHES, SUM
 from teams.common import QUESTION
 
@@ -149,3 +154,41 @@ def arrived(recording: Recording) -> dict[str, bool]:
     """What of the team's work is in the run that `coa` reads from a recording."""
     run = recording.run()
     return {name: there(run, recording.capture) for name, there in ARRIVES.items()}
+
+
+def told(path: Path, thoughts: bool = True) -> list[tuple[str, str, object]]:
+    """The steps of the trajectory made of a recording: agent, text, and the member of the team that wrote it."""
+    steps = distilled(path).steps
+    return [(step.agent, step.text, step.meta.get("by")) for step in steps if thoughts or step.agent != "think"]
+
+
+@cache
+def distilled(path: Path) -> Trajectory:
+    """What the documented commands make of a recording."""
+    with TemporaryDirectory() as folder:
+        out = Path(folder)
+        (out / "mine.toml").write_text(profile_from_traces(path).toml)
+        (out / "tasks.jsonl").write_text(json.dumps({"id": "t1", "question": QUESTION, "answer": ANSWER}))
+        config = DistillConfig(profile=str(out / "mine.toml"), tasks=out / "tasks.jsonl")
+        report = distill(config, [path], out / "data")
+        assert report.kept == 1, report.advice
+        (trajectory,) = read_trajectories(report.trajectories)
+        return trajectory
+
+
+def matrix(corpus: Path = CORPUS) -> str:
+    """What arrives, as the table in docs/record.md: one row for each recording, and a note for each gap."""
+    made = list(recordings(corpus))
+    rows = [["team", "version", "recorded by", *ARRIVES], ["---"] * (3 + len(ARRIVES))]
+    notes: dict[str, int] = {}
+    for recording in made:
+        there = arrived(recording)
+        cells = []
+        for name in ARRIVES:
+            why = recording.not_recorded.get(name, "it is not read")
+            number = "" if there[name] else str(notes.setdefault(why, len(notes) + 1))
+            cells.append("yes" if there[name] else f"no ({number})")
+        version = f"{recording.capture['package']} {recording.capture['version']}"
+        rows.append([recording.team.replace("_", " "), version, recording.way.replace("_", " "), *cells])
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([table, "", *(f"{number}. {why}" for why, number in notes.items())]).rstrip() + "\n"
