@@ -97,7 +97,7 @@ def _failed_hand_over(run: TeamRun, _: Mapping[str, Any]) -> bool:
 
 def _thoughts(run: TeamRun, _: Mapping[str, Any]) -> bool:
     said = [text for call in _model_calls(run) for text in (call.thought.strip(), call.text.strip()) if text]
-    return [text for text in said if text in THOUGHTS] == list(THOUGHTS)
+    return sorted(text for text in said if text in THOUGHTS) == sorted(THOUGHTS)
 
 
 def _reasoning(run: TeamRun, _: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """Write the table of frameworks into docs/record.md anew, from the recordings in tests/corpus/teams.
 
-python scripts/teams.py            the table alone
-python scripts/teams.py --capture  run and record every team again first (installs the frameworks)
+python scripts/team_table.py            the table alone
+python scripts/team_table.py --capture  run and record every team again first (installs the frameworks)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from support.recorded_teams import CORPUS, matrix
 from teams.capture import capture, frameworks
 
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- scripts/teams.py writes the table -->\n", "<!-- end of the table -->\n"
+BEGIN, END = "<!-- scripts/team_table.py writes the table -->\n", "<!-- end of the table -->\n"
 
 
 def main() -> None:
