@@ -51,6 +51,7 @@ def as_text(content: object) -> str:
     return dumped(content)
 
 
+_MEDIA: Final = re.compile(r"(?:input_)?(image|audio|video|file|document)(?:_|\Z)")
 _THINKING: Final = frozenset({"reasoning", "thinking", "redacted_thinking", "reasoning_content"})
 _CALLING: Final = frozenset({"function_call", "tool_use", "tool_call"})
 
@@ -71,8 +72,8 @@ def _part(part: object) -> str:
         for name in ("text", "content"):
             if isinstance(part.get(name), str):
                 return str(part[name])
-        if str(part.get("type", "")).startswith(("image", "audio", "input_image", "input_audio")):
-            return f"[{part['type']}]"
+        if (media := _MEDIA.match(str(part.get("type") or ""))) is not None:
+            return f"[{media.group(1)}]"
     return dumped(part)
 
 

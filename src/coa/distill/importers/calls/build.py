@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from coa.distill.importers.calls.exchange import Json, Piece, PieceKind
+from coa.distill.importers.calls.exchange import Json, Piece, PieceKind, same_call
 from coa.distill.importers.calls.links import results_of
 from coa.distill.importers.calls.log import Exchange
 from coa.distill.importers.calls.naming import called_name, is_transfer, mentions, names_agent
@@ -282,7 +282,7 @@ def _messages(heard: Iterable[Piece], exchange: Exchange) -> tuple[ChatMessage, 
     found = []
     own = exchange.own.reply if exchange.own is not None and not exchange.rewritten else None
     for piece in [*(own.pieces if own is not None and heard else ()), *heard]:
-        text = f"{piece.name} {piece.text}" if piece.kind is PieceKind.CALL else piece.text
+        text = same_call(piece.call) if piece.call is not None else piece.text
         role = "assistant" if piece.kind is PieceKind.CALL else piece.kind.value
         found.append(ChatMessage(role=role, text=text))
     return tuple(found)

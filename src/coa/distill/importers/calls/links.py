@@ -74,9 +74,9 @@ class Evidence:
 
 def results_of(exchange: Exchange, following: Exchange | None) -> dict[str, tuple[str, bool]]:
     """By call: its result and whether it is a success, as the next request has it."""
-    if following is None:
-        return {}
-    heard = [piece for piece in news(following) if piece.kind is PieceKind.RESULT]
+    said = exchange.reply.pieces if exchange.reply is not None else []  # with results of tools that the server ran
+    later = news(following) if following is not None else []
+    heard = [piece for piece in (*said, *later) if piece.kind is PieceKind.RESULT]
     calls = [call.id for call in exchange.calls]
     found = {piece.id: (piece.text, piece.ok) for piece in heard if piece.id in calls}
     bare = [piece for piece in heard if piece.id not in calls and (not piece.id or not found)]

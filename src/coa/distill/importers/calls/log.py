@@ -11,30 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from coa.distill.importers.calls.anthropic_messages import read_messages_request, read_messages_response
-from coa.distill.importers.calls.chat_completions import (
-    read_chat_request,
-    read_chat_response,
-    read_completions_request,
-)
 from coa.distill.importers.calls.exchange import Answered, Asked, Json, Piece, Reply, in_order
-from coa.distill.importers.calls.responses_api import read_responses_request, read_responses_response
+from coa.distill.importers.calls.protocols import read_request, read_response
 from coa.distill.importers.calls.spoken import expanded, interpreted
-from coa.distill.importers.content import as_text, as_time, as_usage, at
+from coa.distill.importers.content import as_text, as_time, at
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
 from coa.distill.team_run import ToolCall
 from coa.trajectory.types import Usage
 
 MARK: Final = "coa_record"
 """The field that every line has; its value is the version of the format."""
-_REQUESTS: Final = {
-    "chat": read_chat_request, "responses": read_responses_request, "messages": read_messages_request,
-    "completions": read_completions_request,
-}  # fmt: skip
-_RESPONSES: Final = {
-    "chat": read_chat_response, "responses": read_responses_response, "messages": read_messages_response,
-    "completions": read_chat_response,
-}  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -161,11 +147,10 @@ def _name(value: object) -> str | None:
 def _read(began: int, request: Json, ended: int, response: Json | None) -> Exchange:
     protocol, path = as_text(request.get("protocol")), as_text(request.get("path"))
     body = request.get("body")
-    reads = _REQUESTS.get(protocol)
-    if reads is None or not isinstance(body, Mapping):
-        asked = Asked(other="it is no call of a language model")
+    if isinstance(body, Mapping):
+        asked = read_request(protocol, body)
     else:
-        asked = reads(body)
+        asked = Asked(other=as_text(request.get("left_out")) or "it has no content")
     asked.pieces = in_order(expanded(asked.pieces))
     traced = request.get("given_by") == "traceparent"
     run = _name(request.get("run"))
@@ -183,12 +168,10 @@ def _read(began: int, request: Json, ended: int, response: Json | None) -> Excha
 
 
 def _answer(exchange: Exchange, response: Json) -> None:
-    body, reads = response.get("body"), _RESPONSES.get(exchange.protocol)
+    body = response.get("body")
     answered = Answered()
-    if isinstance(body, Mapping) and reads is not None:
-        answered = reads(body, exchange.id or f"line_{exchange.began}")
-    elif isinstance(body, Mapping):
-        answered.usage = as_usage(body.get("usage"))
+    if isinstance(body, Mapping):
+        answered = read_response(exchange.protocol, body, f"call_{exchange.began}")
     exchange.choices = [
         interpreted(reply, exchange.asked, f"call_{exchange.began}" + (f"_{index}" if index else ""))
         for index, reply in enumerate(answered.choices)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from coa.distill.importers.calls.exchange import Asked, Piece, PieceKind, Reply
-from coa.distill.importers.content import FINISHING, as_arguments, as_text, dumped, handed_in, mappings, split_code
+from coa.distill.importers.content import FINISHING, as_arguments, as_calls, handed_in, split_code
 from coa.distill.importers.smolagents_steps import CODE_TOOL
 from coa.distill.team_run import ToolCall, reasoning_apart
 
@@ -58,12 +58,9 @@ def _said(piece: Piece) -> list[Piece]:
         rows = ast.literal_eval(calling.group(1))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return [piece]
-    for row in mappings(rows):
-        function = row.get("function")
-        name, given = (function.get("name"), function.get("arguments")) if isinstance(function, dict) else ("", None)
-        if name and name != CODE_TOOL:  # code stands in the text already
-            given = given if isinstance(given, str) else dumped(given)
-            said.append(Piece(PieceKind.CALL, given, id=as_text(row.get("id")), name=str(name)))
+    for call in as_calls(rows):
+        if call.name != CODE_TOOL:  # code stands in the text already
+            said.append(Piece(PieceKind.CALL, call=call))
     return said
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from coa.distill.importers.calls.exchange import Piece, PieceKind, after, hashes, same_arguments
+from coa.distill.importers.calls.exchange import Piece, PieceKind, after, hashes, same_call
 from coa.distill.importers.calls.log import Exchange
 from coa.distill.importers.calls.naming import prompt
 
@@ -53,7 +53,8 @@ class Threads:
         self._requests: dict[tuple[str | None, bytes], list[Exchange]] = {}
         """Requests that failed and were not sent again yet."""
         self._responses: dict[str, Exchange] = {}
-        self._calls: dict[tuple[str | None, str, str, str], Exchange] = {}
+        self._conversations: dict[str, Exchange] = {}
+        self._calls: dict[tuple[str | None, str, str], Exchange] = {}
         self._words: dict[tuple[str | None, bytes], Exchange] = {}
         self._next: dict[Exchange, list[Exchange]] = {}
         self._roots: list[Exchange] = []
@@ -62,8 +63,9 @@ class Threads:
 
     def add(self, exchange: Exchange) -> None:
         pieces = exchange.asked.pieces
-        begun = self._responses.get(exchange.asked.previous or "")
-        if begun is None and exchange.asked.previous:
+        asked = exchange.asked
+        begun = self._responses.get(asked.previous or "") or self._conversations.get(asked.conversation or "")
+        if begun is None and asked.previous:
             self.unknown_previous.append(exchange)
         start = self._ended(begun) if begun is not None else b""
         beginnings = list(hashes(pieces, start))
@@ -146,8 +148,8 @@ class Threads:
         """A history that was shortened or changed, by what is left of the agent's own turns in it."""
         for piece in reversed(pieces):
             found: Exchange | None = None
-            if piece.kind is PieceKind.CALL and piece.id:
-                found = self._calls.get((exchange.run, piece.id, piece.name, same_arguments(piece.text)))
+            if piece.call is not None:
+                found = self._calls.get((exchange.run, piece.call.id, same_call(piece.call)))
             elif piece.kind is PieceKind.SAID and len(piece.text) >= _TELLING:
                 found = self._words.get((exchange.run, piece.key()))
             if found is not None and same_agent(exchange, found) and found is not exchange:
@@ -167,8 +169,8 @@ class Threads:
     def _register(self, exchange: Exchange) -> None:
         if exchange.response:
             self._responses[exchange.response] = exchange
-        if exchange.asked.previous and exchange.asked.previous.startswith("conv"):
-            self._responses[exchange.asked.previous] = exchange
+        if exchange.asked.conversation and not exchange.error:
+            self._conversations[exchange.asked.conversation] = exchange
         if exchange.error:
             self._requests.setdefault((exchange.run, exchange.hash), []).append(exchange)
         for index, reply in enumerate(exchange.choices):
@@ -177,8 +179,8 @@ class Threads:
             key = (exchange.run, after(exchange.hash, reply.pieces))
             self._open.setdefault(key, []).append((exchange, index))
             for piece in reply.pieces:
-                if piece.kind is PieceKind.CALL and piece.id:
-                    self._calls[exchange.run, piece.id, piece.name, same_arguments(piece.text)] = exchange
+                if piece.call is not None:
+                    self._calls[exchange.run, piece.call.id, same_call(piece.call)] = exchange
                 elif piece.kind is PieceKind.SAID and len(piece.text) >= _TELLING:
                     self._words[exchange.run, piece.key()] = exchange
 
@@ -208,7 +210,7 @@ class Threads:
 
 
 def _ids(pieces: Iterable[Piece]) -> list[str]:
-    return [piece.id for piece in pieces if piece.kind is PieceKind.CALL]
+    return [piece.call.id for piece in pieces if piece.call is not None]
 
 
 def _whole(item: tuple[Exchange, int]) -> list[Piece]:
