@@ -99,6 +99,11 @@ def _show(report: DistillReport) -> None:
         typer.echo(printable(f"unreadable: {place.file} {place.place}: {place.reason}"), err=True)
     if report.unreadable > _SHOWN:
         typer.echo(f"... {report.unreadable:,} unreadable places in all; report.json names them", err=True)
+    if report.failed_handovers:
+        left = plural(report.failed_handovers, "hand-over that failed is", "hand-overs that failed are")
+        typer.echo(f"{left} left out; --explain RUN shows them", err=True)
+    if report.sureness:
+        typer.echo(report.sureness, err=True)
     copies = f", {copies_note(report.rows)}" if report.rows != report.kept else ""
     typer.echo(f"{plural(report.kept, 'trajectory', 'trajectories')} in {report.out}{copies}")
     typer.echo(f"the funnel with examples: {report.html}")

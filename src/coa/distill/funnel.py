@@ -60,6 +60,12 @@ class Funnel:
     """Rows that were trajectories already and needed no conversion."""
     filled: int = 0
     """Steps that a model wrote."""
+    failed_handovers: int = 0
+    """Hand-overs from agent to agent that failed and are left out."""
+    inferred: Counter[str] = field(default_factory=Counter)
+    """Agents and links between them that importers inferred, beside the numbers of all in those runs."""
+    misfits: int = 0
+    """Dropped runs of which the profile does not know a tool, or whose order it does not allow."""
     corrected: int = 0
     shortened: int = 0
     kept: int = 0
@@ -81,13 +87,18 @@ class Funnel:
         self.ready += not converted
         source, roles = trajectory.meta.get("source"), trajectory.meta.get("roles")
         self.formats[str(source.get("format")) if isinstance(source, dict) else "trajectory"] += 1
+        failed, inferred = trajectory.meta.get("failed_handovers"), trajectory.meta.get("inferred")
+        self.failed_handovers += len(failed) if isinstance(failed, list | tuple) else 0
+        for name, number in inferred.items() if isinstance(inferred, dict) else ():
+            self.inferred[name] += number if isinstance(number, int) else 0
         for name, decision in roles.items() if isinstance(roles, dict) else ():
             self.roles.setdefault(name, Counter())[str(decision)] += 1
         if len(self.roles) >= 2 * _NAMED:
             self.roles = {name: self.roles[name] for name in sorted(self.roles)[:_NAMED]}
 
-    def drop(self, stage: FilterStage, dropped: Dropped, trajectory: Trajectory) -> None:
+    def drop(self, stage: FilterStage, dropped: Dropped, trajectory: Trajectory, *, misfit: bool = False) -> None:
         self.dropped[stage][dropped.reason] += 1
+        self.misfits += misfit
         source, question = trajectory.meta.get("source"), trajectory.task.question
         place = " ".join(str(source.get(key) or "") for key in ("file", "place")) if isinstance(source, dict) else ""
         short = question if len(question) <= 200 else f"{question[:200]}..."
@@ -115,6 +126,15 @@ class Funnel:
             entered = kept
         return rows
 
+    def sureness(self) -> str:
+        """How much of who is who, and who asked whom, is inferred; empty where the traces state it all."""
+        found = [
+            f"{self.inferred[name]:,} of {self.inferred[f'of_{name}']:,} {what}"
+            for name, what in (("agents", "agents"), ("links", "hand-overs"))
+            if self.inferred[name]
+        ]
+        return f"Inferred, because the traces do not state it: {' and '.join(found)}." if found else ""
+
     def hints(self, traces: str = "traces/") -> list[str]:
         """What to do about the reasons that dropped most: those with at least a tenth of all that was read."""
         counts = {reason: count for counter in self.dropped.values() for reason, count in counter.items()}
@@ -140,6 +160,8 @@ class Funnel:
                 "unreadable_places": places,
             },
             "stages": stages,
+            "failed_handovers": self.failed_handovers,
+            "inferred": dict(sorted(self.inferred.items())),
             "corrected_themselves": self.corrected,
             "shortened": self.shortened,
             "filled_steps": self.filled,

@@ -22,6 +22,7 @@ from coa.distill.filters.contamination import BenchmarkQuestions
 from coa.distill.filters.enrichment import copies
 from coa.distill.filters.quality import SCORE
 from coa.distill.filters.questions import DUPLICATES
+from coa.distill.filters.rules import MISFIT, broken_rules
 from coa.distill.funnel import Funnel
 from coa.distill.importers.detect import Traces
 from coa.distill.known_tasks import KnownTasks
@@ -126,7 +127,8 @@ class Distillery:
                 trajectory, judged = await score_trajectory(trajectory, self.scorer, name=SCORE), True
             said = each(trajectory, self._given)
             if isinstance(said, Dropped):
-                found.drop(each.stage, said, trajectory)
+                misfit = any(one.rule in MISFIT for one in broken_rules(trajectory, self.profile))
+                found.drop(each.stage, said, trajectory, misfit=misfit)
                 return
             trajectory = said or trajectory
         dropped = spool.add(trajectory, copies(trajectory, self.profile, self.config))

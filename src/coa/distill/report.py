@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,12 @@ class DistillReport:
     """What was not checked."""
     hints: tuple[str, ...]
     """What to change about the reasons that dropped most."""
+    failed_handovers: int = 0
+    """Hand-overs from agent to agent that failed and are left out of the trajectories."""
+    sureness: str = ""
+    """How much of who is who, and who asked whom, is inferred; empty where the traces state it all."""
+    offer: str = ""
+    """Commands that make a profile for this team, where the chosen one drops most runs because it does not fit."""
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -63,10 +70,19 @@ class DistillReport:
             for stage in self.stages
             if stage.dropped
         ]
-        return " ".join([f"Dropped: {', '.join(found)}.", *self.hints, f"{self.html} shows examples of each."])
+        lines = [f"Dropped: {', '.join(found)}.", *self.hints, f"{self.html} shows examples of each."]
+        return " ".join(lines) + (f"\n{self.offer}" if self.offer else "")
 
 
-def write_report(out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> DistillReport:
+def write_report(
+    out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[str], traces: Sequence[Path] = ()
+) -> DistillReport:
+    """The files name no path of this machine; what is printed names those of the traces."""
+    if said := found.sureness():
+        notes = [*notes, said]
+    if found.failed_handovers:
+        left = plural(found.failed_handovers, "hand-over that failed is", "hand-overs that failed are")
+        notes = [*notes, f"{left} left out: a single model has none (`failed_handovers` in a trajectory's meta)."]
     data = {**settings, **found.to_json(), "notes": list(notes), "hints": found.hints()}
     write_atomic(out / "report.json", json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     write_atomic(out / "report.html", _html(out, found, settings, notes))
@@ -74,8 +90,24 @@ def write_report(out: Path, found: Funnel, settings: dict[str, Any], notes: Sequ
     places = tuple(Skipped(file=file, place=place, reason=reason) for file, place, reason in found.named())
     return DistillReport(
         out, found.entered, found.kept, found.rows, tuple(found.stages()), found.unreadable, places, tuple(notes),
-        tuple(found.hints()),
+        tuple(found.hints(_typed(traces))), found.failed_handovers, found.sureness(), _offer(found, out, traces),
     )  # fmt: skip
+
+
+def _typed(traces: Sequence[Path]) -> str:
+    """The paths as they are typed into a shell."""
+    return " ".join(shlex.quote(str(path)) for path in traces) or "traces/"
+
+
+def _offer(found: Funnel, out: Path, traces: Sequence[Path]) -> str:
+    if found.kept or not found.misfits or found.misfits * 2 < found.entered:
+        return ""
+    typed = _typed(traces)
+    return (
+        "The profile was made for another kind of team. Make one from what this team did, and distil with it:\n"
+        f"  coa profile from-traces {typed} > mine.toml\n"
+        f"  coa distill {typed} --profile mine.toml --out {shlex.quote(str(out))}"
+    )
 
 
 def _html(out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[str]) -> str:

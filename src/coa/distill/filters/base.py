@@ -116,14 +116,15 @@ class Call:
 
 
 def calls_of(trajectory: Trajectory, profile: Profile) -> list[Call]:
-    """Tool calls in order. A call without an answer counts as failed."""
+    """Tool calls in order. A call without an answer counts as failed; what was answered is a call of any name."""
     calls: list[Call] = []
     for index, step in enumerate(trajectory.steps):
         agent = profile.agents.get(step.agent)
-        if agent is None or agent.kind is not Kind.TOOL:
-            continue
         after = trajectory.steps[index + 1] if index + 1 < len(trajectory.steps) else None
         answered = after is not None and after.agent == OBSERVATION and after.author is Author.ENVIRONMENT
+        unknown = agent is None and answered and step.agent != OBSERVATION
+        if not unknown and (agent is None or agent.kind is not Kind.TOOL):
+            continue
         ok = answered and after is not None and succeeded(after)
         reading = read(profile.shape(step.agent), step.text)
         values = reading.arguments.values() if isinstance(reading, Reading) else [step.text]
