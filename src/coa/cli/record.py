@@ -80,7 +80,6 @@ def record(
         if program:
             code = gateway.run(program)
         else:
-            _show_addresses(gateway)
             with suppress(KeyboardInterrupt):
                 _until_interrupted(gateway)
     _summary(gateway)
@@ -106,6 +105,7 @@ def _until_interrupted(gateway: Gateway) -> None:
     before = signal.signal(signal.SIGTERM, stop)
     progress = terminal_progress()
     try:
+        _show_addresses(gateway)
         with part(progress, "calls"):
             while True:
                 progress.update(gateway.counts.calls, None, _note(gateway))

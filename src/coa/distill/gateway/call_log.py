@@ -65,11 +65,11 @@ class Kept:
         self.size = self.kept = 0
 
     def add(self, piece: bytes) -> None:
-        whole = self.whole
+        fits = piece[: self._most - self.kept] if self.whole else b""
         self.size += len(piece)
-        if whole and self.size <= self._most and self._memory.take(len(piece)):
-            self.kept += len(piece)
-            self.pieces.append(piece)
+        if fits and self._memory.take(len(fits)):
+            self.kept += len(fits)
+            self.pieces.append(fits)
 
     @property
     def whole(self) -> bool:
