@@ -7,10 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
 from coa.choices import Mode
+from coa.distill.gateway.config import RecordConfig
+from coa.distill.gateway.stage import record as gateway
 from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.connect import connect
 from coa.models.tokenizer import smollm2_file
@@ -19,6 +23,7 @@ from coa.trajectory import Limits, Message, Stop, Task, Trajectory, check, ledge
 from support.runs import run
 from support.tokenizers import tokenizer
 from support.tools import searching
+from support.upstreams import calls
 
 pytest.importorskip("xllamacpp", reason="pip install xllamacpp to test against a real llama.cpp server")
 
@@ -134,3 +139,66 @@ def test_a_constrained_run_is_legal_on_a_server(server: str) -> None:
     assert check(made.steps, nano) == () and not any(step.repairs for step in made.steps)
     assert all(step.meta["constrained"] for step in made.steps if step.author == "model")
     ledger_of(made, tokenizer("smollm2"), nano)
+
+
+async def _recorded(url: str, path: str, body: dict[str, Any]) -> None:
+    async with aiohttp.ClientSession() as session, session.post(f"{url}{path}", json=body) as answer:
+        assert answer.status == 200, await answer.text()
+        await answer.read()
+
+
+_SAID = [{"role": "user", "content": "What is the capital of France?"}]
+_CHAT = {"messages": _SAID, "max_tokens": 8, "temperature": 0, "seed": 1}
+_REQUESTS: dict[str, dict[str, Any]] = {
+    "/chat/completions": _CHAT,
+    "/messages": {**_CHAT, "model": "m"},
+    "/responses": {"input": "What is the capital of France?", "max_output_tokens": 8, "temperature": 0, "model": "m"},
+    "/completions": {"prompt": "The capital of France", "max_tokens": 8, "temperature": 0},
+}
+
+
+def _text(path: str, body: dict[str, Any]) -> str:
+    match path:
+        case "/chat/completions":
+            return str(body["choices"][0]["message"]["content"])
+        case "/completions":
+            return str(body["choices"][0]["text"])
+        case "/messages":
+            return str(body["content"][0]["text"])
+        case _:
+            return str(body["output"][0]["content"][0]["text"])
+
+
+@pytest.mark.parametrize("path", _REQUESTS)
+def test_the_gateway_records_a_stream_of_each_protocol_as_the_whole_reply(
+    server: str, path: str, tmp_path: Path
+) -> None:
+    with gateway(RecordConfig(upstream=server, port=0), tmp_path) as running:
+        for stream in (False, True):
+            asyncio.run(_recorded(running.base_url(), path, {**_REQUESTS[path], "stream": stream}))
+    (_, whole), (_, streamed) = calls(tmp_path)
+    assert streamed["stream"] and not whole["stream"] and streamed["complete"] and streamed["error"] is None
+    assert _text(path, streamed["body"]) == _text(path, whole["body"]) != ""
+    timed = {"timings", "completed_at"}
+    assert streamed["body"].keys() - timed <= whole["body"].keys() | {"usage", "error", "model"}
+    assert whole["body"].keys() - streamed["body"].keys() <= {"usage", "timings", "completed_at"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/chat/completions", "/completions"])
+def test_the_gateway_keeps_the_ids_that_were_sampled(server: str, path: str, stream: bool, tmp_path: Path) -> None:
+    with gateway(RecordConfig(upstream=server, port=0, tokens=True), tmp_path) as running:
+        asyncio.run(_recorded(running.base_url(), path, {**_REQUESTS[path], "stream": stream}))
+    ((request, response),) = calls(tmp_path)
+    assert "logprobs" not in request["body"]  # the record shows what the team asked for
+    entries = response["body"]["choices"][0]["logprobs"]["content"]
+    assert tokenizer("smollm2").decode([entry["id"] for entry in entries]) == _text(path, response["body"])
+    assert all(entry["logprob"] <= 0 for entry in entries)
+
+
+def test_asking_for_ids_never_breaks_a_call_that_cannot_have_them(server: str, tmp_path: Path) -> None:
+    function = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
+    body = {**_CHAT, "stream": True, "tools": [{"type": "function", "function": function}]}
+    with gateway(RecordConfig(upstream=server, port=0, tokens=True), tmp_path) as running:
+        asyncio.run(_recorded(running.base_url(), "/chat/completions", body))
+    assert calls(tmp_path)[0][1]["complete"]
