@@ -40,11 +40,26 @@ def request_of(call: ToolCall) -> str:
     return max(texts, key=len, default="")
 
 
+_NAMING: Final = (
+    "agent", "agent_name", "coworker", "recipient", "to", "name", "assistant", "subagent_type", "target",
+)  # fmt: skip
+"""Arguments that say which member is meant."""
+
+
+def possible_names(call: ToolCall) -> set[str]:
+    """Plain names of the agents that a call may mean, whoever is in the team."""
+    name = plain_name(call.name)
+    found = {name} | {match.group("who") for pattern in (_TRANSFER, _ASK) if (match := pattern.fullmatch(name))}
+    found |= {
+        plain_name(text) for key in _NAMING if isinstance(text := call.arguments.get(key), str) and len(text) < 200
+    }
+    return {bare for plain in found if (bare := bare_name(plain))}
+
+
 def guessed_in(call: ToolCall) -> str:
     """Who was meant, where nobody of that name is in the run."""
     if _GENERIC.fullmatch(plain_name(call.name)):
-        keys = ("agent", "agent_name", "coworker", "recipient", "to", "name", "assistant", "subagent_type", "target")
-        named = next((call.arguments[key] for key in keys if isinstance(call.arguments.get(key), str)), None)
+        named = next((call.arguments[key] for key in _NAMING if isinstance(call.arguments.get(key), str)), None)
         if named:
             return str(named)
     found = _TRANSFER.fullmatch(plain_name(call.name)) or _ASK.fullmatch(plain_name(call.name))
@@ -58,7 +73,7 @@ def named_in(call: ToolCall, names: Mapping[str, str]) -> str | None:
         if found := pattern.fullmatch(name):
             who = found.group("who")
             for plain, agent in names.items():
-                if _bare(plain) == _bare(who):
+                if bare_name(plain) == bare_name(who):
                     return agent
     if name in names:
         return names[name]
@@ -71,7 +86,13 @@ def named_in(call: ToolCall, names: Mapping[str, str]) -> str | None:
     return None
 
 
-def _bare(plain: str) -> str:
+def names_member(argument: str) -> bool:
+    """Whether an argument of this name says which member is meant."""
+    return argument in _NAMING
+
+
+def bare_name(plain: str) -> str:
+    """A plain name without the words for its kind: `researcher` of `researcher_agent`."""
     found = _SUFFIX.fullmatch(plain)
     return found.group("who") if found else plain
 

@@ -10,9 +10,10 @@ from typing import Any, Final
 from coa.distill.importers.calls.exchange import Json, Piece, PieceKind, same_call
 from coa.distill.importers.calls.links import results_of
 from coa.distill.importers.calls.log import Exchange
-from coa.distill.importers.calls.naming import called_name, is_transfer, mentions, names_agent
 from coa.distill.importers.calls.stints import Stint, news, unwrapped
 from coa.distill.importers.content import FINISHING, as_task, as_text, at, plain, team_run
+from coa.distill.importers.smolagents_steps import CODE_TOOL
+from coa.distill.member_names import guessed_in, hands_over_control, names_member, plain_name
 from coa.distill.team_run import (
     AgentRun,
     ChatMessage,
@@ -126,7 +127,9 @@ class Builder:
         if answer is None and pending:
             # Control went on for good: the answer is that of the last agent that had it.
             handed = [stint for call in pending for stint in self._below.get((id(last.last), call), [])]
-            transferred = [stint for stint in handed if stint.evidence == "history" or is_transfer(stint.call[1].name)]  # type: ignore[index]
+            transferred = [
+                stint for stint in handed if stint.evidence == "history" or hands_over_control(stint.call[1])
+            ]  # type: ignore[index]
             runs = [event.run for event in events if isinstance(event, SubRun)]
             if transferred and runs:
                 answer = runs[-1].answer
@@ -145,8 +148,8 @@ class Builder:
         if stint.call is None:
             return asked
         call = stint.call[1]
-        given = [v for key, v in call.arguments.items() if isinstance(v, str) and v and not names_agent(key)]
-        transferred = is_transfer(call.name)
+        given = [v for key, v in call.arguments.items() if isinstance(v, str) and v and not names_member(key)]
+        transferred = hands_over_control(call)
         inside = [value for value in given if transferred or value in asked]
         if not inside and transferred:
             # It took over the conversation, so it works on what the user asked for.
@@ -160,7 +163,7 @@ class Builder:
         return [
             Note(time=exchange.time, role=roles[piece.kind], text=piece.text)
             for piece in heard
-            if piece.kind in roles and not any(mentions(piece.text, stint.name) for stint in below)
+            if piece.kind in roles and not any(stint.name and stint.name in piece.text for stint in below)
         ]
 
     def _model_call(self, exchange: Exchange, messages: tuple[ChatMessage, ...], back: set[str]) -> ModelCall:
@@ -198,8 +201,8 @@ class Builder:
             return False
         if self._handing and set(exchange.asked.tools) <= FINISHING | set(self._handing):
             return True  # an agent that can only call members called one that does not exist
-        named = called_name(call.name)
-        return bool(named) and any(_shape(call.name, named) == shape for shape in self._handing.values())
+        shape = _shape(call, guessed_in(call))
+        return bool(shape) and shape in self._handing.values()
 
     def _after(self, exchange: Exchange, following: Exchange | None, back: set[str]) -> list[Event]:
         """The runs that its calls started and the results that came back, call by call."""
@@ -297,9 +300,7 @@ def _names(stints: list[Stint]) -> dict[int, str]:
         name = stint.name or by_thread.get(id(stint.thread), "")
         if not name and stint.call is not None:
             call = stint.call[1]
-            given = [value for key, value in call.arguments.items() if isinstance(value, str) and _names_member(key)]
-            name = next(iter(given), "") or called_name(call.name)
-            name = name or (call.name if not is_transfer(call.name) and call.name.isidentifier() else "")
+            name = guessed_in(call) if call.name != CODE_TOOL else ""
         if not name:
             key = stint.first.asked.system or id(stint.thread)
             name = numbers.setdefault(key, f"agent_{len(numbers) + 1}")
@@ -307,19 +308,17 @@ def _names(stints: list[Stint]) -> dict[int, str]:
     return found
 
 
-def _names_member(key: str) -> bool:
-    return key in ("agent_name", "agent", "coworker", "recipient", "member", "assignee", "subagent_type")
-
-
 def _handing_tools(stints: list[Stint]) -> dict[str, str]:
-    """Tools that started members of the team, with the shape of their names: `ask_researcher` -> `ask_*`."""
+    """Tools that started members of the team, with the shape of their names: `ask_*` for `ask_researcher`."""
     found: dict[str, str] = {}
     for stint in stints:
         if stint.call is not None:
-            name = stint.call[1].name
-            found[name] = _shape(name, stint.name if mentions(name, stint.name) else called_name(name))
+            call = stint.call[1]
+            found[call.name] = _shape(call, stint.name) or _shape(call, guessed_in(call))
     return found
 
 
-def _shape(tool: str, member: str) -> str:
-    return tool.casefold().replace(member.casefold(), "*") if member else tool
+def _shape(call: ToolCall, member: str) -> str:
+    """Empty where the tool's name does not contain the member's, or is that name."""
+    tool, name = plain_name(call.name), plain_name(member)
+    return tool.replace(name, "*") if name and name in tool and name != tool else ""

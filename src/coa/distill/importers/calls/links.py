@@ -8,7 +8,6 @@ answer, or the call names the agent. Calls are found by their words in an index,
 from __future__ import annotations
 
 import heapq
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,17 +15,16 @@ from typing import Any, Final
 
 from coa.distill.importers.calls.exchange import PieceKind, normal
 from coa.distill.importers.calls.log import Exchange
-from coa.distill.importers.calls.naming import called_name, names_agent, squeezed
 from coa.distill.importers.calls.phrases import Phrases, words
 from coa.distill.importers.calls.stints import Stint, asked_in, news
 from coa.distill.importers.smolagents_steps import CODE_TOOL
+from coa.distill.member_names import bare_name, plain_name, possible_names
 from coa.distill.team_run import ToolCall
 
 _WORDS: Final = 2
 """Number of words from which on an argument inside a request, or an answer inside a result, says something."""
 _TELLING: Final = 5
 """Number of words from which on an answer inside a result shows the call without any other evidence."""
-_CAMEL: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
 @dataclass(eq=False, slots=True)
@@ -148,9 +146,7 @@ class _Linker:
         item.phrases = [found for text in strings(given) if (found := words(text))]
         for phrase in item.phrases:
             self._phrases.add(phrase, item)
-        whole = [item.call.name, called_name(item.call.name)]
-        whole += [str(value) for name, value in given.items() if names_agent(name) and isinstance(value, str)]
-        item.names = {squeezed(name) for name in (*whole, *_CAMEL.findall(item.call.name)) if name}
+        item.names = possible_names(item.call)
         for name in item.names:
             self._names.setdefault(name, {})[id(item)] = item
         if item.result is not None:
@@ -204,7 +200,7 @@ class _Linker:
             code = item.call.arguments.get("code")
             if len(inner) >= _WORDS and isinstance(code, str) and item.around(stint) and stint.request() in code:
                 evidence(item).request = 2
-        for item in self._names.get(squeezed(stint.name), {}).values() if stint.name else ():
+        for item in self._names.get(bare_name(plain_name(stint.name)), {}).values() if stint.name else ():
             if item.around(stint):
                 evidence(item).name = 2
         answer = stint.answer()

@@ -7,7 +7,6 @@ times, numbers, ids). The name is taken from the prompt where it names the agent
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -44,15 +43,6 @@ _GENERAL: Final = frozenset({
     "member", "team", "multi", "system", "our", "my", "virtual", "digital",
 })  # fmt: skip
 """Words that describe every agent, so they name none."""
-_HANDING: Final = re.compile(
-    r"\A(?:transfer_?(?:to|back_to)|hand_?off_?to|hand_?over_?to|delegate_?(?:to|work_to)?|ask|call|consult|invoke|run"
-    r"|send_(?:message_)?to|assign_(?:to)?|route_to|use|query|talk_to|message|switch_to|escalate_to)_+(?P<name>\w+)\Z",
-    re.IGNORECASE,
-)
-_TRANSFER: Final = re.compile(r"transfer|hand_?off|hand_?over|switch_to|route_to|escalate_to", re.IGNORECASE)
-_NAMING: Final = re.compile(
-    r"agent|coworker|recipient|member|assignee|\Ato\Z|\Aname\Z|subagent_type|role|target", re.IGNORECASE
-)
 
 
 class SystemPrompt:
@@ -107,32 +97,3 @@ def role_name(text: str) -> str:
 
 def tidy(name: str) -> str:
     return " ".join(name.strip(" \t\n\"'`*_.:").split())
-
-
-def called_name(tool: str, members: Iterable[str] = ()) -> str:
-    """The agent that a tool hands over to, by the tool's name: `ask_researcher`, `transfer_to_researcher`."""
-    for member in members:
-        if mentions(tool, member):
-            return member
-    found = _HANDING.match(tool)
-    return found.group("name") if found else ""
-
-
-def is_transfer(tool: str) -> bool:
-    return _TRANSFER.search(tool) is not None
-
-
-def names_agent(argument: str) -> bool:
-    """Whether an argument of this name says which agent is meant."""
-    return _NAMING.search(argument) is not None
-
-
-@lru_cache(maxsize=65536)
-def squeezed(name: str) -> str:
-    return "".join(_WORD.findall(name.casefold())).replace("_", "")
-
-
-def mentions(text: str, name: str) -> bool:
-    """Whether a tool's name or an argument contains an agent's name, however it is spelled."""
-    wanted = squeezed(name)
-    return len(wanted) >= 2 and wanted in squeezed(text)

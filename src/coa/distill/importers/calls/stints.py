@@ -13,9 +13,10 @@ from typing import Final
 
 from coa.distill.importers.calls.exchange import Piece, PieceKind
 from coa.distill.importers.calls.log import Exchange
-from coa.distill.importers.calls.naming import is_transfer, mentions, prompt, strong_name
+from coa.distill.importers.calls.naming import prompt, strong_name
 from coa.distill.importers.calls.threads import Thread, same_agent
 from coa.distill.importers.smolagents_steps import unwrapped_task
+from coa.distill.member_names import bare_name, hands_over_control, plain_name, possible_names
 from coa.distill.team_run import ToolCall
 
 _CREW: Final = re.compile(
@@ -152,11 +153,9 @@ def _enter(stint: Stint, exchange: Exchange, entered: Exchange, caller: Stint) -
     stint.parent = caller
     answered = {piece.id for piece in exchange.asked.pieces if piece.kind is PieceKind.RESULT}
     calls = [call for call in entered.calls if not call.id or call.id in answered] or list(entered.calls)
-    name = exchange.agent or prompt(exchange.asked.system).name
-    named = [
-        call for call in calls if name and mentions(f"{call.name} {' '.join(map(str, call.arguments.values()))}", name)
-    ]
-    chosen = next(iter(named or [call for call in calls if is_transfer(call.name)] or calls), None)
+    name = bare_name(plain_name(exchange.agent or prompt(exchange.asked.system).name))
+    named = [call for call in calls if name in possible_names(call)]
+    chosen = next(iter(named or [call for call in calls if hands_over_control(call)] or calls), None)
     if chosen is not None:
         stint.call, stint.evidence = (entered, chosen), "history"
         stint.rivals = max(0, len(named) - 1)
@@ -166,12 +165,11 @@ def give_back(stints: list[Stint]) -> None:
     """Calls by which control came back to a caller: such a call hands in a report and is no call of a tool."""
     started = {id(stint.call[1]) for stint in stints if stint.call is not None}
     for stint in stints:
-        above = [other.name for other in stint.above() if other.name]
+        above = {bare_name(plain_name(other.name)) for other in stint.above() if other.name}
         for call in stint.last.calls:
-            if id(call) in started or not is_transfer(call.name) or stint.call is None:
+            if id(call) in started or not hands_over_control(call) or stint.call is None:
                 continue
-            text = " ".join([call.name, *map(str, call.arguments.values())])
-            if "back" in call.name.casefold() or any(mentions(text, name) for name in above):
+            if "back" in call.name.casefold() or above & possible_names(call):
                 stint.back.add(call.id)
 
 
