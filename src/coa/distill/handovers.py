@@ -286,7 +286,17 @@ class _Team:
                 events[index] = event.model_copy(update={"report_of": reports})
             elif not reports and event.ok and (again.issuperset(event.call_ids) or ERROR.search(event.text)):
                 events[index] = event.model_copy(update={"ok": False})
-        return _with_events(run, _reports_last(events))
+        return self._given_back(_with_events(run, _reports_last(events)), above)
+
+    def _given_back(self, run: AgentRun, above: tuple[str, ...]) -> AgentRun:
+        """What an agent says as it gives control back is its report."""
+        last = next(
+            (event for event in reversed(run.events) if isinstance(event, ModelCall) and not event.copied), None
+        )
+        if run.answer is not None or last is None or not (last.calls and last.text.strip()):
+            return run
+        back = all(call.agent and self.meant(call) in above and hands_over_control(call) for call in last.calls)
+        return run.model_copy(update={"answer": last.text}) if back else run
 
     def _is_handover(
         self, call: ToolCall, run: AgentRun, above: tuple[str, ...], runs: Mapping[str, list[str]],

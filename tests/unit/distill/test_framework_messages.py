@@ -10,6 +10,7 @@ import pytest
 
 from coa.distill.importers.detect import read_traces
 from coa.distill.importers.messages import Said, definitions_in, reply_in, said_in
+from coa.distill.importers.smolagents_steps import results_apart
 from coa.distill.team_run import ModelCall, Note, Purpose, Skipped, TeamRun, ToolCall, ToolResult
 
 
@@ -164,3 +165,74 @@ def test_definitions_of_tools_are_read_in_each_api() -> None:
     )
     assert definitions_in([chat]) == definitions_in([item]) == definitions_in([block]) == {"search": schema}
     assert definitions_in([{"type": "web_search"}]) == {}
+
+
+def _merged(text: str, *, ok: bool = True, reports: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], str]]:
+    whole = ToolResult(call_ids=("c2", "c1"), text=text, ok=ok, report_of=reports)
+    found = [event for event in results_apart(whole) if isinstance(event, ToolResult)]
+    return [(event.call_ids, event.text) for event in found]
+
+
+def test_results_that_smolagents_merged_are_taken_apart_where_each_has_a_line() -> None:
+    assert _merged("of the first\nof the second") == [(("c1",), "of the first"), (("c2",), "of the second")]
+
+
+@pytest.mark.parametrize("text", ["one line", "one\ntwo\nthree"])
+def test_merged_results_stay_together_where_lines_and_calls_differ(text: str) -> None:
+    assert _merged(text) == [(("c2", "c1"), text)]
+
+
+def test_a_merged_error_or_report_stays_whole() -> None:
+    text = "one\ntwo"
+    assert _merged(text, ok=False) == _merged(text, reports=("r",)) == [(("c2", "c1"), text)]
+
+
+def _span(identity: str, parent: str | None, start: int, kind: str, error: str = "", **more: Any) -> dict[str, Any]:
+    status = {"status_code": "ERROR", "description": error} if error else {"status_code": "OK"}
+    return {
+        "context": {"trace_id": "t", "span_id": identity},
+        "parent_id": parent,
+        "name": more.pop("name", identity),
+        "start_time": f"2026-11-18T05:00:{start:02d}Z",
+        "status": status,
+        "attributes": {"openinference.span.kind": kind, **more},
+    }
+
+
+def _asking(identity: str, start: int, call: str, **arguments: str) -> dict[str, Any]:
+    calls = [{"id": call, "function": {"name": "helper", "arguments": arguments}}]
+    reply = {"role": "assistant", "content": "I ask.", "tool_calls": calls}
+    asked = {"llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": "How tall?"}
+    return _span(identity, f"s{start}", start + 1, "LLM", **{"output.value": json.dumps(reply), **asked})
+
+
+def test_the_error_of_a_smolagents_step_is_that_of_its_request_and_the_retry_has_the_run(tmp_path: Path) -> None:
+    rows = [
+        _span("root", None, 0, "AGENT", name="manager.run", **{"input.value": '{"task": "How tall?"}'}),
+        _span("s1", "root", 1, "CHAIN", "AgentToolCallError: no such argument", name="Step 1"),
+        _asking("m1", 1, "c1", subject="x"),
+        _span("s5", "root", 5, "CHAIN", name="Step 2", **{"output.value": "330 m"}),
+        _asking("m5", 5, "c2", task="Look."),
+        _span("sub", "s5", 7, "AGENT", name="helper.run", **{"input.value": "Look.", "output.value": "330 m"}),
+    ]
+    run = _run(tmp_path / "spans.jsonl", "\n".join(map(json.dumps, rows)))
+    results = [event for event in run.root.events if isinstance(event, ToolResult)]
+    assert [(event.call_ids, event.ok, event.report_of) for event in results] == [
+        (("c1",), False, ()),
+        (("c2",), True, ("sub",)),
+    ]
+    assert "no such argument" in results[0].text
+
+
+def test_reasoning_that_is_flattened_as_text_is_a_thought(tmp_path: Path) -> None:
+    reply = {"role": "assistant", "content": None, "tool_calls": []}
+    flat = {"llm.output_messages.0.message.role": "assistant"}
+    flat["llm.output_messages.0.message.contents.0.message_content.type"] = "text"
+    flat["llm.output_messages.0.message.contents.0.message_content.text"] = "Where could it be?"
+    rows = [
+        _span("root", None, 0, "AGENT", name="manager.run", **{"input.value": '{"task": "How tall?"}'}),
+        _span("m1", "root", 1, "LLM", **{"output.value": json.dumps(reply), **flat}),
+    ]
+    run = _run(tmp_path / "spans.jsonl", "\n".join(map(json.dumps, rows)))
+    (call,) = run.root.model_calls
+    assert (call.thought, call.text) == ("Where could it be?", "")

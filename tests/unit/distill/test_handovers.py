@@ -148,6 +148,8 @@ def test_control_that_is_handed_over_and_comes_back_is_a_tree() -> None:
     assert listed(run) == [("triage", "researcher", Outcome.DONE), ("researcher", "triage", Outcome.RETURNED)]
     ids = [call.id for event in run.root.events if isinstance(event, ModelCall) for call in event.calls]
     assert ids == ["t1", "t1#2"]  # two runs of one agent are one now, and ids stay unique
+    below = run.root.events[1]
+    assert isinstance(below, SubRun) and below.run.answer == "Back."  # what it says as it gives control back
 
 
 def test_a_second_record_of_one_run_is_left_out_by_name() -> None:

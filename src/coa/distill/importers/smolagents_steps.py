@@ -87,7 +87,23 @@ def merged_results(step: Json, calls: Sequence[ToolCall], reports: Sequence[str]
     error = as_text(at(step, "error", "message"))
     text = "\n".join(filter(None, (as_text(step.get("observations")), error)))
     ids = tuple(call.id for call in calls)
-    return [ToolResult(call_ids=ids, text=text, ok=not error, report_of=tuple(reports))]
+    return results_apart(ToolResult(call_ids=ids, text=text, ok=not error, report_of=tuple(reports)))
+
+
+def results_apart(result: ToolResult) -> list[Event]:
+    """One result for each of several calls, where each has a line of the text.
+
+    smolagents writes the results of one reply one below the other, in the order of the calls' ids. With fewer or more
+    lines than calls nobody can say which line belongs to which.
+    """
+    lines = result.text.splitlines()
+    if len(result.call_ids) < 2 or len(lines) != len(result.call_ids) or not result.ok or result.report_of:
+        return [result]
+    about = {**result.meta, "inferred": "one line of the text that came back for several calls"}
+    return [
+        result.model_copy(update={"call_ids": (identity,), "text": line, "meta": about})
+        for identity, line in zip(sorted(result.call_ids), lines, strict=True)
+    ]
 
 
 def reasoning(message: object) -> str:

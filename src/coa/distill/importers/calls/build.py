@@ -12,7 +12,7 @@ from coa.distill.importers.calls.links import results_of
 from coa.distill.importers.calls.log import Exchange
 from coa.distill.importers.calls.stints import Stint, news, unwrapped
 from coa.distill.importers.content import FINISHING, as_task, as_text, at, plain, team_run
-from coa.distill.importers.smolagents_steps import CODE_TOOL
+from coa.distill.importers.smolagents_steps import CODE_TOOL, results_apart
 from coa.distill.member_names import guessed_in, hands_over_control, names_member, plain_name
 from coa.distill.team_run import (
     AgentRun,
@@ -230,7 +230,8 @@ class Builder:
             text, ok = next(iter(results.values()))
             reports = tuple(event.run.id for event in events if isinstance(event, SubRun))
             ids = tuple(call.id for call in exchange.calls if call.id in results)
-            events.append(ToolResult(call_ids=ids, text=text, ok=ok and not self._fails(text), report_of=reports))
+            whole = ToolResult(call_ids=ids, text=text, ok=ok and not self._fails(text), report_of=reports)
+            events += results_apart(whole)
         return events
 
     def _transferred(self, below: list[Stint], call: ToolCall) -> tuple[str, bool] | None:
