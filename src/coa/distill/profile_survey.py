@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coa.distill.compose import CHECK, PLAN, REFLECTION, SUGGESTED, compose
+from coa.distill.importers.content import FINISHING
 from coa.distill.importers.trace_format import Imported
 from coa.distill.roles import Decider, Role, RoleMap, Roles
 from coa.distill.splice import Moment, MomentKind, splice
@@ -148,7 +149,7 @@ class Survey:
         return {name: made for name, made in sorted(self.decided.items()) if not name.startswith("tool ")}
 
     def notes(self) -> list[str]:
-        unused = sorted(self.defined - self.called)
+        unused = sorted(self.defined - self.called - FINISHING)
         dropped = [name for name, made in self.parts().items() if made.startswith(Role.DROP) and Decider.NAME in made]
         notes = [f"{text} ({plural(count, 'time')})" for text, count in self.lost.most_common(10)]
         notes += [note for tag in self.tools for note in self._agent(tag)[1]]

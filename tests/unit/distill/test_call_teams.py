@@ -293,3 +293,20 @@ def test_two_runs_with_the_same_words_are_kept_apart_by_the_ids_of_their_calls(t
     first, second = records.runs(tmp_path)
     assert [first.answer, second.answer] == ["330 m, says a.", "330 m, says b."]
     assert first.meta["inferred"]["ambiguous"] == 0
+
+
+def test_the_result_of_a_member_that_returns_its_tools_output_is_what_its_caller_got(tmp_path: Path) -> None:
+    records, looked = CallRecords(), call("s1", "search", q="tower")
+    asked = call("m1", "ask_researcher", request="Find the height of the tower.")
+    history = [user(QUESTION)]
+    history.append(records.chat(MANAGER, history, "I ask.", asked, tools=ASK))
+    records.chat(RESEARCHER, [user("Find the height of the tower.")], "I search.", looked)
+    history.append(result("m1", "The tower has 330 m."))
+    records.chat(MANAGER, history, "330 m", tools=ASK)
+    (run,) = records.runs(tmp_path)
+    assert outline(run.root)[2:6] == [
+        "  researcher <- Find the height of the tower.",
+        '    says I search. | search{"q": "tower"}',
+        "    result: The tower has 330 m.",
+        "  -> The tower has 330 m.",
+    ]

@@ -214,11 +214,13 @@ class Builder:
                 continue
             below = self._below.get((id(exchange), call.id), [])
             runs = [self._agent_run([stint]) for stint in below]
+            result = results.get(call.id) or self._transferred(below, call)
+            if len(runs) == 1 and result is not None and not merged:
+                runs = [_returned_directly(runs[0], *result)]
             events += [
                 SubRun(time=stint.first.time, call_id=call.id, run=run, meta={"linked_by": stint.evidence})
                 for stint, run in zip(below, runs, strict=True)
             ]
-            result = results.get(call.id) or self._transferred(below, call)
             if result is None or merged:
                 continue
             text, ok = result
@@ -275,6 +277,18 @@ class Builder:
             "ambiguous": len(doubtful) + sum(stint.rivals > 0 for stint in links),
             "notes": notes,
         }
+
+
+def _returned_directly(run: AgentRun, report: str, ok: bool) -> AgentRun:
+    """A member may end with its tool's result instead of words of its own (`return_direct`, `stop_on_first_tool`).
+
+    No request of the member holds that result. It is what its caller got.
+    """
+    last = run.events[-1] if run.events else None
+    if run.answer is not None or not isinstance(last, ModelCall) or len(last.calls) != 1 or last.calls[0].agent:
+        return run
+    result = ToolResult(call_ids=(last.calls[0].id,), text=report, ok=ok and not Builder._fails(report))
+    return run.model_copy(update={"events": (*run.events, result), "answer": report})
 
 
 def left_out_call(exchange: Exchange, what: str, reason: str) -> LeftOut:
