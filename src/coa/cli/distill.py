@@ -13,6 +13,7 @@ from coa.cli.configuring import accepting, misused
 from coa.report import plural
 
 if TYPE_CHECKING:
+    from coa.distill.config import DistillConfig
     from coa.distill.report import DistillReport
 
 Command = accepting({"--judge-name": "judge_name", "--fill-name": "fill_name", "--at-once": "concurrency"})
@@ -22,6 +23,9 @@ _models = partial(typer.Option, rich_help_panel="Models")
 _KEEP_OUT = "Questions to keep out: a file of tasks, or a benchmark (coa eval list). Repeatable."
 _ROLES = "TOML file that maps agents and tools of the team to those of the profile."
 _SEED = "Decides which trajectories are kept where a filter keeps a share. Default: 0."
+_EXPLAIN = (
+    "Show one run beside its trajectory, with reasons: a task id, a file, or a part of either. Nothing is written."
+)
 _LENGTH = "Tokenizer that measures length: a folder, a hub id, smollm2."
 
 
@@ -39,6 +43,7 @@ def distill(
     student: Annotated[str | None, _models(help=_LENGTH)] = None,
     concurrency: Annotated[int | None, _models(min=1, help="Number of requests to these models at a time.")] = None,
     seed: Annotated[int | None, typer.Option(help=_SEED)] = None,
+    explain: Annotated[str | None, typer.Option(metavar="RUN", help=_EXPLAIN)] = None,
     config: options.Config = None,
     settings: options.Set = None,
     show_settings: options.ShowSettings = False,
@@ -67,6 +72,9 @@ def distill(
         DistillConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run, as_json=as_json,
         plan=lambda chosen: plan(chosen, traces or ()),
     )  # fmt: skip
+    if explain is not None and traces:
+        _explain(chosen, traces, explain, as_json=as_json)
+        return
     if not traces or out is None:
         raise misused("name the traces, and a folder for the data with --out: coa distill traces/ --out data/")
     from coa.distill import distill as run
@@ -78,6 +86,24 @@ def distill(
         _show(report)
     if not report.kept:
         raise CoaError("nothing was kept", hint=report.advice)
+
+
+def _explain(config: DistillConfig, traces: list[Path], run: str, *, as_json: bool) -> None:
+    from coa.distill import explain
+    from coa.errors import StoreError
+
+    found = explain(config, traces, run)
+    if as_json:
+        for one in found:
+            typer.echo(one.model_dump_json())
+        return
+    if len(found) > _SHOWN:
+        names = ", ".join(dict.fromkeys(one.task for one in found[:_SHOWN]))
+        raise StoreError(f"{len(found):,} runs match {run!r}", hint=f"name one of them: {names}, ...; or use --json")
+    from coa.cli.explanations import show_explanation
+
+    for one in found:
+        show_explanation(one, config.profile)
 
 
 def _show(report: DistillReport) -> None:

@@ -32,6 +32,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "distill": (
         "coa distill traces/ --out data/",
         "coa distill traces/ --out data/ --tasks tasks.jsonl --decontaminate math500",
+        "coa distill traces/ --explain task-17",
     ),
     "cost": ("coa cost traces/ data/ --shared",),
     "inspect": ("coa inspect runs/answers", "coa inspect data/ --limit 1 --mask"),

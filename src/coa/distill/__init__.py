@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coa.distill.cost import CostReport, measure_cost
     from coa.distill.distillation import distill
     from coa.distill.dry_run import DistillPlan, plan
+    from coa.distill.explanation import Explanation, explain
     from coa.distill.gateway.config import RecordConfig
     from coa.distill.gateway.stage import Gateway, record
     from coa.distill.importers.detect import read_traces
@@ -33,16 +34,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "CostReport": "cost", "DistillConfig": "config", "DistillPlan": "dry_run", "DistillReport": "report",
-    "Gateway": "gateway.stage", "ProfileProposal": "profile_from_traces", "RecordConfig": "gateway.config",
-    "Recorder": "recorder", "TeachConfig": "teaching.stage", "TeachReport": "teaching.results", "TeamRun": "team_run",
-    "distill": "distillation", "measure_cost": "cost", "plan": "dry_run",
-    "profile_from_traces": "profile_from_traces", "read_traces": "importers.detect", "record": "gateway.stage",
-    "teach": "teaching.stage",
+    "Explanation": "explanation", "Gateway": "gateway.stage", "ProfileProposal": "profile_from_traces",
+    "RecordConfig": "gateway.config", "Recorder": "recorder", "TeachConfig": "teaching.stage",
+    "TeachReport": "teaching.results", "TeamRun": "team_run", "distill": "distillation", "explain": "explanation",
+    "measure_cost": "cost", "plan": "dry_run", "profile_from_traces": "profile_from_traces",
+    "read_traces": "importers.detect", "record": "gateway.stage", "teach": "teaching.stage",
 }  # fmt: skip
 __all__ = [
-    "CostReport", "DistillConfig", "DistillPlan", "DistillReport", "Gateway", "ProfileProposal", "RecordConfig",
-    "Recorder", "TeachConfig", "TeachReport", "TeamRun", "distill", "measure_cost", "plan", "profile_from_traces",
-    "read_traces", "record", "teach",
+    "CostReport", "DistillConfig", "DistillPlan", "DistillReport", "Explanation", "Gateway", "ProfileProposal",
+    "RecordConfig", "Recorder", "TeachConfig", "TeachReport", "TeamRun", "distill", "explain", "measure_cost", "plan",
+    "profile_from_traces", "read_traces", "record", "teach",
 ]  # fmt: skip
 
 sys.modules[__name__].__class__ = Stage

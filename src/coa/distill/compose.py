@@ -259,7 +259,7 @@ class _Composer:
 
     def _add(self, tag: str, text: str, moment: Moment, meta: Mapping[str, JsonValue] | None = None) -> None:
         for what, source in dict(meta.get("derived") or {}).items() if meta else ():  # type: ignore[call-overload]
-            self.why.append(f"the {what} is derived from {_SOURCES.get(str(source), str(source))}")
+            self.why.append(f"{what} derived from {_SOURCES.get(str(source), str(source))}")
         step = Step(agent=tag, text=text, meta={"by": moment.by, **(meta or {})})
         self.state, _ = self.state.advance(step)
         self.steps.append(step)

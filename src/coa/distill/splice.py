@@ -3,7 +3,7 @@
 The tree of runs is walked depth-first, so the run of a sub-agent takes the place of the call that started it. What
 orchestration wrote or repeated is left out: wrapper prompts, reports of sub-agents as their caller saw them, copied
 context, notes, what models wrote inside tools, and hand-overs that failed, because a single model has none. What is
-left out is a moment too, with the reason, so that `explain.py` can show it. `compose` then decides which step of a
+left out is a moment too, with the reason, so that `explanation.py` can show it. `compose` then decides which step of a
 profile a moment becomes.
 """
 
