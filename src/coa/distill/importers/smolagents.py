@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from coa.distill.importers.content import as_text, as_time, as_usage, team_run
-from coa.distill.importers.smolagents_steps import action_call, is_step, merged_results, plan_event, unwrapped_task
+from coa.distill.importers.smolagents_steps import action_call, is_step, merged_results, plan_event
 from coa.distill.importers.trace_format import TraceFormat
+from coa.distill.importers.wrapped import unwrapped_task
 from coa.distill.team_run import AgentRun, Event, LeftOut, ModelCall, Source, SubRun, TeamRun, ToolCall
 from coa.errors import TraceError
 from coa.trajectory.formats.tasks import content_id

@@ -1,8 +1,8 @@
 """The steps of a smolagents memory, as dicts, turned into events. The recorder and the importer of memories share it.
 
 smolagents 1.26: a failed tool call leaves `tool_calls` empty, so the attempt is read from `model_output_message`; the
-results of parallel calls are merged in one string; and the words that the library puts around a managed agent's task
-and report are removed here.
+results of parallel calls are merged in one string; and the words that the library puts around a managed agent's report
+are removed here.
 """
 
 from __future__ import annotations
@@ -17,22 +17,16 @@ from coa.trajectory.types import Usage
 
 Json = Mapping[str, Any]
 CODE_TOOL: Final = "python_interpreter"
-_TASK: Final = re.compile(
-    r"submitted this task by your manager\.\s*---\s*Task:\s*(.*?)\s*---\s*You're helping", re.DOTALL
-)
 _FENCED_PLAN: Final = re.compile(r"```\n(.*)\n```\s*\Z", re.DOTALL)
 
 
 def is_step(row: object) -> bool:
     return isinstance(row, Mapping) and (
-        "task" in row or "plan" in row or ("step_number" in row and "model_output" in row) or set(row) == {"output"}
+        ("task" in row and "status" not in row)
+        or "plan" in row
+        or ("step_number" in row and "model_output" in row)
+        or set(row) == {"output"}
     )
-
-
-def unwrapped_task(text: str) -> str:
-    """What a manager asked for, without the words the library's default template puts around it."""
-    match = _TASK.search(text)
-    return match.group(1) if match else text
 
 
 def plan_event(step: Json, usage: Usage | None = None, **more: Any) -> ModelCall:

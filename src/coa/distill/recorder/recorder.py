@@ -24,7 +24,7 @@ from smolagents.memory import FinalAnswerStep, MemoryStep
 from smolagents.models import Model
 
 from coa.distill.importers.content import FINISHING, plain
-from coa.distill.importers.smolagents_steps import unwrapped_task
+from coa.distill.importers.wrapped import unwrapped_task
 from coa.distill.recorder.open_run import OpenRun, SeenModel, SeenTool
 from coa.distill.recorder.taps import HERE, Here, ModelTap, RecordedCodeTool, at, bound_arguments
 from coa.distill.team_run import RECORDED, LeftOut, Source, TeamRun

@@ -10,9 +10,10 @@ from typing import Any, Final
 from coa.distill.importers.calls.exchange import Json, Piece, PieceKind, same_call
 from coa.distill.importers.calls.links import results_of
 from coa.distill.importers.calls.log import Exchange
-from coa.distill.importers.calls.stints import Stint, news, unwrapped
+from coa.distill.importers.calls.stints import Stint, news
 from coa.distill.importers.content import FINISHING, as_task, as_text, at, plain, team_run
 from coa.distill.importers.smolagents_steps import CODE_TOOL, results_apart
+from coa.distill.importers.wrapped import unwrapped_task
 from coa.distill.member_names import guessed_in, hands_over_control, names_member, plain_name
 from coa.distill.team_run import (
     AgentRun,
@@ -153,7 +154,7 @@ class Builder:
         inside = [value for value in given if transferred or value in asked]
         if not inside and transferred:
             # It took over the conversation, so it works on what the user asked for.
-            asked = unwrapped(next((p.text for p in stint.first.history() if p.kind is PieceKind.USER), asked))
+            asked = unwrapped_task(next((p.text for p in stint.first.history() if p.kind is PieceKind.USER), asked))
         return max(inside, key=len) if inside else asked
 
     def _heard(self, exchange: Exchange, heard: list[Piece], before: Exchange) -> list[Event]:

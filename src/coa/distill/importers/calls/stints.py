@@ -6,25 +6,16 @@ where a user went on after an answer, and where control left the agent for good 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
 from coa.distill.importers.calls.exchange import Piece, PieceKind
 from coa.distill.importers.calls.log import Exchange
 from coa.distill.importers.calls.naming import prompt, strong_name
 from coa.distill.importers.calls.threads import Thread, same_agent
-from coa.distill.importers.smolagents_steps import unwrapped_task
+from coa.distill.importers.wrapped import unwrapped_task
 from coa.distill.member_names import bare_name, hands_over_control, plain_name, possible_names
 from coa.distill.team_run import ToolCall
-
-_CREW: Final = re.compile(
-    r"\A\s*Current Task:\s*(?P<task>.*?)(?:\n\s*This is the expected criteria for your final answer:.*)?"
-    r"(?:\n\s*(?:you MUST return|Begin! This is VERY important).*)?\Z",
-    re.DOTALL,
-)
-_NEW_TASK: Final = re.compile(r"\ANew task:\n(?P<task>.*)\Z", re.DOTALL)
 
 
 @dataclass(eq=False)
@@ -59,7 +50,7 @@ class Stint:
         return self.first.run
 
     def request(self) -> str:
-        return unwrapped(asked_in(news(self.first)))
+        return unwrapped_task(asked_in(news(self.first)))
 
     def answer(self) -> str | None:
         """What it reports or answers; None if it ended in the middle of its work."""
@@ -101,15 +92,6 @@ def asked_in(pieces: list[Piece]) -> str:
     last = max((index for index, piece in enumerate(pieces) if piece.kind is PieceKind.SAID), default=-1)
     users = [piece.text for piece in pieces[last + 1 :] if piece.kind is PieceKind.USER]
     return "\n\n".join(users or [piece.text for piece in pieces if piece.kind is PieceKind.USER][:1])
-
-
-def unwrapped(text: str) -> str:
-    """A request without the words that a framework's template puts around it."""
-    if new := _NEW_TASK.match(text):
-        text = new.group("task")
-    text = unwrapped_task(text)
-    crew = _CREW.match(text)
-    return (crew.group("task") if crew else text).strip()
 
 
 def stints_of(threads: list[Thread]) -> list[Stint]:

@@ -60,7 +60,9 @@ def read_genai(span: TraceSpan) -> SpanReading:
         role = SpanRole.MODEL if by_model else role
     heard = _messages(attributes.get("gen_ai.input.messages")) or _older(span, attributes, output=False)
     said = _messages(attributes.get("gen_ai.output.messages")) or _older(span, attributes, output=True)
-    name = attributes.get("gen_ai.tool.name") if role is SpanRole.TOOL else attributes.get("gen_ai.agent.name")
+    # CrewAI's name of an agent is a hash of what it is; its role is what it is called.
+    agent = attributes.get("crewai.agent.role") or attributes.get("gen_ai.agent.name")
+    name = attributes.get("gen_ai.tool.name") if role is SpanRole.TOOL else agent
     failed = span.failed or "error.type" in attributes
     rules = loaded(attributes.get("gen_ai.system_instructions"))
     results = results_in(attributes.get("gen_ai.tool.call.result"), attributes.get("traceloop.entity.output"))
@@ -84,14 +86,20 @@ def read_genai(span: TraceSpan) -> SpanReading:
         model=as_text(attributes.get("gen_ai.response.model") or attributes.get("gen_ai.request.model")) or None,
         call_id=call_id,
         arguments=_arguments(attributes.get("gen_ai.tool.call.arguments")),
-        request=next((message.text for message in heard if message.role == "user"), "")
-        or words(attributes.get("input.value", attributes.get("traceloop.entity.input")), ASKED),
+        request=_request(attributes, heard),
         output=output,
         error=error,
         verdicts=_verdicts(span, attributes),
         results=results if role is SpanRole.OTHER else (),
     )
     return with_adk_content(reading, attributes)
+
+
+def _request(attributes: dict[str, Any], heard: tuple[Said, ...]) -> str:
+    if "crewai.crew.inputs" in attributes:
+        return ""  # values for the blanks in a crew's tasks; the tasks themselves are asked of its agents
+    asked = next((message.text for message in heard if message.role == "user"), "")
+    return asked or words(attributes.get("input.value", attributes.get("traceloop.entity.input")), ASKED)
 
 
 def _arguments(value: object) -> dict[str, Any]:
@@ -106,7 +114,7 @@ def _arguments(value: object) -> dict[str, Any]:
 def _output(role: SpanRole, attributes: dict[str, Any], said: tuple[Said, ...]) -> str | None:
     if role is SpanRole.TOOL:
         result = attributes.get("gen_ai.tool.call.result")
-        return None if result is None else as_result(loaded(result))[0]
+        return None if result is None else as_result(_unquoted(result))[0]
     for message in reversed(said):
         if message.text:
             return message.text
@@ -115,6 +123,12 @@ def _output(role: SpanRole, attributes: dict[str, Any], said: tuple[Said, ...]) 
     if "final_result" in attributes:
         return as_text(attributes["final_result"])
     return words(attributes.get("traceloop.entity.output"), ANSWERED) or None
+
+
+def _unquoted(value: object) -> Any:
+    """The value of JSON, of a string too: conventions let a tool's result be written as either text or JSON."""
+    inner = loaded(f"[{value}]") if isinstance(value, str) and value[:1] == value[-1:] == '"' else None
+    return inner[0] if isinstance(inner, list) and len(inner) == 1 else loaded(value)
 
 
 def _messages(value: object) -> tuple[Said, ...]:

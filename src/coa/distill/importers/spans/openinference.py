@@ -57,7 +57,8 @@ def read_openinference(span: TraceSpan) -> SpanReading:
             members = as_names(unflattened(attributes, "smolagents.managed_agents"))
             tools = attributes.get("smolagents.tools_names")
             listed = [str(name) for name in tools] if isinstance(tools, list | tuple) else []
-            request = words(attributes.get("input.value"), ASKED)
+            # CrewAI records the objects that its function was given; the task is in what the model was asked.
+            request = "" if "task_key" in attributes else words(attributes.get("input.value"), ASKED)
             return SpanReading(**common, tools=(*listed, *members), request=request, output=_output(attributes))
         case SpanRole.MODEL:
             counts = unflattened_object(attributes, "llm.token_count")

@@ -19,7 +19,17 @@ from coa.trajectory.types import Usage
 
 Json = Mapping[str, Any]
 ASKED: Final = ("task", "question", "query", "input", "inputs", "prompt", "messages", "new_message", "content")
-ANSWERED: Final = ("answer", "final_answer", "final_output", "output", "outputs", "result", "messages", "content")
+ANSWERED: Final = (
+    "answer",
+    "final_answer",
+    "final_output",
+    "output",
+    "outputs",
+    "result",
+    "raw",
+    "messages",
+    "content",
+)
 
 
 class SpanRole(StrEnum):

@@ -13,11 +13,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from coa.distill.importers.content import FINISHING, handed_in, split_code, team_run
-from coa.distill.importers.smolagents_steps import CODE_TOOL, unwrapped_task
+from coa.distill.importers.smolagents_steps import CODE_TOOL
 from coa.distill.importers.spans.genai import read_genai
+from coa.distill.importers.spans.hidden_agents import hidden_agent
 from coa.distill.importers.spans.langgraph import with_graph_agents
 from coa.distill.importers.spans.openinference import KIND, read_openinference
 from coa.distill.importers.spans.span import SpanReading, SpanRole, TraceSpan
+from coa.distill.importers.wrapped import unwrapped_task
+from coa.distill.member_names import plain_name
 from coa.distill.team_run import (
     AgentRun,
     ChatMessage,
@@ -326,16 +329,18 @@ class _Run:
         return tuple(found)
 
     def _tool(self, span: TraceSpan, reading: SpanReading, depth: int) -> None:
-        self._definitions |= {
-            name: schema for name, schema in reading.definitions.items() if name not in self._definitions
-        }
+        known = set(map(plain_name, self._definitions))
+        self._definitions |= {n: schema for n, schema in reading.definitions.items() if plain_name(n) not in known}
         text = reading.output or reading.error or ""  # the agent reads what the tool gave back, of an error too
         if reading.name in FINISHING and reading.error is None:
             self.handed_in = reading.output if reading.output is not None else self.handed_in
             self._change_last(0, purpose=Purpose.ANSWER)
             return
         begin = len(self.events)
-        self._all(span, Purpose.TOOL, depth)
+        if (agent := hidden_agent(span, read_span)) is not None:
+            self.events.append(SubRun(time=span.start, run=_Run(agent, self.left_out, depth).built()))
+        else:
+            self._all(span, Purpose.TOOL, depth)
         runs = tuple(event.run.id for event in self.events[begin:] if isinstance(event, SubRun))
         call = self._match(reading)
         if call is None:
@@ -369,7 +374,10 @@ class _Run:
         """The call without a result so far that a tool's span belongs to."""
         if reading.call_id in self._waiting:
             return self._waiting[reading.call_id]
-        named = [call for call in self._waiting.values() if call.name == reading.name]
+        name = plain_name(
+            reading.name
+        )  # CrewAI calls a tool "Delegate work" in one span and "delegate_work" in another
+        named = [call for call in self._waiting.values() if plain_name(call.name) == name]
         exact = [call for call in named if dict(call.arguments) == reading.arguments]
         return next(iter(exact or named), None)
 
