@@ -225,7 +225,7 @@ def test_the_error_of_a_smolagents_step_is_that_of_its_request_and_the_retry_has
 
 
 def test_reasoning_that_is_flattened_as_text_is_a_thought(tmp_path: Path) -> None:
-    reply = {"role": "assistant", "content": None, "tool_calls": []}
+    reply: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": []}
     flat = {"llm.output_messages.0.message.role": "assistant"}
     flat["llm.output_messages.0.message.contents.0.message_content.type"] = "text"
     flat["llm.output_messages.0.message.contents.0.message_content.text"] = "Where could it be?"
