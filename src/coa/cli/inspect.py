@@ -46,7 +46,7 @@ def inspect(
     show_warnings()
     with paged(wanted=pager and not as_json) as console:
         from coa.cli.rendering import show_task, show_trajectory, with_headings
-        from coa.distill.find_runs import TRACES, find_runs
+        from coa.distill.find_runs import find_runs
         from coa.trajectory import load_profile, profile_of, with_profile
         from coa.trajectory.formats.tasks import read_tasks
         from coa.trajectory.store import Lines
@@ -62,7 +62,7 @@ def inspect(
             return
         named = ((part.name, trajectory) for part in parts for trajectory in part.read())
         chosen = _selected(named, lambda item: item[1].task.id, task, skip, limit)
-        places = [part.name.removesuffix(TRACES) for part in parts]
+        places = list(dict.fromkeys(part.place for part in parts))
         trajectories = (item[1] for item in chosen) if as_json else with_headings(chosen, console, data, places)
         if given is not None:
             trajectories = (with_profile(trajectory, given) for trajectory in trajectories)

@@ -89,10 +89,9 @@ def _show(report: TeachReport) -> None:
 
     used = report.usage
     typer.echo(f"{report.done}/{report.total} done, {report.note()}")
-    typer.echo(
-        f"spent now: {used.prompt_tokens:,} tokens read, {used.completion_tokens:,} written, "
-        f"{plural(used.tool_calls, 'tool call')}"
-    )
+    # What a program does with its tools is not seen at its model server.
+    tools = f", {plural(used.tool_calls, 'tool call')}" if used.tool_calls else ""
+    typer.echo(f"spent now: {used.prompt_tokens:,} tokens read, {used.completion_tokens:,} written{tools}")
     typer.echo(f"kept in {report.out}")
     for problem, count in sorted(report.problems.items(), key=lambda item: -item[1])[:5]:
         typer.echo(f"  {count} x {printable(problem)[:300]}", err=True)

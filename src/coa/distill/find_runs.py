@@ -11,7 +11,7 @@ from typing import Final
 
 from coa.distill.convert import convert
 from coa.distill.importers.detect import read_traces
-from coa.distill.run_files import ATIF
+from coa.distill.run_files import ATIF, CALLS
 from coa.distill.team_run import TeamRun
 from coa.errors import StoreError
 from coa.trajectory import Profile, Trajectory, load_profile
@@ -20,8 +20,8 @@ from coa.trajectory.formats.sources import is_data
 from coa.trajectory.store import NAMES
 
 log = logging.getLogger(__name__)
-TRACES: Final = f"*{ATIF}"
-"""What `coa teach` records."""
+_ENDINGS: Final = (ATIF, CALLS)
+"""Of what `coa teach` and `coa record` write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class FoundRuns:
     """Its path below the tree; empty if the source is no tree."""
     read: Callable[[], Iterator[Trajectory]]
 
+    @property
+    def place(self) -> str:
+        """The file, or the folder of the traces."""
+        return self.name.partition("*")[0]
+
 
 def find_runs(source: str, profile: Profile | None = None) -> list[FoundRuns]:
     """In order of their paths; empty where there are only tasks. Worlds, weights and reports in a tree are skipped.
@@ -39,8 +44,11 @@ def find_runs(source: str, profile: Profile | None = None) -> list[FoundRuns]:
     Runs of teams become trajectories of `profile`, or of the profile that their task names."""
     path = Path(source)
     named = any((path / name).is_file() for name in NAMES)
-    if path.name.endswith(ATIF) or (_has_traces(path) and not named):
-        return [FoundRuns("", partial(_team_runs, path, profile))]
+    if path.name.endswith(_ENDINGS):
+        return [FoundRuns("", partial(_team_runs, [path], profile))]
+    if not named and (traces := _traces(path)):
+        files = [file for found in traces.values() for file in found]
+        return [FoundRuns("", partial(_team_runs, files, profile))]
     tree = path.is_dir() and not named
     if tree and (found := list(_below(path, profile))):
         return found
@@ -49,17 +57,19 @@ def find_runs(source: str, profile: Profile | None = None) -> list[FoundRuns]:
 
 def _below(tree: Path, profile: Profile | None) -> Iterator[FoundRuns]:
     for folder in (tree, *sorted(path for path in tree.rglob("*") if path.is_dir())):
-        if _has_traces(folder):
-            yield FoundRuns(f"{folder.relative_to(tree)}/{TRACES}", partial(_team_runs, folder, profile))
+        for ending, files in _traces(folder).items():
+            yield FoundRuns(f"{folder.relative_to(tree)}/*{ending}", partial(_team_runs, files, profile))
         if next(folder.glob("*.safetensors"), None) is not None:
             continue  # a model: its tokenizer is a large JSON file and no run
         for file in sorted(folder.iterdir()):
-            if is_data(file) and not file.name.endswith(ATIF) and _holds_runs(file):
+            if is_data(file) and not file.name.endswith(_ENDINGS) and _holds_runs(file):
                 yield FoundRuns(str(file.relative_to(tree)), partial(read_trajectories, file, profile))
 
 
-def _has_traces(folder: Path) -> bool:
-    return folder.is_dir() and next(folder.glob(TRACES), None) is not None
+def _traces(folder: Path) -> dict[str, list[Path]]:
+    """The traces right in a folder, by their ending."""
+    found = {ending: sorted(folder.glob(f"*{ending}")) for ending in _ENDINGS} if folder.is_dir() else {}
+    return {ending: files for ending, files in found.items() if files}
 
 
 def _holds_runs(file: Path) -> bool:
@@ -69,9 +79,9 @@ def _holds_runs(file: Path) -> bool:
         return False
 
 
-def _team_runs(path: Path, profile: Profile | None) -> Iterator[Trajectory]:
+def _team_runs(files: list[Path], profile: Profile | None) -> Iterator[Trajectory]:
     """Each run of a team as the trajectory that `coa distill` would make of it."""
-    for item in read_traces(sorted(path.glob(TRACES)) if path.is_dir() else [path]):
+    for item in read_traces(files):
         if isinstance(item, TeamRun):
             yield convert(item, profile or load_profile(item.task.profile or "web"))
         elif isinstance(item, Trajectory):

@@ -67,8 +67,11 @@ def route_of(address: str) -> Route:
     assert found is not None  # every part is optional
     run, agent, path, query = found.groups()
     path = path or "/"
-    names = (unquote(name)[:_LONGEST_NAME] if name else None for name in (run, agent))
-    return Route(*names, path, query or "", protocol_of(path))
+    return Route(_name(run), _name(agent), path, query or "", protocol_of(path))
+
+
+def _name(part: str | None) -> str | None:
+    return unquote(part)[:_LONGEST_NAME] if part else None
 
 
 def protocol_of(path: str) -> str:

@@ -128,7 +128,14 @@ def test_events_may_end_in_any_kind_of_line_break_and_span_lines() -> None:
 
 def message_events() -> list[dict[str, Any]]:
     usage = {"input_tokens": 10, "cache_read_input_tokens": 4, "output_tokens": 1}
-    start = {"id": "m", "type": "message", "role": "assistant", "model": "c", "content": [], "stop_reason": None}
+    start: dict[str, Any] = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "c",
+        "content": [],
+        "stop_reason": None,
+    }
 
     def block(at: int, content: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
         began = {"type": "content_block_start", "index": at, "content_block": content}
@@ -238,10 +245,20 @@ def test_events_of_an_unknown_protocol_are_listed() -> None:
 
 def test_odd_events_do_not_break_the_assembly() -> None:
     for protocol in ("chat", "completions", "responses", "messages", "other"):
-        odd = [1, None, "x", [], {}, {"choices": 3}, {"choices": [4, {"index": "x", "delta": 5}]}, {"type": 7},
-               {"type": "content_block_delta", "index": 3, "delta": {"text": "t"}}, {"type": "message_delta"},
-               {"type": "response.output_text.delta", "output_index": 0, "content_index": -4, "delta": "d"},
-               {"choices": [{"index": 0, "delta": {"content": "s"}}]},
-               {"choices": [{"index": 0, "delta": {"content": ["list"]}}]},
-               {"choices": [{"index": 0, "delta": {"content": "s", "tool_calls": {"a": "b"}}}]}]  # fmt: skip
+        odd: list[Any] = [
+            1,
+            None,
+            "x",
+            [],
+            {},
+            {"choices": 3},
+            {"choices": [4, {"index": "x", "delta": 5}]},
+            {"type": 7},
+            {"type": "content_block_delta", "index": 3, "delta": {"text": "t"}},
+            {"type": "message_delta"},
+            {"type": "response.output_text.delta", "output_index": 0, "content_index": -4, "delta": "d"},
+            {"choices": [{"index": 0, "delta": {"content": "s"}}]},
+            {"choices": [{"index": 0, "delta": {"content": ["list"]}}]},
+            {"choices": [{"index": 0, "delta": {"content": "s", "tool_calls": {"a": "b"}}}]},
+        ]
         stream(protocol, *odd)
