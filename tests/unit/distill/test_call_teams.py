@@ -162,22 +162,25 @@ def test_a_member_that_remembers_has_a_run_for_each_call(tmp_path: Path) -> None
     ]
 
 
+TASK = "Write one line.\n\nThis is the context:\nIt has 279,500 inhabitants and a tower."
+
+
+def pipeline(records: CallRecords) -> CallRecords:
+    """A program sends the answer of one agent to the next."""
+    system, question = "You are Town Researcher. You know towns.", "Describe the town of Ostrel."
+    records.chat(system, [user(question)], "It has 279,500 inhabitants and a tower.")
+    records.chat("You are Writer. You write well.", [user(TASK)], "Ostrel: 279,500.")
+    return records
+
+
 def test_a_pipeline_is_one_run_of_its_members(tmp_path: Path) -> None:
-    records = CallRecords()
-    records.chat(
-        "You are Town Researcher. You know towns.",
-        [user("Describe the town of Ostrel.")],
-        "It has 279,500 inhabitants and a tower.",
-    )
-    task = "Write one line.\n\nThis is the context:\nIt has 279,500 inhabitants and a tower."
-    records.chat("You are Writer. You write well.", [user(task)], "Ostrel: 279,500.")
-    (run,) = records.runs(tmp_path)
+    (run,) = pipeline(CallRecords()).runs(tmp_path)
     assert outline(run.root) == [
         "team <- Describe the town of Ostrel.",
         "  Town Researcher <- Describe the town of Ostrel.",
         "    says It has 279,500 inhabitants and a tower.",
         "  -> It has 279,500 inhabitants and a tower.",
-        f"  Writer <- {task}",
+        f"  Writer <- {TASK}",
         "    says Ostrel: 279,500.",
         "  -> Ostrel: 279,500.",
         "-> Ostrel: 279,500.",

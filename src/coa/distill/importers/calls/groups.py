@@ -6,10 +6,11 @@ belongs to the run of an earlier stint whose answer stands in its request, or wh
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Final
 
-from coa.distill.importers.calls.links import strings
+from coa.distill.importers.calls.exchange import normal
+from coa.distill.importers.calls.naming import prompt
 from coa.distill.importers.calls.phrases import Phrases, words
 from coa.distill.importers.calls.stints import Stint, asked_in, news
 
@@ -51,38 +52,52 @@ def grouped_runs(stints: list[Stint]) -> list[list[Stint]]:
         for exchange in stint.exchanges:
             if exchange.trace is not None and stint.run is None:
                 groups.share(number, ("trace", exchange.trace))
-    for earlier, later in _pipelines(stints):
-        if groups.top(place[id(earlier)]) != groups.top(place[id(later)]):
-            later.evidence = later.evidence or "pipeline"
-            groups.join(place[id(earlier)], place[id(later)])
+    _join_pipelines(stints, groups, place)
     found: dict[int, list[Stint]] = {}
     for number, stint in enumerate(stints):
         found.setdefault(groups.top(number), []).append(stint)
     return list(found.values())
 
 
-def _pipelines(stints: list[Stint]) -> list[tuple[Stint, Stint]]:
-    """Pairs of which the first one's answer reached the second."""
+def _join_pipelines(stints: list[Stint], groups: _Groups, place: dict[int, int]) -> None:
+    taken: set[tuple[int, Hashable]] = set()
+    for later, rivals in _pipelines(stints):
+        for earlier in rivals.values():
+            # Several runs of one pipeline may say the same: each earlier stint passes its words on once to each agent.
+            same = (prompt(later.first.asked.system).fingerprint, later.request())
+            free = [one for one in earlier if (groups.top(place[id(one)]), same) not in taken] or earlier
+            chosen = free[0]
+            later.evidence = later.evidence or "pipeline"
+            later.rivals = max(later.rivals, len({groups.top(place[id(one)]) for one in free}) - 1)
+            groups.join(place[id(chosen)], place[id(later)])
+            taken.add((groups.top(place[id(chosen)]), same))
+
+
+def _pipelines(stints: list[Stint]) -> Iterator[tuple[Stint, dict[Hashable, list[Stint]]]]:
+    """Stints that no call started, with the stints whose answers reached them, by what these say."""
     uncalled = [stint for stint in stints if stint.call is None and stint.entered is None]
     answers, requests = Phrases[Stint](), Phrases[Stint]()
     for stint in stints:
         said = words(stint.answer() or "")
         if len(said) >= _TELLING:
             answers.add(said, stint)
-    heard = {id(stint): words(asked_in(news(stint.first))) for stint in uncalled}
     for stint in uncalled:
         asked = words(stint.request())
         if len(asked) >= _TELLING:
             requests.add(asked, stint)
-    found = [(earlier, later) for later in uncalled for _, earlier in answers.within(heard[id(later)])]
+    passed: dict[int, list[Stint]] = {}
     for earlier in stints:
-        for text in strings(earlier.answer() or ""):
-            found += [(earlier, later) for _, later in requests.within(words(text))]
-    return [
-        (earlier, later)
-        for earlier, later in found
-        if earlier.thread is not later.thread and earlier.run == later.run and _before(earlier, later)
-    ]
+        for _, later in requests.within(words(earlier.answer() or "")):
+            passed.setdefault(id(later), []).append(earlier)
+    for later in uncalled:
+        heard = words(asked_in(news(later.first)))
+        found = dict.fromkeys([*(one for _, one in answers.within(heard)), *passed.get(id(later), [])])
+        by_words: dict[Hashable, list[Stint]] = {}
+        for earlier in sorted(found, key=lambda stint: stint.last.ended):
+            if earlier.thread is not later.thread and earlier.run == later.run and _before(earlier, later):
+                by_words.setdefault(normal(earlier.answer() or ""), []).append(earlier)
+        if by_words:
+            yield later, by_words
 
 
 def _before(earlier: Stint, later: Stint) -> bool:

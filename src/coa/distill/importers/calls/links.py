@@ -40,7 +40,6 @@ class OpenCall:
     """Its result."""
     phrases: list[tuple[str, ...]] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
-    taken: bool = False
 
     def around(self, stint: Stint) -> bool:
         """Whether the stint lies between the call and its result.
@@ -104,7 +103,7 @@ def strings(value: Any) -> Iterator[str]:
 def link(stints: list[Stint]) -> None:
     """Finds the calls that started stints."""
     calls = sorted(_calls(stints), key=lambda item: item.exchange.ended)
-    linker = _Linker()
+    linker = _Linker({id(stint.call[1]) for stint in stints if stint.call is not None})
     waiting = [stint for stint in stints if stint.call is None and stint.entered is None]
     position = 0
     for stint in sorted(waiting, key=lambda stint: stint.first.ended):
@@ -133,7 +132,9 @@ def _next(stint: Stint) -> Exchange | None:
 
 
 class _Linker:
-    def __init__(self) -> None:
+    def __init__(self, taken: set[int]) -> None:
+        self._taken = taken
+        """Calls, by identity, that are known to have started a stint."""
         self._phrases: Phrases[OpenCall] = Phrases()
         self._names: dict[str, dict[int, OpenCall]] = {}
         self._programs: dict[int, OpenCall] = {}
@@ -170,12 +171,14 @@ class _Linker:
         found = self._candidates(stint)
         if not found:
             return
-        free = [pair for pair in found if not pair[0].taken or pair[0].call.name == CODE_TOOL] or found
+        free = [
+            pair for pair in found if id(pair[0].call) not in self._taken or pair[0].call.name == CODE_TOOL
+        ] or found
         best = max(evidence.score for _, evidence in free)
         chosen = [(item, evidence) for item, evidence in free if evidence.score == best]
         chosen.sort(key=lambda pair: (pair[0].exchange.ended, pair[0].exchange.calls.index(pair[0].call)))
         item, evidence = chosen[0]
-        item.taken = True
+        self._taken.add(id(item.call))
         self._forget_names(item)
         stint.call, stint.parent, stint.evidence = (item.exchange, item.call), item.stint, str(evidence)
         # Calls of one reply that ask for the same are no rivals: either gives the same run.
@@ -206,7 +209,16 @@ class _Linker:
         answer = stint.answer()
         for item, shown in found.values():
             shown.result = _repeated(answer, item.text)
+            if not (shown.request or shown.result or _together(item, stint, heard)):
+                shown.name = 0  # agents of the same name may be in several runs
         return [pair for pair in found.values() if pair[1].score >= 2]
+
+
+def _together(item: OpenCall, stint: Stint, heard: str) -> bool:
+    """Whether the caller and the stint are known to be in one run: as given, or by what the user asked for."""
+    first, caller = stint.first, item.stint.first
+    given = stint.run is not None or (first.trace is not None and first.trace == caller.trace)
+    return given or (bool(asked := item.stint.request()) and asked in heard)
 
 
 def _repeated(answer: str | None, result: str | None) -> int:
