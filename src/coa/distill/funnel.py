@@ -6,13 +6,14 @@ The result does not depend on the order of the input: the examples are those who
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from coa.distill.filters import STAGES
 from coa.distill.filters.base import Dropped, FilterStage, Reason, digest
 from coa.distill.team_run import Skipped
+from coa.report import plural
 from coa.trajectory import Trajectory
 
 EXAMPLES: Final = 3
@@ -64,6 +65,8 @@ class Funnel:
     """Hand-overs from agent to agent that failed and are left out."""
     inferred: Counter[str] = field(default_factory=Counter)
     """Agents and links between them that importers inferred, beside the numbers of all in those runs."""
+    decisions: set[tuple[str, str]] = field(default_factory=set)
+    """What importers decided that could have been otherwise, with the place it was read from."""
     misfits: int = 0
     """Dropped runs of which the profile does not know a tool, or whose order it does not allow."""
     corrected: int = 0
@@ -82,7 +85,7 @@ class Funnel:
         """Unreadable places, the first in the alphabet where there are too many to keep."""
         return sorted(self.skipped)[:_NAMED]
 
-    def read(self, trajectory: Trajectory, *, converted: bool) -> None:
+    def read(self, trajectory: Trajectory, *, converted: bool, decisions: Iterable[str] = ()) -> None:
         self.runs += converted
         self.ready += not converted
         source, roles = trajectory.meta.get("source"), trajectory.meta.get("roles")
@@ -91,6 +94,10 @@ class Funnel:
         self.failed_handovers += len(failed) if isinstance(failed, list | tuple) else 0
         for name, number in inferred.items() if isinstance(inferred, dict) else ():
             self.inferred[name] += number if isinstance(number, int) else 0
+        place = _place(source)
+        self.decisions |= {(place, decision) for decision in decisions}
+        if len(self.decisions) >= 2 * _NAMED:
+            self.decisions = set(sorted(self.decisions)[:_NAMED])
         for name, decision in roles.items() if isinstance(roles, dict) else ():
             self.roles.setdefault(name, Counter())[str(decision)] += 1
         if len(self.roles) >= 2 * _NAMED:
@@ -100,10 +107,9 @@ class Funnel:
         self.dropped[stage][dropped.reason] += 1
         self.misfits += misfit
         source, question = trajectory.meta.get("source"), trajectory.task.question
-        place = " ".join(str(source.get(key) or "") for key in ("file", "place")) if isinstance(source, dict) else ""
         short = question if len(question) <= 200 else f"{question[:200]}..."
         best = self.examples.setdefault((stage.name, dropped.reason.name), [])
-        best.append(DroppedExample(digest(trajectory), trajectory.task.id, short, dropped.detail[:300], place.strip()))
+        best.append(DroppedExample(digest(trajectory), trajectory.task.id, short, dropped.detail[:300], _place(source)))
         best.sort()
         del best[EXAMPLES:]
 
@@ -133,7 +139,16 @@ class Funnel:
             for name, what in (("agents", "agents"), ("links", "hand-overs"))
             if self.inferred[name]
         ]
-        return f"Inferred, because the traces do not state it: {' and '.join(found)}." if found else ""
+        if not found:
+            return ""
+        said = f"Inferred, because the traces do not state it: {' and '.join(found)}."
+        weak, doubtful = self.inferred["weak"], self.inferred["ambiguous"]
+        doubts = [f"{plural(weak, 'hand-over rests', 'hand-overs rest')} on a single sign"] if weak else []
+        doubts += [f"{plural(doubtful, 'decision')} had more than one candidate"] if doubtful else []
+        return f"{said} Of these, {' and '.join(doubts)}; the report names them." if doubts else said
+
+    def decided(self) -> list[tuple[str, str]]:
+        return sorted(self.decisions)[:_NAMED]
 
     def hints(self, traces: str = "traces/") -> list[str]:
         """What to do about the reasons that dropped most: those with at least a tenth of all that was read."""
@@ -161,10 +176,19 @@ class Funnel:
             },
             "stages": stages,
             "failed_handovers": self.failed_handovers,
-            "inferred": dict(sorted(self.inferred.items())),
+            "inferred": {
+                **dict(sorted(self.inferred.items())),
+                "decisions": [{"run": place, "decision": decision} for place, decision in self.decided()],
+            },
             "corrected_themselves": self.corrected,
             "shortened": self.shortened,
             "filled_steps": self.filled,
             "written": {"trajectories": self.kept, "rows": self.rows},
             "roles": {name: dict(sorted(found.items())) for name, found in sorted(self.roles.items())[:_NAMED]},
         }  # fmt: skip
+
+
+def _place(source: object) -> str:
+    """The file and the place in it."""
+    found = (str(source.get(key) or "") for key in ("file", "place")) if isinstance(source, dict) else ()
+    return " ".join(found).strip()

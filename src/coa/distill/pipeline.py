@@ -28,7 +28,7 @@ from coa.distill.importers.detect import Traces
 from coa.distill.known_tasks import KnownTasks
 from coa.distill.roles import RoleMap
 from coa.distill.spool import Spool
-from coa.distill.team_run import Skipped, TeamRun
+from coa.distill.team_run import Skipped, TeamRun, decisions_in
 from coa.folder import beside, replacing
 from coa.progress import Progress, Silent, part, time_left
 from coa.report import plural
@@ -92,7 +92,8 @@ class Distillery:
                     found.skip(item)
                     continue
                 trajectory = self._trajectory(item)
-                found.read(trajectory, converted=isinstance(item, TeamRun))
+                decisions = decisions_in(item) if isinstance(item, TeamRun) else ()
+                found.read(trajectory, converted=isinstance(item, TeamRun), decisions=decisions)
                 running.add(asyncio.create_task(self._one(trajectory, found, spool)))
                 if len(running) >= self.config.concurrency:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)

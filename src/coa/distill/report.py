@@ -125,6 +125,8 @@ def _html(out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[st
     if found.unreadable:
         places = [f"{file} {place}: {reason}" for file, place, reason in found.named()]
         reasons.append(details(f"unreadable: {found.unreadable:,}", places))
+    if decisions := [f"{place}: {decision}" for place, decision in found.decided()]:
+        reasons.append(details(f"decisions about agents and hand-overs: {len(decisions):,}", decisions))
     decided = [
         (name, role, count) for name, kinds in sorted(found.roles.items()) for role, count in sorted(kinds.items())
     ]

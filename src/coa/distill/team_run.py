@@ -271,6 +271,13 @@ class TeamRun(Frozen):
 SubRun.model_rebuild()
 
 
+def decisions_in(team_run: TeamRun) -> tuple[str, ...]:
+    """What the importer decided about who is who and who called whom, and could have decided otherwise."""
+    inferred = team_run.meta.get("inferred")
+    notes = inferred.get("notes") if isinstance(inferred, dict) else None
+    return tuple(str(note) for note in notes) if isinstance(notes, list | tuple) else ()
+
+
 def without_times(team_run: TeamRun) -> TeamRun:
     """The same run without the times at which things happened and how long they took."""
     return team_run.model_copy(update={"root": _untimed(team_run.root)})

@@ -72,7 +72,7 @@ def test_agents_called_as_tools_are_runs_under_their_calls(tmp_path: Path) -> No
     ]
     assert run.usage.model_calls == 9
     assert run.meta["inferred"] == {
-        "agents": 3, "of_agents": 3, "links": 3, "of_links": 3, "ambiguous": 0, "notes": [],
+        "agents": 3, "of_agents": 3, "links": 3, "of_links": 3, "weak": 0, "ambiguous": 0, "notes": [],
     }  # fmt: skip
 
 
@@ -313,3 +313,24 @@ def test_the_result_of_a_member_that_returns_its_tools_output_is_what_its_caller
         "    result: The tower has 330 m.",
         "  -> The tower has 330 m.",
     ]
+
+
+def test_what_could_have_been_decided_otherwise_is_named(tmp_path: Path) -> None:
+    records = CallRecords()
+    histories: dict[str, list[Json]] = {}
+    for one in "ab":  # two managers ask for the same at the same time
+        histories[one] = [user(f"{one}: {QUESTION}")]
+        asked = call(f"{one}1", "ask_researcher", request="Find the height of the tower.")
+        histories[one].append(records.chat(MANAGER, histories[one], "", asked))
+    for _ in "ab":
+        records.chat(RESEARCHER, [user("Find the height of the tower.")], "It has 330 m.")
+    for one in "ab":
+        histories[one].append(result(f"{one}1", "It has 330 m."))
+        records.chat(MANAGER, histories[one], "330 m")
+    first, second = records.runs(tmp_path)
+    assert [len(list(run.root.walk())) for run in (first, second)] == [2, 2]
+    assert first.meta["inferred"]["ambiguous"] == 1
+    assert first.meta["inferred"]["notes"] == [
+        "researcher: 2 candidates for what started it; the first was taken",
+    ]
+    assert second.meta["inferred"]["ambiguous"] == 0

@@ -10,7 +10,7 @@ from typing import Any, Final
 from coa.distill.importers.calls.exchange import Json, Piece, PieceKind, same_call
 from coa.distill.importers.calls.links import results_of
 from coa.distill.importers.calls.log import Exchange
-from coa.distill.importers.calls.stints import Stint, news
+from coa.distill.importers.calls.stints import HISTORY, SIGNS, Stint, news
 from coa.distill.importers.content import FINISHING, as_task, as_text, at, plain, team_run
 from coa.distill.importers.smolagents_steps import CODE_TOOL, results_apart
 from coa.distill.importers.wrapped import unwrapped_task
@@ -128,9 +128,7 @@ class Builder:
         if answer is None and pending:
             # Control went on for good: the answer is that of the last agent that had it.
             handed = [stint for call in pending for stint in self._below.get((id(last.last), call), [])]
-            transferred = [
-                stint for stint in handed if stint.evidence == "history" or hands_over_control(stint.call[1])
-            ]  # type: ignore[index]
+            transferred = [stint for stint in handed if stint.evidence == HISTORY or hands_over_control(stint.call[1])]  # type: ignore[index]
             runs = [event.run for event in events if isinstance(event, SubRun)]
             if transferred and runs:
                 answer = runs[-1].answer
@@ -259,23 +257,28 @@ class Builder:
                     self.left_out.append(left_out_call(each, what, reason))
 
     def _inferred(self) -> dict[str, Any]:
+        """How sure the run is: what was given, what was inferred, and what could have been decided otherwise."""
         agents = {self._names[id(stint)]: stint.given for stint in self.stints}
-        links = [stint for stint in self.stints if stint.parent is not None or stint.evidence]
-        sure = [stint for stint in links if stint.evidence == "history" and not stint.rivals]
-        notes = []
-        for stint in links:
-            if stint.rivals:
-                name = self._names[id(stint)]
-                notes.append(f"{name}: {stint.rivals + 1} calls could have started it; the first was taken")
-        doubtful = [exchange for stint in self.stints for exchange in stint.exchanges if exchange.ambiguous]
-        if doubtful:
-            notes.append(f"{len(doubtful)} requests continue one of several equal histories; the first was taken")
+        links = [stint for stint in self.stints if stint.evidence]
+        weak = [stint for stint in links if stint.evidence in SIGNS]
+        doubtful = [stint for stint in links if stint.rivals]
+        notes = [f"{self._names[id(stint)]} was linked by its {stint.evidence} alone" for stint in weak]
+        for stint in doubtful:
+            notes.append(
+                f"{self._names[id(stint)]}: {stint.rivals + 1} candidates for what started it; the first was taken"
+            )
+        unclear = [exchange for stint in self.stints for exchange in stint.exchanges if exchange.ambiguous]
+        for exchange in unclear:
+            notes.append(
+                f"call {exchange.id} continues one of {exchange.ambiguous + 1} equal histories; the first was taken"
+            )
         return {
             "agents": sum(not given for given in agents.values()),
             "of_agents": len(agents),
-            "links": len(links) - len(sure),
+            "links": sum(stint.evidence != HISTORY for stint in links),
             "of_links": len(links),
-            "ambiguous": len(doubtful) + sum(stint.rivals > 0 for stint in links),
+            "weak": len(weak),
+            "ambiguous": len(doubtful) + len(unclear),
             "notes": notes,
         }
 

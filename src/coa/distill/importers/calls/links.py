@@ -59,13 +59,15 @@ class Evidence:
     request: int = 0
     result: int = 0
     name: int = 0
+    together: bool = False
+    """The caller is known to be in the same run."""
 
     @property
     def score(self) -> int:
         return self.request + self.result + self.name
 
     def __str__(self) -> str:
-        parts = [("request", self.request), ("answer", self.result), ("name", self.name)]
+        parts = [("request", self.request), ("answer", self.result), ("name", self.name), ("task", self.together)]
         return " and ".join(what for what, weight in parts if weight)
 
 
@@ -80,9 +82,6 @@ def results_of(exchange: Exchange, following: Exchange | None) -> dict[str, tupl
     left = [call for call in calls if call not in found]
     if len(bare) == len(left):
         found |= {call: (piece.text, piece.ok) for call, piece in zip(left, bare, strict=True)}
-    elif len(bare) == 1 and bare[0].ok and len(lines := bare[0].text.splitlines()) == len(left):
-        # smolagents joins the results in the order of the ids of the calls.
-        found |= {call: (line, True) for call, line in zip(sorted(left), lines, strict=True)}
     elif bare and left:  # one text for several calls
         whole = "\n".join(piece.text for piece in bare), all(piece.ok for piece in bare)
         found |= dict.fromkeys(left, whole)
@@ -209,7 +208,8 @@ class _Linker:
         answer = stint.answer()
         for item, shown in found.values():
             shown.result = _repeated(answer, item.text)
-            if not (shown.request or shown.result or _together(item, stint, heard)):
+            shown.together = bool(shown.name) and _together(item, stint, heard)
+            if not (shown.request or shown.result or shown.together):
                 shown.name = 0  # agents of the same name may be in several runs
         return [pair for pair in found.values() if pair[1].score >= 2]
 

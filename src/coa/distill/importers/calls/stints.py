@@ -18,6 +18,12 @@ from coa.distill.member_names import bare_name, hands_over_control, plain_name, 
 from coa.distill.team_run import ToolCall
 
 
+HISTORY: Final = "history"
+"""Evidence that leaves no choice: the agent's request repeats the history that ends with the call."""
+SIGNS: Final = frozenset({"request", "answer", "name", "pipeline"})
+"""Evidence that could be a coincidence, if it is the only one."""
+
+
 @dataclass(eq=False)
 class Stint:
     thread: Thread
@@ -139,7 +145,7 @@ def _enter(stint: Stint, exchange: Exchange, entered: Exchange, caller: Stint) -
     named = [call for call in calls if name in possible_names(call)]
     chosen = next(iter(named or [call for call in calls if hands_over_control(call)] or calls), None)
     if chosen is not None:
-        stint.call, stint.evidence = (entered, chosen), "history"
+        stint.call, stint.evidence = (entered, chosen), HISTORY
         stint.rivals = max(0, len(named) - 1)
 
 
