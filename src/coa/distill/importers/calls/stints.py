@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from coa.distill.importers.calls.exchange import Piece, PieceKind
 from coa.distill.importers.calls.log import Exchange
@@ -16,7 +17,6 @@ from coa.distill.importers.calls.threads import Thread, same_agent
 from coa.distill.importers.wrapped import unwrapped_task
 from coa.distill.member_names import bare_name, hands_over_control, plain_name, possible_names
 from coa.distill.team_run import ToolCall
-
 
 HISTORY: Final = "history"
 """Evidence that leaves no choice: the agent's request repeats the history that ends with the call."""
