@@ -17,6 +17,7 @@ from coa.distill.handovers import with_handovers
 from coa.distill.importers import (
     adk_session,
     atif_reader,
+    camel,
     chat,
     oagents,
     openai_agents,
@@ -34,6 +35,7 @@ from coa.trajectory.store import NAMES, OWN_FILES, is_twin
 
 FORMATS: Final = (
     calls.FORMAT,
+    camel.FORMAT,
     otlp.FORMAT,
     openai_agents.FORMAT,
     adk_session.FORMAT,
@@ -54,8 +56,8 @@ _BESIDE: Final = frozenset({"README.md", "report.html", "verdicts.sqlite", "fill
 
 def read_traces(paths: str | Path | Iterable[str | Path]) -> Iterator[Imported]:
     """Everything that files and folders hold, as runs of teams, trajectories, and what had to be skipped."""
-    for file in trace_files(paths):
-        yield from read_file(file)
+    for kind, files in _together(trace_files(paths)):
+        yield from _read_group(kind, files)
 
 
 class Traces:
@@ -66,9 +68,29 @@ class Traces:
         self.files_read = 0
 
     def __iter__(self) -> Iterator[Imported]:
-        for file in self.files:
+        for kind, files in _together(self.files):
+            yield from _read_group(kind, files)
+            self.files_read += len(files)
+
+
+def _together(files: Iterable[Path]) -> Iterator[tuple[TraceFormat | None, list[Path]]]:
+    """Files one by one, except for those of a format that scatters runs over many; these come last."""
+    groups: dict[tuple[TraceFormat, Path], list[Path]] = {}
+    for file in files:
+        named = (known for known in FORMATS if known.file_names is not None and known.file_names.fullmatch(file.name))
+        if (kind := next(named, None)) is not None:
+            groups.setdefault((kind, file.parent.parent), []).append(file)
+        else:
+            yield None, [file]
+    yield from ((kind, group) for (kind, _), group in groups.items())
+
+
+def _read_group(kind: TraceFormat | None, files: list[Path]) -> Iterator[Imported]:
+    if kind is None or kind.read_files is None:
+        for file in files:
             yield from read_file(file)
-            self.files_read += 1
+    else:
+        yield from _guarded(kind.read_files(files), files[0])
 
 
 def trace_files(paths: str | Path | Iterable[str | Path]) -> Iterator[Path]:
@@ -120,8 +142,12 @@ def read_file(path: Path) -> Iterator[Imported]:
     if _ending(path) not in _ENDINGS:
         yield Skipped(file=str(path), reason=f"files ending in {path.suffix or 'nothing'} hold no traces")
         return
+    yield from _guarded(_read(path), path)
+
+
+def _guarded(items: Iterator[Imported], path: Path) -> Iterator[Imported]:
     try:
-        for item in _read(path):
+        for item in items:
             yield with_handovers(item) if isinstance(item, TeamRun) else item
     except OSError as error:
         yield Skipped(file=str(path), reason=f"cannot be read: {error.strerror or error}")

@@ -5,7 +5,8 @@ A new format is one file beside this one, which declares a `TraceFormat`, and on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,3 +31,7 @@ class TraceFormat:
     """For formats that scatter a run over many values: all runs of a file."""
     takes_lists: bool = False
     """Whether a list as a whole can be one trace; for other formats, the items of a list are traces."""
+    file_names: re.Pattern[str] | None = None
+    """For formats that scatter a run over many files: the names of these files."""
+    read_files: Callable[[Sequence[Path]], Iterator[Imported]] | None = None
+    """All runs of the files by these names below one folder, which may keep them in subfolders."""

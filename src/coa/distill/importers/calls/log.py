@@ -6,10 +6,10 @@ placed. Requests without a response (the recorder was killed, or is still runnin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from coa.distill.importers.calls.exchange import Answered, Asked, Json, Piece, Reply, in_order
 from coa.distill.importers.calls.protocols import read_request, read_response
@@ -88,6 +88,8 @@ class CallLog:
     """A file while it is read."""
 
     path: Path
+    rows: Iterable[tuple[str, Any]] | None = None
+    """(place, record) of each line, where they are not the lines of the file."""
     tasks: dict[str | None, Json] = field(default_factory=dict)
     """What was asked, by run, where a line says so."""
     outcomes: dict[str | None, Json] = field(default_factory=dict)
@@ -101,7 +103,7 @@ class CallLog:
         waiting: dict[str, tuple[int, Json]] = {}
         lost: list[tuple[int, Json]] = []
         number, last = 0, None
-        for number, (place, row) in enumerate(values(self.path), start=1):
+        for number, (place, row) in enumerate(values(self.path) if self.rows is None else self.rows, start=1):
             if last is not None:
                 self.bad.append(last)
             last = row if isinstance(row, Bad) else None

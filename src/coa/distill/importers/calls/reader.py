@@ -37,7 +37,11 @@ def is_record(row: object) -> bool:
 
 
 def read_calls(path: Path) -> Iterator[TeamRun | Skipped]:
-    log, threads = CallLog(path), Threads()
+    return runs_in(CallLog(path))
+
+
+def runs_in(log: CallLog) -> Iterator[TeamRun | Skipped]:
+    path, threads = log.path, Threads()
     for exchange in log.exchanges():
         threads.add(exchange)
     stints = stints_of(threads.settled())
