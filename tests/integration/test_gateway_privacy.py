@@ -118,6 +118,15 @@ def test_token_ids_stay_where_no_pattern_matches(tmp_path: Path) -> None:
     assert calls(tmp_path)[0][1]["body"] == reply
 
 
+@pytest.mark.parametrize("headers", [{"Origin": "https://example.org"}, {"Host": "example.org:8790"}, {"Host": ""}])
+def test_web_pages_cannot_use_the_gateway(tmp_path: Path, headers: dict[str, str]) -> None:
+    with recording(always("{}"), tmp_path) as (gateway, upstream):
+        assert b"answers no web page" in post(gateway, {"messages": []}, **headers)
+        assert upstream.received == []
+        port = urlsplit(gateway.url).port
+        assert post(gateway, {"messages": []}, Host=f"localhost:{port}") == b"{}"
+
+
 def test_a_pattern_that_cannot_be_read_is_an_error_with_its_place() -> None:
     from coa.config import load_config
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
+from coa.addresses import is_private
 from coa.distill.gateway.call_log import Call, CallLog, Kept, Memory
 from coa.distill.gateway.config import PORT, PROXY_HOST, RecordConfig
 from coa.distill.gateway.privacy import credentials, harmless
@@ -103,6 +105,9 @@ class Proxy:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         route = route_of(request.raw_path if request.raw_path.startswith("/") else request.rel_url.raw_path_qs)
         origin = route.origin(request.headers)
+        if "Origin" in request.headers or not _names_this_machine(request.headers.get("Host", "")):
+            # A browser sends requests of any page from this machine, and a page's owner can point a name at it.
+            return _refusal(403, "the gateway answers no web page, and only requests to 127.0.0.1 or localhost")
         if origin.run in self.ended:
             return _refusal(409, f"the run {origin.run!r} has ended and accepts no more calls")
         if "upgrade" in request.headers.get("Connection", "").lower():
@@ -249,6 +254,10 @@ def _forwarded(headers: Iterable[tuple[str, str]], without: frozenset[str], conn
     return found
 
 
+def _names_this_machine(host: str) -> bool:
+    return is_private(f"http://{host}") or host.partition(":")[0] == "host.docker.internal"
+
+
 def _encodable(value: str) -> bool:
     """Not, if its bytes were no UTF-8: aiohttp reads such headers but cannot write them."""
     try:
@@ -274,7 +283,10 @@ def _refusal(status: int, message: str) -> web.Response:
 
 def _what_failed(error: Exception, begun: bool) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot be reached: {error.os_error.strerror or error.os_error}"
+        number = error.os_error.errno
+        # asyncio words the refusal of a connection itself, and host names that do not exist have negative numbers.
+        reason = os.strerror(number) if number is not None and number > 0 else error.os_error.strerror
+        return f"cannot be reached: {reason or error.os_error}"
     if begun or isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
         return (
             "closed the connection in the middle of the response"
