@@ -162,7 +162,9 @@ class Builder:
         return [
             Note(time=exchange.time, role=roles[piece.kind], text=piece.text)
             for piece in heard
-            if piece.kind in roles and not any(stint.name and stint.name in piece.text for stint in below)
+            if piece.kind in roles
+            and piece.speaker not in self._names.values()
+            and not any(stint.name and stint.name in piece.text for stint in below)
         ]
 
     def _model_call(self, exchange: Exchange, messages: tuple[ChatMessage, ...], back: set[str]) -> ModelCall:

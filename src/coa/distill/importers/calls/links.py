@@ -18,7 +18,7 @@ from coa.distill.importers.calls.log import Exchange
 from coa.distill.importers.calls.phrases import Phrases, words
 from coa.distill.importers.calls.stints import Stint, asked_in, news
 from coa.distill.importers.smolagents_steps import CODE_TOOL
-from coa.distill.member_names import bare_name, plain_name, possible_names
+from coa.distill.member_names import bare_name, hands_over_control, plain_name, possible_names
 from coa.distill.team_run import ToolCall
 
 _WORDS: Final = 2
@@ -143,7 +143,10 @@ class _Linker:
         given = item.call.arguments
         if item.call.name == CODE_TOOL:
             self._programs[id(item)] = item
-        item.phrases = [found for text in strings(given) if (found := words(text))]
+        texts = [*strings(given)]
+        if hands_over_control(item.call) and item.text:
+            texts.append(item.text)  # whoever takes over is shown that it did
+        item.phrases = [found for text in texts if (found := words(text))]
         for phrase in item.phrases:
             self._phrases.add(phrase, item)
         item.names = possible_names(item.call)
@@ -208,17 +211,18 @@ class _Linker:
         answer = stint.answer()
         for item, shown in found.values():
             shown.result = _repeated(answer, item.text)
-            shown.together = bool(shown.name) and _together(item, stint, heard)
+            shown.together = bool(shown.name) and _together(item, stint)
             if not (shown.request or shown.result or shown.together):
                 shown.name = 0  # agents of the same name may be in several runs
         return [pair for pair in found.values() if pair[1].score >= 2]
 
 
-def _together(item: OpenCall, stint: Stint, heard: str) -> bool:
+def _together(item: OpenCall, stint: Stint) -> bool:
     """Whether the caller and the stint are known to be in one run: as given, or by what the user asked for."""
     first, caller = stint.first, item.stint.first
     given = stint.run is not None or (first.trace is not None and first.trace == caller.trace)
-    return given or (bool(asked := item.stint.request()) and asked in heard)
+    asked = item.stint.request()
+    return given or bool(asked and any(asked in p.text for p in first.history() if p.kind is PieceKind.USER))
 
 
 def _repeated(answer: str | None, result: str | None) -> int:
@@ -241,7 +245,9 @@ def link_by_answers(stints: list[Stint]) -> None:
     for item in _calls(stints):
         heard = words(item.text or "")
         for said, stint in answers.within(heard):
-            if (len(said) >= _TELLING or said == heard) and item.around(stint):
+            # A short answer may equal the result of any tool of another run.
+            telling = len(said) >= _TELLING or (said == heard and _together(item, stint))
+            if telling and item.around(stint):
                 found.setdefault(id(stint), []).append(item)
     started = Counter(id(stint.call[1]) for stint in stints if stint.call is not None)
     for stint in stints:

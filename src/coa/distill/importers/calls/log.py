@@ -60,8 +60,6 @@ class Exchange:
     """The same request, sent before, without success."""
     hash: bytes = b""
     """Of its request."""
-    called: str = ""
-    """The name under which a later request repeats its reply, where messages carry names."""
 
     @property
     def reply(self) -> Reply | None:

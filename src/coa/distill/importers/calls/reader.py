@@ -44,7 +44,7 @@ def runs_in(log: CallLog) -> Iterator[TeamRun | Skipped]:
     path, threads = log.path, Threads()
     for exchange in log.exchanges():
         threads.add(exchange)
-    stints = stints_of(threads.settled())
+    stints = stints_of(threads.settled(), threads.speakers)
     link(stints)
     link_by_answers(stints)
     give_back(stints)

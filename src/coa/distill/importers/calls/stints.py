@@ -6,11 +6,11 @@ where a user went on after an answer, and where control left the agent for good 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from coa.distill.importers.calls.exchange import Piece, PieceKind
+from coa.distill.importers.calls.exchange import Piece, PieceKind, normal
 from coa.distill.importers.calls.log import Exchange
 from coa.distill.importers.calls.naming import prompt, strong_name
 from coa.distill.importers.calls.threads import Thread, same_agent
@@ -100,7 +100,7 @@ def asked_in(pieces: list[Piece]) -> str:
     return "\n\n".join(users or [piece.text for piece in pieces if piece.kind is PieceKind.USER][:1])
 
 
-def stints_of(threads: list[Thread]) -> list[Stint]:
+def stints_of(threads: list[Thread], speakers: Mapping[tuple[str | None, str], str]) -> list[Stint]:
     """In the order in which they began."""
     thread_of = {exchange: thread for thread in threads for exchange in thread.exchanges}
     found: list[Stint] = []
@@ -128,7 +128,7 @@ def stints_of(threads: list[Thread]) -> list[Stint]:
         stint.exchanges.append(exchange)
         stint_of[exchange] = stint
     for stint in found:
-        _name(stint)
+        _name(stint, speakers)
     return sorted(found, key=lambda stint: stint.first.began)
 
 
@@ -161,12 +161,12 @@ def give_back(stints: list[Stint]) -> None:
                 stint.back.add(call.id)
 
 
-def _name(stint: Stint) -> None:
+def _name(stint: Stint, speakers: Mapping[tuple[str | None, str], str]) -> None:
     given = next((exchange.agent for exchange in stint.exchanges if exchange.agent), None)
     if given:
         stint.name, stint.given = given, True
         return
     named = prompt(stint.first.asked.system)
-    # Some frameworks send an agent's words back under its name.
-    own = next((exchange.called for exchange in stint.exchanges if exchange.called), "")
-    stint.name = named.strong or own or strong_name(asked_in(news(stint.first))[:2_000]) or named.name
+    said = [normal(exchange.reply.text) for exchange in stint.exchanges if exchange.reply is not None]
+    spoken = next((speakers[stint.run, text] for text in said if (stint.run, text) in speakers), "")
+    stint.name = named.strong or spoken or strong_name(asked_in(news(stint.first))[:2_000]) or named.name

@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from coa.distill.importers.calls.exchange import Piece, PieceKind, after, hashes, same_call
+from coa.distill.importers.calls.exchange import Piece, PieceKind, after, hashes, normal, same_call
 from coa.distill.importers.calls.log import Exchange
 from coa.distill.importers.calls.naming import prompt
 
 _TELLING: Final = 40
-"""Number of characters from which on a repeated reply shows that a history goes on."""
+"""Number of characters from which on a repeated reply shows that a history goes on, and who wrote it."""
 
 
 @dataclass(eq=False)
@@ -58,12 +58,17 @@ class Threads:
         self._words: dict[tuple[str | None, bytes], Exchange] = {}
         self._next: dict[Exchange, list[Exchange]] = {}
         self._roots: list[Exchange] = []
+        self.speakers: dict[tuple[str | None, str], str] = {}
+        """By run and words: the name under which a framework repeats them."""
         self.unknown_previous: list[Exchange] = []
         """Requests that continue a response which was not recorded."""
 
     def add(self, exchange: Exchange) -> None:
         pieces = exchange.asked.pieces
         asked = exchange.asked
+        for piece in pieces:
+            if piece.speaker and len(piece.text) >= _TELLING:
+                self.speakers[exchange.run, normal(piece.text)] = piece.speaker
         begun = self._responses.get(asked.previous or "") or self._conversations.get(asked.conversation or "")
         if begun is None and asked.previous:
             self.unknown_previous.append(exchange)
@@ -126,7 +131,6 @@ class Threads:
                 exchange.base, chosen[0].used = chosen[0], chosen[1]
             if own:
                 exchange.own = chosen[0]
-                chosen[0].called = chosen[0].called or exchange.asked.pieces[depth - 1].speaker
                 break
         return found
 
