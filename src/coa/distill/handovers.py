@@ -312,7 +312,7 @@ class _Team:
         result = results.get(call.id)
         failed = result is not None and (not result.ok or bool(ERROR.search(result.text)))
         if meant is None:
-            return failed and (generic(call) or hands_over_control(call))
+            return failed and (generic(call) or hands_over_control(call) or _asked_again(call, run, runs))
         if meant in above:
             return hands_over_control(call)
         # A tool may have the same bare name as a member; a call that says what it does cannot be one.
@@ -353,6 +353,15 @@ def _retried(events: Sequence[Event], agents: set[str], runs: Mapping[str, objec
             for later in calls[number + 1 :]
         )
     }
+
+
+def _asked_again(call: ToolCall, run: AgentRun, runs: Mapping[str, object]) -> bool:
+    """Whether a member was then asked the same in the same words: the failed call named one that does not exist."""
+    if not call.arguments or call.name in run.tools:
+        return False
+    ids = [other.id for other in _calls(run)]
+    later = list(_calls(run))[ids.index(call.id) + 1 :]
+    return any(other.id in runs and other.arguments == call.arguments for other in later)
 
 
 def _reports_last(events: Sequence[Event]) -> list[Event]:
