@@ -174,7 +174,8 @@ class _Team:
                 last = next((i for i in reversed(range(len(events))) if isinstance(events[i], SubRun)), None)
                 before = events[last] if last is not None else None
                 if event.call_id is None and isinstance(before, SubRun) and last is not None:
-                    taken = self._accepted(before.run, event)
+                    goes_on = before.call_id is None and before.run.answer is None and before.run.agent == inner.agent
+                    taken = _continued(before.run, inner) if goes_on else self._accepted(before.run, event)
                     if taken is not None:
                         events[last] = before.model_copy(update={"run": taken})
                         continue

@@ -8,7 +8,6 @@ import json
 import os
 
 from autogen_agentchat.agents import AssistantAgent
-from autogen_agentchat.base import Handoff
 from autogen_agentchat.conditions import TextMessageTermination
 from autogen_agentchat.teams import Swarm
 from autogen_core.models import ModelFamily, ModelInfo
@@ -18,6 +17,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
 from teams import common
 
 exporter = InMemorySpanExporter()

@@ -17,6 +17,7 @@ from coa.distill.handovers import with_handovers
 from coa.distill.importers import (
     adk_session,
     atif_reader,
+    autogen_messages,
     camel,
     chat,
     oagents,
@@ -39,6 +40,7 @@ FORMATS: Final = (
     otlp.FORMAT,
     openai_agents.FORMAT,
     adk_session.FORMAT,
+    autogen_messages.FORMAT,
     smolagents.FORMAT,
     atif_reader.FORMAT,
     oagents.FORMAT,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from coa.distill.importers.autogen_messages import from_autogen
 from coa.distill.importers.content import as_calls, as_result, as_text, as_thought, at, loaded, mappings, plain
 from coa.distill.importers.gemini_messages import from_gemini, is_gemini
 from coa.distill.importers.langchain_messages import from_langchain, generated, is_langchain
@@ -65,7 +66,7 @@ def reply_in(body: object) -> tuple[Said, ...]:
 
 def message(row: Json) -> Said:
     """A message of Chat Completions, Anthropic or LangChain, an item of Responses, or a content of Gemini."""
-    row = from_langchain(from_gemini(row))
+    row = from_langchain(from_gemini(from_autogen(row)))
     kind = str(row.get("type") or "")
     role = str(row.get("role") or (kind if kind in ROLES else ""))
     role = ROLES.get(role, role)

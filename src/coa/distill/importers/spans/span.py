@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from coa.distill.importers.autogen_messages import last_words
 from coa.distill.importers.content import as_text, as_time, loaded, mappings
 from coa.distill.importers.gemini_messages import from_gemini, is_gemini
 from coa.distill.importers.langchain_messages import from_langchain, tool_messages
@@ -30,6 +32,10 @@ ANSWERED: Final = (
     "messages",
     "content",
 )
+
+
+_PRINTED: Final = re.compile(r"id='[^']*' source='")
+"""Messages of AutoGen as Python prints them. The model's input has them as they are."""
 
 
 class SpanRole(StrEnum):
@@ -73,13 +79,16 @@ def words(value: object, names: tuple[str, ...]) -> str:
         for name in names:
             if value.get(name) not in (None, ""):
                 return words(value[name], names)
+    if (last := last_words(value)) is not None and "answer" in names:
+        return last
     messages = [from_langchain(item) for item in mappings(value)]
     if isinstance(value, list) and value and len(messages) == len(value) and all("role" in item for item in messages):
         wanted = "user" if "task" in names else "assistant"
         found = [item for item in messages if item.get("role") in (wanted, "human" if wanted == "user" else "ai")]
         chosen = (found[0] if wanted == "user" else found[-1]) if found else messages[-1]
         return as_text(chosen.get("content", chosen.get("parts")))
-    return as_text(value)
+    text = as_text(value)
+    return "" if _PRINTED.match(text) else text
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from coa.distill.importers.content import FINISHING, handed_in, split_code, team_run
@@ -75,6 +76,8 @@ def runs_of(spans: Iterable[TraceSpan], file: str = "", kind: str = "") -> Itera
         # The trace began in another service, whose spans are elsewhere.
         roots, lost = lost, []
     found = [top for root in roots for top in _tops(root)]
+    if not found and all(span.attributes.get("gen_ai.operation.name") == "create_agent" for span in ordered):
+        return  # an agent was made, and did not work yet
     if not found:
         raise TraceError("no span of the trace is an agent or a model call that says what was asked")
     for index, top in enumerate(found):
@@ -132,6 +135,12 @@ def _same_call(outer: SpanReading, inner: SpanReading) -> bool:
         return False
     told = [[(message.text, message.calls) for message in reading.said] for reading in (outer, inner)]
     return not all(told) or told[0] == told[1]
+
+
+def _same_tool(outer: SpanReading, inner: SpanReading) -> bool:
+    """Whether a tool's span inside of another is the same call, recorded by two instrumentations."""
+    known = inner.arguments in ({}, outer.arguments) and inner.output in (None, outer.output)
+    return inner.role is SpanRole.TOOL and inner.name == outer.name and known and outer.call_id in (None, inner.call_id)
 
 
 class _Run:
@@ -340,7 +349,13 @@ class _Run:
         if (agent := hidden_agent(span, read_span)) is not None:
             self.events.append(SubRun(time=span.start, run=_Run(agent, self.left_out, depth).built()))
         else:
-            self._all(span, Purpose.TOOL, depth)
+            same = [child for child in span.children if _same_tool(reading, read_span(child))]
+            for child in (*(below for one in same for below in one.children), *span.children):
+                if child not in same:
+                    self._visit(child, Purpose.TOOL, depth + 1)
+            reading = next(
+                (replace(reading, call_id=found) for one in same if (found := read_span(one).call_id)), reading
+            )
         runs = tuple(event.run.id for event in self.events[begin:] if isinstance(event, SubRun))
         call = self._match(reading)
         if call is None:
