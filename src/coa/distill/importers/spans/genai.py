@@ -57,7 +57,8 @@ def read_genai(span: TraceSpan) -> SpanReading:
     role = _ROLES.get(operation, SpanRole.OTHER)
     if not operation:
         by_model = "gen_ai.usage.input_tokens" in attributes or "gen_ai.request.model" in attributes
-        role = SpanRole.MODEL if by_model else role
+        # AG2 writes what a call took once more, as a span beside it.
+        role = SpanRole.MODEL if by_model and attributes.get("ag2.span.type") != "usage" else role
     heard = _messages(attributes.get("gen_ai.input.messages")) or _older(span, attributes, output=False)
     said = _messages(attributes.get("gen_ai.output.messages")) or _older(span, attributes, output=True)
     # CrewAI's name of an agent is a hash of what it is; its role is what it is called.
