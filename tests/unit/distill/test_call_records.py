@@ -211,3 +211,36 @@ def test_a_finishing_tool_hands_in_the_answer(tmp_path: Path) -> None:
     (last,) = (event for event in run.root.events if isinstance(event, ModelCall))
     assert last.calls == ()
     assert not any(isinstance(event, ToolResult) for event in run.root.events)
+
+
+def test_a_title_for_a_conversation_is_listed_and_is_no_run(tmp_path: Path) -> None:
+    records = one_agent(CallRecords())
+    records.chat("Generate a short title for this conversation.", [user(f"user: {QUESTION}")], "Tower height")
+    (run,) = records.runs(tmp_path)
+    assert outline(run.root) == OUTLINE
+    assert [item.reason for item in run.left_out] == ["it asks for a title or a summary of the conversation"]
+    assert run.usage.model_calls == 3
+
+
+def test_a_task_that_asks_for_a_title_is_a_run(tmp_path: Path) -> None:
+    records = one_agent(CallRecords())
+    records.chat("", [user("Find a good title for a chat about bridges.")], "Crossing over")
+    assert [run.answer for run in records.runs(tmp_path)] == ["It is 330 m tall.", "Crossing over"]
+
+
+@pytest.mark.parametrize("system", [RESEARCHER, "You sum up conversations."])
+def test_an_agent_that_goes_on_from_a_summary_is_one_run_with_a_rewritten_context(system: str, tmp_path: Path) -> None:
+    records = CallRecords()
+    history = [user(QUESTION)]
+    history.append(records.chat(RESEARCHER, history, "I look it up.", call("a", "search", q="tower")))
+    history.append(result("a", "330 m"))
+    summary = "The tower was looked up. It has 330 m."
+    records.chat(system, [*history, user("Summarize the conversation so far.")], summary)
+    again = [user(f"{QUESTION}\n\nWhat happened before:\n{summary}")]
+    records.chat(RESEARCHER, again, "It is 330 m tall.")
+    (run,) = records.runs(tmp_path)
+    assert [item.text for item in run.root.model_calls] == ["I look it up.", "It is 330 m tall."]
+    assert [item.rewritten for item in run.root.model_calls] == [False, True]
+    assert [event.text for event in run.root.events if isinstance(event, ToolResult)] == ["330 m"]
+    assert (run.task.question, run.answer, len(run.left_out)) == (QUESTION, "It is 330 m tall.", 1)
+    assert run.usage.model_calls == 3

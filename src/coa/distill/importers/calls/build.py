@@ -57,7 +57,9 @@ class Builder:
                 self._below.setdefault((id(exchange), call.id), []).append(stint)
         self._names = _names(self.stints)
         self._handing = _handing_tools(self.stints)
-        self._reports: dict[tuple[int, str], tuple[str, ...]] = {}
+        self._summaries: dict[int, list[Exchange]] = {}
+        for exchange in (exchange for stint in self.stints for exchange in stint.upkeep):
+            self._summaries.setdefault(id(exchange.base), []).append(exchange)
 
     def build(self, task: Json | None, outcome: Json | None) -> TeamRun:
         root = self._root()
@@ -208,6 +210,9 @@ class Builder:
     def _after(self, exchange: Exchange, following: Exchange | None, back: set[str]) -> list[Event]:
         """The runs that its calls started and the results that came back, call by call."""
         results = results_of(exchange, following)
+        for summary in self._summaries.get(id(exchange), ()):
+            # A context that was rewritten afterwards may not hold the results any more.
+            results = {**results_of(exchange, summary), **results}
         events: list[Event] = []
         merged = len({id(value) for value in results.values()}) < len(results)
         for call in exchange.calls:
@@ -250,7 +255,11 @@ class Builder:
         return _FAILED.match(text) is not None
 
     def _unused(self) -> None:
-        """Replies that no conversation goes on from. What they cost still counts."""
+        """Replies that no conversation goes on from, and upkeep. What they cost still counts."""
+        for stint in self.stints:
+            for exchange in stint.upkeep:
+                reason = "it asks for a title or a summary of the conversation"
+                self.left_out.append(left_out_call(exchange, f"model call {exchange.id}", reason))
         for thread in dict.fromkeys(stint.thread for stint in self.stints):
             for exchange in thread.unused:
                 for each in (exchange, *exchange.failed):

@@ -206,7 +206,8 @@ class _Linker:
             if len(inner) >= _WORDS and isinstance(code, str) and item.around(stint) and stint.request() in code:
                 evidence(item).request = 2
         for item in self._names.get(bare_name(plain_name(stint.name)), {}).values() if stint.name else ():
-            if item.around(stint):
+            # A call that names an agent above the caller gives control back; it starts nobody.
+            if item.around(stint) and all(other.name != stint.name for other in item.stint.above()):
                 evidence(item).name = 2
         answer = stint.answer()
         for item, shown in found.values():

@@ -3,6 +3,7 @@
     log.py        lines -> exchanges: each request with its response, all protocols in one form (`exchange.py`)
     threads.py    exchanges -> threads: which call continues which
     stints.py     threads -> stints: one agent at work on one request
+    upkeep.py     titles and summaries are no turns of agents
     links.py      which call of which agent started a stint
     groups.py     stints -> runs
     build.py      a run -> `TeamRun`
@@ -23,6 +24,7 @@ from coa.distill.importers.calls.links import link, link_by_answers
 from coa.distill.importers.calls.log import MARK, CallLog, Exchange
 from coa.distill.importers.calls.stints import Stint, give_back, stints_of
 from coa.distill.importers.calls.threads import Threads
+from coa.distill.importers.calls.upkeep import fold_upkeep
 from coa.distill.importers.json_files import FAULTS, reason_of
 from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import LeftOut, Skipped, TeamRun
@@ -44,7 +46,7 @@ def runs_in(log: CallLog) -> Iterator[TeamRun | Skipped]:
     path, threads = log.path, Threads()
     for exchange in log.exchanges():
         threads.add(exchange)
-    stints = stints_of(threads.settled(), threads.speakers)
+    stints = fold_upkeep(stints_of(threads.settled(), threads.speakers))
     link(stints)
     link_by_answers(stints)
     give_back(stints)

@@ -40,6 +40,8 @@ class Stint:
     name: str = ""
     given: bool = False
     """The name was given with the calls."""
+    upkeep: list[Exchange] = field(default_factory=list)
+    """Calls that served the conversation: see `upkeep.py`."""
     back: set[str] = field(default_factory=set)
     """Ids of calls that gave control back to the caller."""
 
