@@ -45,6 +45,19 @@ def from_langchain(row: Json) -> Json:
     return found
 
 
+def messages_in(value: object) -> list[Json]:
+    """A list of messages, which LangChain lets be pairs of a role and a text; nothing where it is anything else."""
+    found: list[Json] = []
+    for item in value if isinstance(value, list) else ():
+        pair = isinstance(item, list) and len(item) == 2 and all(isinstance(part, str) for part in item)
+        if pair:
+            item = {"role": TYPES.get(item[0], item[0]), "content": item[1]}
+        if not isinstance(item, Mapping):
+            return []
+        found.append(from_langchain(item))
+    return found
+
+
 def is_handoff_back(message: Json) -> bool:
     """Whether langgraph-supervisor wrote it in the name of an agent, or of its tool, to give control back."""
     if at(message, "response_metadata", "__is_handoff_back"):

@@ -14,7 +14,7 @@ from typing import Any, Final
 from coa.distill.importers.autogen_messages import last_words
 from coa.distill.importers.content import as_text, as_time, loaded, mappings
 from coa.distill.importers.gemini_messages import from_gemini, is_gemini
-from coa.distill.importers.langchain_messages import from_langchain, tool_messages
+from coa.distill.importers.langchain_messages import messages_in, tool_messages
 from coa.distill.importers.messages import Said
 from coa.distill.team_run import EvaluatorVerdict
 from coa.trajectory.types import Usage
@@ -81,8 +81,8 @@ def words(value: object, names: tuple[str, ...]) -> str:
                 return words(value[name], names)
     if (last := last_words(value)) is not None and "answer" in names:
         return last
-    messages = [from_langchain(item) for item in mappings(value)]
-    if isinstance(value, list) and value and len(messages) == len(value) and all("role" in item for item in messages):
+    messages = messages_in(value)
+    if messages and all("role" in item for item in messages):
         wanted = "user" if "task" in names else "assistant"
         found = [item for item in messages if item.get("role") in (wanted, "human" if wanted == "user" else "ai")]
         chosen = (found[0] if wanted == "user" else found[-1]) if found else messages[-1]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
 from coa.distill.importers.content import FINISHING, handed_in, split_code, team_run
@@ -143,6 +144,20 @@ def _same_tool(outer: SpanReading, inner: SpanReading) -> bool:
     return inner.role is SpanRole.TOOL and inner.name == outer.name and known and outer.call_id in (None, inner.call_id)
 
 
+def _in_order(events: list[Event]) -> tuple[Event, ...]:
+    """The results of calls made at once in the order of the calls, not in that in which their threads began."""
+    calls = [call.id for event in events if isinstance(event, ModelCall) for call in event.calls]
+    place = {identity: index for index, identity in enumerate(calls)}
+
+    def order(event: Event) -> int:
+        return min((place.get(i, 0) for i in event.call_ids), default=0) if isinstance(event, ToolResult) else 0
+
+    found: list[Event] = []
+    for _, group in groupby(events, lambda event: isinstance(event, ToolResult)):
+        found += sorted(group, key=order)
+    return tuple(found)
+
+
 class _Run:
     """One agent's run while its spans are read."""
 
@@ -181,7 +196,7 @@ class _Run:
         tools = (name for name in reading.tools or definitions if name not in FINISHING)
         return AgentRun(
             id=self.span.id, agent=reading.name or "agent", type=kind, description=reading.description,
-            tools=tuple(tools), system=self.system, request=self.request, events=tuple(self.events), answer=answer,
+            tools=tuple(tools), system=self.system, request=self.request, events=_in_order(self.events), answer=answer,
             error=reading.error, meta={"tool_definitions": definitions} if definitions else {},
         )  # fmt: skip
 
