@@ -383,9 +383,16 @@ class _AgentEvents:
                 # The only trace of the tool is the program that calls it.
                 del self.programs[item.id]
                 self._call(unseen[0], action.calls[0][1], item.id, why="the only trace of it is the code that calls it")
+            elif member and (error := self._error_of(item.id)):
+                why = f"a hand-over to {unseen[0]} that failed; a single model has none: {_first_line(error)}"
+                self.story.leave(self.run, code, tool=item.name, why=why)
             else:
                 lost = NOT_RECORDED if member else "is not in the trace"
                 self._problem(item, f"what {unseen[0]} returned {lost}")
+
+    def _error_of(self, call_id: str) -> str:
+        results = (event for event in self.run.events if isinstance(event, ToolResult) and call_id in event.call_ids)
+        return next((event.text for event in results if not event.ok), "")
 
     def _result(self, result: ToolResult) -> None:
         for call_id in result.call_ids:

@@ -34,6 +34,8 @@ MOST_DEEP: Final = 32
 
 _CODE: Final = re.compile(r"<code>\s*\n?(.*?)(?:</code>|\Z)|```(?:py|python)\s*\n(.*?)(?:```|\Z)", re.DOTALL)
 _ANSWERS: Final = ("answer", "final_answer", "result", "output", "text", "message")
+_CODE_LABEL: Final = re.compile(r"(?:\A|\n)Code:\s*\Z")
+"""smolagents before 1.20 and OAgents have their models write `Code:` before the code and `<end_code>` after it."""
 _PROMPT: Final = ("prompt_tokens", "input_tokens", "total_prompt_tokens")
 _COMPLETION: Final = ("completion_tokens", "output_tokens", "total_completion_tokens")
 
@@ -233,7 +235,7 @@ def split_code(text: str, tags: tuple[str, str] | None = None) -> tuple[str, str
     blocks = [next((group for group in match.groups() if group is not None), "") for match in pattern.finditer(text)]
     if not blocks:
         return text, None
-    rest = pattern.sub("", text)
+    rest = _CODE_LABEL.sub("", pattern.sub("", text).replace("<end_code>", ""))
     return without_label(rest), "\n\n".join(block.strip("\n") for block in blocks)
 
 

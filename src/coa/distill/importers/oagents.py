@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coa.distill.importers.content import as_arguments, as_number, as_task, as_text, as_time, team_run
-from coa.distill.importers.smolagents_steps import action_call, merged_results
+from coa.distill.importers.content import as_arguments, as_number, as_task, as_text, as_time, at, mappings, team_run
+from coa.distill.importers.smolagents_steps import CODE_TOOL, action_call, merged_results, unfenced
 from coa.distill.importers.trace_format import TraceFormat
+from coa.distill.importers.wrapped import unwrapped_task
 from coa.distill.team_run import (
     AgentRun,
     CodeCall,
@@ -49,7 +50,7 @@ def from_oagents(row: Json, file: str = "", place: str = "") -> TeamRun:
     events: list[Event] = []
     for number, step in enumerate(steps, start=1):
         if isinstance(step, Mapping):
-            events += _events(step, waiting)
+            events += _events(step, number, waiting)
         else:
             left_out.append(LeftOut(what=f"step {number}", reason=f"it is a {type(step).__name__}, not an object"))
     for run in waiting.values():
@@ -69,20 +70,26 @@ def from_oagents(row: Json, file: str = "", place: str = "") -> TeamRun:
     )
 
 
-def _events(step: Json, waiting: dict[str, AgentRun]) -> list[Event]:
+def _events(step: Json, number: int, waiting: dict[str, AgentRun]) -> list[Event]:
     kind = as_text(step.get("step_type"))
     if kind == "planning" or "plan" in step:
-        text = "\n\n".join(filter(None, (as_text(step.get("facts")), as_text(step.get("plan")))))
-        return [ModelCall(purpose=Purpose.PLAN, text=text)]
+        parts = (unfenced(as_text(step.get(name))) for name in ("facts", "plan"))
+        return [ModelCall(purpose=Purpose.PLAN, text="\n\n".join(filter(None, parts)))]
     if kind == "task" or ("model_output" not in step and "tool_calls" not in step):
         return []
     error = step.get("error")  # a dict in newer files, a string in older ones
     if not isinstance(error, Mapping):
         error = None if error in (None, "", "None") else {"type": "", "message": as_text(error)}
-    row = {"step_number": 0, **step, "error": error}
+    programs = [at(row, "function", "arguments") for row in mappings(step.get("tool_calls")) if _runs_code(row)]
+    code = step.get("code_action", "\n".join(map(as_text, programs)) if programs else None)
+    final = step.get("action_output") is not None and "final_answer(" in as_text(code)
+    row = {"is_final_answer": final, **step, "step_number": number, "error": error, "code_action": code}
     call = action_call(row)
     if call is None:
         return []
+    # Each step begins to number its calls anew.
+    calls = tuple(item.model_copy(update={"id": f"{item.id}_{number}"}) for item in call.calls)
+    call = call.model_copy(update={"calls": calls})
     events: list[Event] = [call]
     reports = []
     asked = "\n".join(as_text(dict(item.arguments)) for item in call.calls)
@@ -92,7 +99,7 @@ def _events(step: Json, waiting: dict[str, AgentRun]) -> list[Event]:
         events.append(SubRun(call_id=call.calls[0].id, run=run))
     events += merged_results(row, call.calls, reports)
     score, thought = step.get("score"), as_text(step.get("evaluate_thought"))
-    if score is not None or thought:
+    if score or thought:  # 0 where nobody judged
         events.append(EvaluatorVerdict(judge="reward model", score=as_number(score), text=thought))
     return events
 
@@ -119,10 +126,13 @@ def _sub_runs(value: object, left_out: list[LeftOut]) -> dict[str, AgentRun]:
                 events.append(CodeCall(call=call, text=as_text(row.get("observation")), time=as_time(row.get("time"))))
         answer = None if entry.get("answer") is None else as_text(entry["answer"])
         identity = f"{_SEARCHER}-{number}"
-        runs[str(request)] = AgentRun(
-            id=identity, agent=_SEARCHER, request=str(request), events=tuple(events), answer=answer
-        )
+        asked = unwrapped_task(str(request))
+        runs[asked] = AgentRun(id=identity, agent=_SEARCHER, request=asked, events=tuple(events), answer=answer)
     return runs
+
+
+def _runs_code(row: Json) -> bool:
+    return bool(at(row, "function", "name") == CODE_TOOL and isinstance(at(row, "function", "arguments"), str))
 
 
 FORMAT: Final = TraceFormat("oagents", "OAgents JSONL", is_oagents, read=from_oagents)

@@ -17,7 +17,7 @@ from coa.trajectory.types import Usage
 
 Json = Mapping[str, Any]
 CODE_TOOL: Final = "python_interpreter"
-_FENCED_PLAN: Final = re.compile(r"```\n(.*)\n```\s*\Z", re.DOTALL)
+_FENCED_PLAN: Final = re.compile(r"```\n\s*(.*?)\s*\n\s*```\s*\Z", re.DOTALL)
 
 
 def is_step(row: object) -> bool:
@@ -29,11 +29,16 @@ def is_step(row: object) -> bool:
     )
 
 
+def unfenced(text: str) -> str:
+    """A plan as the model wrote it, without the sentence and the fence that the library puts around it."""
+    fenced = _FENCED_PLAN.search(text)
+    return fenced.group(1) if fenced else text
+
+
 def plan_event(step: Json, usage: Usage | None = None, **more: Any) -> ModelCall:
     text = as_text(at(step, "model_output_message", "content"))
     if not text:
-        fenced = _FENCED_PLAN.search(as_text(step.get("plan")))
-        text = fenced.group(1) if fenced else as_text(step.get("plan"))
+        text = unfenced(as_text(step.get("plan")))
     common = {"time": as_time(at(step, "timing", "start_time")), **more, "usage": usage or _spent(step)}
     thought = reasoning(step.get("model_output_message"))
     return ModelCall.model_validate({**common, "purpose": Purpose.PLAN, "text": text.strip(), "thought": thought})
