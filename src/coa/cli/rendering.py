@@ -62,6 +62,10 @@ def show_trajectory(console: Console, trajectory: Trajectory, profile: Profile, 
     console.print(Text(summary, style="dim"))
     if trajectory.failure:
         console.print(Text(f"failed in the {trajectory.failure.site}: {trajectory.failure.message}", style="red"))
+    asked = trajectory.meta.get("handovers") or trajectory.meta.get("failed_handovers")
+    for handover in asked if isinstance(asked, list | tuple) else ():
+        failed = ": failed" in str(handover)
+        console.print(Text(f"hand-over: {printable(str(handover))}", style="red" if failed else "dim"))
     for violation in violations:
         console.print(Text(f"  step {violation.step}: {violation.rule}: {violation.message}", style="red"))
     console.print()

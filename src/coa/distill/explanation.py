@@ -132,7 +132,10 @@ async def _one(
     left_out: tuple[LeftOut, ...] = ()
     if isinstance(item, TeamRun):
         made = convert_with_reasons(item, profile, roles)
-        trajectory, rows = made.trajectory, [_row(one, made.trajectory) for one in made.rewritings]
+        trajectory, rows = (
+            made.trajectory,
+            [_row(one, made.trajectory) for one in made.rewritings if one.steps or not one.moment.lent],
+        )
         handovers, left_out = tuple(str(one) for one in handovers_of(item.root)), item.left_out
         known = item.meta.get("inferred")
         inferred = dict(known) if isinstance(known, dict) else {}

@@ -9,19 +9,26 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pydantic import JsonValue
+
 from coa.distill.convert import convert
-from coa.distill.importers.detect import read_traces
+from coa.distill.handovers import handovers_of
+from coa.distill.importers.detect import is_team_trace, read_traces
 from coa.distill.run_files import ATIF, CALLS
 from coa.distill.team_run import TeamRun
 from coa.errors import StoreError
 from coa.trajectory import Profile, Trajectory, load_profile
 from coa.trajectory.formats.detect import Content, detect, holds_tasks, read_trajectories, trajectories_of
-from coa.trajectory.formats.sources import is_data
-from coa.trajectory.store import NAMES
+from coa.trajectory.formats.sources import ENDINGS, is_data
+from coa.trajectory.store import NAMES, OWN_FILES
+from coa.trajectory.types import FrozenDict
 
 log = logging.getLogger(__name__)
 _ENDINGS: Final = (ATIF, CALLS)
 """Of what `coa teach` and `coa record` write."""
+_DATA: Final = (*ENDINGS, ".ndjson", ".otlp", ".gz")
+HANDOVERS: Final = "handovers"
+"""In the meta of what is shown of a team's run: who asked whom, and what came of it. Training data go without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +51,14 @@ def find_runs(source: str, profile: Profile | None = None) -> list[FoundRuns]:
     Runs of teams become trajectories of `profile`, or of the profile that their task names."""
     path = Path(source)
     named = any((path / name).is_file() for name in NAMES)
-    if path.name.endswith(_ENDINGS):
+    if path.is_file() and (path.name.endswith(_ENDINGS) or is_team_trace(path)):
         return [FoundRuns("", partial(_team_runs, [path], profile))]
-    if not named and (traces := _traces(path)):
-        files = [file for found in traces.values() for file in found]
-        return [FoundRuns("", partial(_team_runs, files, profile))]
     tree = path.is_dir() and not named
     if tree and (found := list(_below(path, profile))):
+        traces = _traces(path)
+        # A folder of nothing but recorded runs is one source, not a tree.
+        if len(found) == len(traces):
+            return [FoundRuns("", partial(_team_runs, [file for files in traces.values() for file in files], profile))]
         return found
     return [] if holds_tasks(source) else [FoundRuns("", partial(trajectories_of, source, profile))]
 
@@ -62,7 +70,11 @@ def _below(tree: Path, profile: Profile | None) -> Iterator[FoundRuns]:
         if next(folder.glob("*.safetensors"), None) is not None:
             continue  # a model: its tokenizer is a large JSON file and no run
         for file in sorted(folder.iterdir()):
-            if is_data(file) and not file.name.endswith(_ENDINGS) and _holds_runs(file):
+            if file.name.endswith(_ENDINGS) or file.name in OWN_FILES or file.suffix not in _DATA or not file.is_file():
+                continue
+            if is_team_trace(file):
+                yield FoundRuns(str(file.relative_to(tree)), partial(_team_runs, [file], profile))
+            elif is_data(file) and _holds_runs(file):
                 yield FoundRuns(str(file.relative_to(tree)), partial(read_trajectories, file, profile))
 
 
@@ -83,7 +95,9 @@ def _team_runs(files: list[Path], profile: Profile | None) -> Iterator[Trajector
     """Each run of a team as the trajectory that `coa distill` would make of it."""
     for item in read_traces(files):
         if isinstance(item, TeamRun):
-            yield convert(item, profile or load_profile(item.task.profile or "web"))
+            made = convert(item, profile or load_profile(item.task.profile or "web"))
+            asked: list[JsonValue] = [str(one) for one in handovers_of(item.root)]
+            yield made.model_copy(update={"meta": FrozenDict({**made.meta, HANDOVERS: asked})}) if asked else made
         elif isinstance(item, Trajectory):
             yield item
         else:

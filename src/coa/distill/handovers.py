@@ -199,7 +199,6 @@ class _Team:
             if call.id in linked or call.id in failed or not hands_over_control(call):
                 continue
             if named_in(call, self.names) == sub.run.agent and sub.run.agent != run.agent:
-                self.inferred.append(f"{run.agent} handed over to {sub.run.agent}: the call names it")
                 return _with_events(run, [*run.events, sub.model_copy(update={"call_id": call.id})])
         return None
 
@@ -232,23 +231,24 @@ class _Team:
                 found = self._caller(event.run, whole, results) or self._caller(event.run, free, results)
                 if found is not None:
                     taken.add(found[0].id)
-                    self.inferred.append(f"{run.agent} asked {event.run.agent}: {found[1]}")
+                    if found[1]:
+                        self.inferred.append(f"{run.agent} asked {event.run.agent}: {found[1]}")
                     events[index] = event.model_copy(update={"call_id": found[0].id})
         return _with_events(run, events)
 
     def _caller(
         self, run: AgentRun, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]
     ) -> tuple[ToolCall, str] | None:
-        """The call that a run answers, and how that is known."""
+        """The call that a run answers, and how that is known where the call does not name the agent."""
         named = [call for call in calls if self.meant(call) == run.agent]
         asked = [call for call in calls if _asks(call, run.request)]
         for call in named:
             if call in asked or len(named) == 1:
-                return call, "the call names it"
+                return call, ""
         if asked:
             return asked[0], "its request is what the call asks"
         if named:
-            return named[0], "the call names it"
+            return named[0], ""
         report = (run.answer or "").strip()
         same = [call for call in calls if report and (known := results.get(call.id)) and known.text.strip() == report]
         return (same[0], "its report is the result of the call") if same else None

@@ -81,13 +81,13 @@ def test_a_call_made_again_word_for_word_came_to_nothing_the_first_time() -> Non
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (asks("c1", "transfer_to_researcher"), "names"),
-        (asks("c1", "Ask Researcher", question="x"), "names"),
-        (asks("c1", "handoff_to_Researcher"), "names"),
-        (asks("c1", "researcher_tool", input="x"), "names"),
-        (asks("c1", "delegate_work_to_coworker", coworker="Researcher", task="x"), "names"),
-        (asks("c1", "transfer_to_agent", agent_name="researcher"), "names"),
-        (asks("c1", "Task", subagent_type="researcher", prompt="x"), "names"),
+        (asks("c1", "transfer_to_researcher"), ""),
+        (asks("c1", "Ask Researcher", question="x"), ""),
+        (asks("c1", "handoff_to_Researcher"), ""),
+        (asks("c1", "researcher_tool", input="x"), ""),
+        (asks("c1", "delegate_work_to_coworker", coworker="Researcher", task="x"), ""),
+        (asks("c1", "transfer_to_agent", agent_name="researcher"), ""),
+        (asks("c1", "Task", subagent_type="researcher", prompt="x"), ""),
         (asks("c1", "look_it_up", topic="Find the height"), "request"),
         (asks("c1", "look_it_up", topic="height"), "report"),
     ],
@@ -101,7 +101,10 @@ def test_a_run_beside_its_call_is_given_to_it(call: ToolCall, why: str, first: s
     assert isinstance(asked, ModelCall) and asked.calls[0].agent
     assert isinstance(moved, SubRun) and moved.call_id == "c1"
     assert isinstance(told, ToolResult) and told.report_of == ("r1",)
-    inferred = run.meta["inferred"]
+    inferred = run.meta.get("inferred")
+    if not why:
+        assert inferred is None  # the trace states it
+        return
     assert isinstance(inferred, dict) and (inferred["links"], inferred["of_links"]) == (1, 1)
     assert why in str(inferred["notes"])
 

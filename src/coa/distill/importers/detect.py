@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,6 +50,8 @@ FORMATS: Final = (
     trajectory_rows.OWN,
 )
 """What can be read. The first format that matches a value reads it, so the strictest come first."""
+_LOOKED_AT: Final = 50
+"""Number of values of a file after which nothing is expected of it any more."""
 UNKNOWN: Final = "unknown"
 """Format of what is no trace that can be read."""
 _ENDINGS: Final = frozenset({".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".log", ".otlp"})
@@ -124,6 +127,18 @@ def survey(path: Path) -> Counter[str]:
     except (OSError, CoaError, *FAULTS, pa.ArrowException):
         found[UNKNOWN] += 1
     return found
+
+
+def is_team_trace(path: Path) -> bool:
+    """Whether a file holds runs of a team, by its first values. Trajectories are none, and neither are tasks."""
+    if _ending(path) not in _ENDINGS:
+        return False
+    try:
+        kinds = (_format(value) for _, value in islice(_values(path), _LOOKED_AT))
+        found = next((kind for kind in kinds if kind is not None), None)
+    except (OSError, CoaError, *FAULTS, pa.ArrowException):
+        return False
+    return found is not None and found not in (trajectory_rows.AFM, trajectory_rows.OWN)
 
 
 def _files(folder: Path) -> Iterator[Path]:

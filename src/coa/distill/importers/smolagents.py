@@ -28,7 +28,8 @@ _MEMORY: Final = "manager_memory_get_full_steps"
 def is_smolagents(value: object) -> bool:
     """A list of memory steps, or an object that holds one or a log."""
     if isinstance(value, list):
-        return bool(value) and all(is_step(row) for row in value[:3]) and "task" in value[0]
+        # The task of a memory is a text; that of a trajectory is an object.
+        return bool(value) and all(is_step(row) for row in value[:3]) and isinstance(value[0].get("task"), str)
     if not isinstance(value, Mapping):
         return False
     return _LOG in value or _MEMORY in value or ("state" in value and is_smolagents(value.get("steps")))
