@@ -24,16 +24,30 @@ from coa.distill.team_run import (
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage
 
 TEXT = st.text(max_size=12)
-_TIME = st.none() | st.integers(0, 2_000_000_000).map(float)
+_TIME = st.none() | st.integers(0, 2_000_000_000).map(float) | st.floats(0, 4e9) | st.floats(1e20, 1e30)
 _USAGE = st.none() | st.builds(
-    Usage, prompt_tokens=st.integers(0, 99), completion_tokens=st.integers(0, 99), model_calls=st.just(1)
+    Usage,
+    prompt_tokens=st.integers(0, 99),
+    completion_tokens=st.integers(0, 99),
+    cached_tokens=st.integers(0, 9),
+    model_calls=st.integers(0, 2),
+    tool_calls=st.integers(0, 2),
+    seconds=st.floats(0, 9),
+    cost=st.none() | st.floats(0, 1),
+)
+_IDS = st.lists(st.integers(0, 99), max_size=2)
+_SAMPLED = st.fixed_dictionaries(
+    {}, optional={"prompt_ids": _IDS, "ids": _IDS, "logprobs": st.lists(st.floats(-9, 0), max_size=2)}
 )
 _META = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(-(2**63), 2**63 - 1) | TEXT, max_size=2)
+
+_SCHEMA = {"type": "object", "properties": {"url": {"type": "string"}}, "required": ["url"]}
 
 
 @st.composite
 def _model_call(draw: st.DrawFn, number: int) -> ModelCall:
-    names = draw(st.lists(st.sampled_from(["web_search", "python_interpreter", "helper"]), max_size=3))
+    names = draw(st.lists(st.sampled_from(["web_search", "python_interpreter", "helper", "final_answer"]), max_size=3))
+    meta = draw(_META) | draw(st.just({}) | st.fixed_dictionaries({"sampled": _SAMPLED | TEXT}))
     calls = [
         ToolCall(id=f"c{number}.{i}", name=name, arguments=draw(_META), agent=name == "helper")
         for i, name in enumerate(names)
@@ -41,7 +55,7 @@ def _model_call(draw: st.DrawFn, number: int) -> ModelCall:
     return ModelCall(
         time=draw(_TIME),
         copied=draw(st.booleans()),
-        meta=draw(_META),
+        meta=meta,
         purpose=draw(st.sampled_from(Purpose)),
         messages=tuple(draw(st.lists(st.builds(ChatMessage, role=st.just("user"), text=TEXT), max_size=2))),
         rewritten=draw(st.booleans()),
@@ -60,14 +74,13 @@ def agent_runs(draw: st.DrawFn, identity: str = "r", depth: int = 1) -> AgentRun
     for number in range(draw(st.integers(0, 3))):
         call = draw(_model_call(number))
         events.append(call)
-        # What follows a call shares its being copied, as in ATIF, where it stands in the same step.
-        shared = {"copied": call.copied}
+        shared = {"copied": draw(st.sampled_from([call.copied, call.copied, not call.copied])), "time": draw(_TIME)}
         for item in call.calls:
             kind = draw(st.sampled_from(["result", "code", "sub", "report", "none"]))
             below = f"{identity}/{item.id}"
             if kind in ("sub", "report") and depth > 0:
                 events.append(
-                    SubRun(**shared, call_id=item.id, run=draw(agent_runs(below, depth - 1)), time=draw(_TIME))
+                    SubRun(**shared, call_id=item.id, run=draw(agent_runs(below, depth - 1)), meta=draw(_META))
                 )
             if kind == "report" and depth > 0:
                 ok = draw(st.booleans())
@@ -80,9 +93,19 @@ def agent_runs(draw: st.DrawFn, identity: str = "r", depth: int = 1) -> AgentRun
         if len(call.calls) > 1 and draw(st.booleans()):
             events.append(ToolResult(**shared, call_ids=tuple(item.id for item in call.calls), text=draw(TEXT)))
         if draw(st.booleans()):
-            events.append(Note(role=draw(st.sampled_from(["user", "system", "critic"])), text=draw(TEXT)))
+            role = draw(st.sampled_from(["user", "system", "critic"]))
+            events.append(
+                Note(role=role, text=draw(TEXT), time=draw(_TIME), copied=draw(st.booleans()), meta=draw(_META))
+            )
         if draw(st.booleans()):
-            events.append(EvaluatorVerdict(judge=draw(TEXT), score=draw(st.none() | st.floats(0, 4)), text=draw(TEXT)))
+            score = draw(st.none() | st.floats(0, 4))
+            events.append(
+                EvaluatorVerdict(judge=draw(TEXT), score=score, text=draw(TEXT), label=draw(TEXT), time=draw(_TIME))
+            )
+        if draw(st.booleans()):
+            events.append(
+                ToolResult(text=draw(TEXT), ok=draw(st.booleans()), call_ids=("elsewhere",), time=draw(_TIME))
+            )
     return AgentRun(
         id=identity,
         agent=draw(st.sampled_from(["manager", "search_agent"])),
@@ -94,7 +117,7 @@ def agent_runs(draw: st.DrawFn, identity: str = "r", depth: int = 1) -> AgentRun
         events=tuple(events),
         answer=draw(st.none() | TEXT),
         error=draw(st.none() | TEXT),
-        meta=draw(_META),
+        meta=draw(_META) | draw(st.sampled_from([{}, {"tool_definitions": {"visit": _SCHEMA}}])),
     )
 
 

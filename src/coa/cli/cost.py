@@ -65,14 +65,19 @@ def _table(rows: Sequence[Spending]) -> None:
         table.add_row(heading)
         for name, label in _SPENT.items():
             table.add_row(f"  {label}", *(_number(row, group, name) for row in sums))
+        if any(row["cost"] is not None for row in sums):
+            table.add_row("  cost", *(_number(row, group, "cost", places=4) for row in sums))
     Console(highlight=False, markup=False).print(table)
     for row in rows:
         if row.unmetered_calls:
             calls = plural(row.unmetered_calls, "model call was", "model calls were")
             typer.echo(f"{row.name}: {calls} not metered; its tokens are a lower bound", err=True)
+        if row.cost is not None and row.unpriced_runs:
+            runs = plural(row.unpriced_runs, "run does", "runs do")
+            typer.echo(f"{row.name}: {runs} not say what they cost; the cost is a lower bound", err=True)
 
 
-def _number(row: dict[str, object], group: str, name: str) -> str:
+def _number(row: dict[str, object], group: str, name: str, *, places: int = 1) -> str:
     part = row[group]
     value = part[name] if isinstance(part, dict) else None
-    return "-" if value is None else f"{value:,.1f}"
+    return "-" if value is None else f"{value:,.{places}f}"

@@ -13,11 +13,16 @@ from typing import Any, Final
 
 from coa.distill.team_run import AgentRun, CodeCall, Event, ModelCall, Note, SubRun, TeamRun, ToolResult
 from coa.trajectory.formats.atif_export import VERSION
-from coa.trajectory.types import Frozen
+from coa.trajectory.types import Frozen, Usage
 from coa.version import __version__
 
 EXTRA: Final = "coa"
 """Our key in ATIF's `extra` objects."""
+SAMPLED: Final = "sampled"
+"""Key of a model call's meta for its tokens as they were sampled."""
+TOKENS: Final = {"prompt_ids": "prompt_token_ids", "ids": "completion_token_ids", "logprobs": "logprobs"}
+COUNTED: Final = ("seconds", "model_calls", "tool_calls")
+"""What a call used that ATIF has no field for."""
 
 
 def to_atif(run: TeamRun) -> dict[str, Any]:
@@ -77,7 +82,8 @@ def _trajectory(run: AgentRun) -> dict[str, Any]:
             "total_completion_tokens": sum(part.completion_tokens for part in used),
             "total_cached_tokens": sum(part.cached_tokens for part in used),
             "total_steps": len(steps),
-        },
+        }
+        | ({"total_cost_usd": cost} if (cost := Usage.sum(used).cost) is not None else {}),
         # The answer is written even where there is none, so that no reader guesses one.
         "extra": {EXTRA: {"answer": run.answer, **_dumped(run, include={"error", "meta"})}},
     }
@@ -102,21 +108,38 @@ def _agent_step(call: ModelCall) -> dict[str, Any]:
             | ({"extra": {EXTRA: {"agent": True}}} if item.agent else {})
             for item in call.calls
         ]
-    if call.usage is not None:
-        step["metrics"] = {
-            "prompt_tokens": call.usage.prompt_tokens,
-            "completion_tokens": call.usage.completion_tokens,
-            "cached_tokens": call.usage.cached_tokens,
-            "extra": {"seconds": call.usage.seconds},
-        }
-    step["extra"] = {EXTRA: _dumped(call, include={"purpose", "messages", "rewritten", "error", "meta"})}
+    sampled = _sampled(call)
+    metrics = {TOKENS[name]: values for name, values in sampled.items()}
+    if (used := call.usage) is not None:
+        metrics |= {name: getattr(used, name) for name in ("prompt_tokens", "completion_tokens", "cached_tokens")}
+        metrics |= {"cost_usd": used.cost} if used.cost is not None else {}
+        metrics["extra"] = {name: getattr(used, name) for name in COUNTED}
+    if metrics:
+        step["metrics"] = metrics
+    own = _dumped(call, include={"purpose", "messages", "rewritten", "error", "meta"})
+    if sampled:
+        own["meta"] = {name: value for name, value in own["meta"].items() if name != SAMPLED}
+    step["extra"] = {EXTRA: own | _exact_time(call)}
     return step
+
+
+def _sampled(call: ModelCall) -> dict[str, Any]:
+    """Tokens as they were sampled, for which ATIF has fields; empty where they are not of the form that it expects."""
+    found = call.meta.get(SAMPLED)
+    if not isinstance(found, Mapping) or not found or not set(found) <= set(TOKENS):
+        return {}
+    numbers = {"prompt_ids": int, "ids": int, "logprobs": float}
+    fits = all(
+        isinstance(values, list) and all(type(value) is numbers[name] for value in values)
+        for name, values in found.items()
+    )
+    return dict(found) if fits else {}
 
 
 def _outside_step(event: Event) -> dict[str, Any]:
     """A note or a verdict, which no model of the team wrote."""
     user = isinstance(event, Note) and event.role == "user"
-    own = {EXTRA: _rest(event, event.kind, {"time", "copied", "text"})}
+    own = {EXTRA: _rest(event, event.kind, {"time", "copied", "text"}) | _exact_time(event)}
     text = getattr(event, "text", "")
     return {"source": "user" if user else "system", "message": text, **_common(event), "extra": own}
 
@@ -149,7 +172,9 @@ def _result(events: list[Event], index: int, steps: list[dict[str, Any]]) -> dic
 
 
 def _rest(event: Event, kind: str, written: set[str]) -> dict[str, Any]:
-    return {"kind": kind, **_dumped(event, exclude=written | {"kind"})}
+    """What ATIF has no field for. Whether it is copied is always said, because a step has one word for all in it."""
+    copied = {} if "copied" in written else {"copied": event.copied}
+    return {"kind": kind, **_dumped(event, exclude=written | {"kind"}), **copied}
 
 
 def _in_result_of_sub_run(events: list[Event], index: int) -> bool:
@@ -167,6 +192,20 @@ def _in_result_of_sub_run(events: list[Event], index: int) -> bool:
 
 def _common(event: Event) -> dict[str, Any]:
     common: dict[str, Any] = {"is_copied_context": True} if event.copied else {}
-    if event.time is not None:
-        common["timestamp"] = datetime.fromtimestamp(event.time, UTC).isoformat()
+    if (stamp := _stamp(event.time)) is not None:
+        common["timestamp"] = stamp
     return common
+
+
+def _stamp(time: float | None) -> str | None:
+    try:
+        return None if time is None else datetime.fromtimestamp(time, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _exact_time(event: Event) -> dict[str, Any]:
+    """The time where a timestamp, which has microseconds, does not give it back."""
+    stamp = _stamp(event.time)
+    known = None if stamp is None else datetime.fromisoformat(stamp).timestamp()
+    return {} if known == event.time else {"time": event.time}

@@ -45,6 +45,10 @@ class Spending:
     completion_tokens: int = 0
     sequence_tokens: int | None = None
     """None if it is not known of every run."""
+    cost: float | None = None
+    """What the traces or the run's prices say; None where no run says it."""
+    unpriced_runs: int = 0
+    """Runs of which nobody says what they cost: with some of these, and a cost, the cost is a lower bound."""
     unmetered_calls: int = 0
     """Model calls whose tokens nobody counted: with any of these the tokens are a lower bound."""
     tasks: set[str] = field(default_factory=set)
@@ -64,11 +68,23 @@ class Spending:
         self.unscored += right is None
         for name in ("model_calls", "tool_calls", "prompt_tokens", "completion_tokens"):
             setattr(self, name, getattr(self, name) + getattr(usage, name))
+        if usage.cost is None:
+            self.unpriced_runs += 1
+        else:
+            self.cost = (self.cost or 0.0) + usage.cost
         self.unmetered_calls += unmetered
 
     def to_json(self) -> dict[str, object]:
         sums = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "tasks"}
-        spent = ("model_calls", "tool_calls", "prompt_tokens", "completion_tokens", "total_tokens", "sequence_tokens")
+        spent = (
+            "model_calls",
+            "tool_calls",
+            "prompt_tokens",
+            "completion_tokens",
+            "total_tokens",
+            "sequence_tokens",
+            "cost",
+        )
         tasks = len(self.tasks)
         return {
             **sums,
@@ -132,8 +148,11 @@ def measure_cost(
 
     rows = run_blocking(measure())
     if not rows:
+        named = [f"{place.file} {place.place}".strip() + f": {place.reason}" for place in unreadable.values()]
+        more = f" (and {len(named) - 1:,} more)" if len(named) > 1 else ""
+        found = f"; {named[0]}{more}" if named else ""
         raise StoreError(
-            "there is no run to count" + (" that all paths hold" if shared else ""),
+            "there is no run to count" + (" that all paths hold" if shared else "") + found,
             hint="give traces or trajectories; with --shared, paths that hold the same tasks",
         )
     return CostReport(tuple(rows), tuple(unreadable.values()))

@@ -70,15 +70,19 @@ class ChatMessage(Frozen):
 
 
 def reasoning_apart(text: str) -> tuple[str, str]:
-    """What a reasoning model thought, and what it said: `<think>...</think>` at the head of its text.
+    """What a reasoning model thought, and what it said: `<think>...</think>` at the head of its text, once or more.
 
     Some servers omit the opening tag. Without a closing tag the whole text is a thought that was cut off.
     """
-    head, closing, said = text.partition("</think>")
-    opened = head.lstrip().startswith("<think>")
-    if not (opened or (closing and "<think>" not in head)):
-        return "", text
-    return head.lstrip().removeprefix("<think>").strip(), said.lstrip()
+    thoughts: list[str] = []
+    while "think>" in text:
+        head, closing, said = text.partition("</think>")
+        opened = head.lstrip().startswith("<think>")
+        if not (opened or (closing and "<think>" not in head)):
+            break
+        thoughts.append(head.lstrip().removeprefix("<think>").strip())
+        text = said.lstrip()
+    return "\n\n".join(filter(None, thoughts)), text
 
 
 class Purpose(StrEnum):

@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from coa.distill.atif_writer import to_atif
 from coa.distill.importers.atif_reader import from_atif
 from coa.distill.team_run import ModelCall, Note, Purpose, SubRun, TeamRun, ToolResult
+from coa.trajectory import Usage
 from support.atif_rules import assert_atif
 from support.team_runs import team_runs
+from support.told_teams import asks, team, thinks
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -136,3 +138,38 @@ def test_an_embedded_run_that_nothing_refers_to_is_kept() -> None:
     del document["steps"][3]["observation"]["results"][0]["subagent_trajectory_ref"]
     last = from_atif(document).root.events[-1]
     assert isinstance(last, SubRun) and last.run.agent == "helper" and last.call_id is None
+
+
+def test_tokens_as_sampled_and_costs_stand_where_atif_has_fields_for_them() -> None:
+    sampled = {"prompt_ids": [1, 2], "ids": [3], "logprobs": [-0.5]}
+    run = team(
+        ModelCall(
+            text="I look.", usage=Usage(prompt_tokens=2, completion_tokens=1, cost=0.25), meta={"sampled": sampled}
+        ),
+        answer="330 m",
+    )
+    document = to_atif(run)
+    metrics = document["steps"][-1]["metrics"]
+    assert (metrics["prompt_token_ids"], metrics["completion_token_ids"], metrics["logprobs"]) == ([1, 2], [3], [-0.5])
+    assert metrics["cost_usd"] == 0.25 and document["final_metrics"]["total_cost_usd"] == 0.25
+    assert "sampled" not in document["steps"][-1]["extra"]["coa"].get("meta", {})
+    assert from_atif(document).root == run.root and document["schema_version"] == "ATIF-v1.8"
+
+
+def test_fields_of_the_newest_version_that_others_write_are_read() -> None:
+    document = foreign("ATIF-v1.8")
+    step = next(s for s in document["steps"] if s["source"] == "agent" and not s.get("is_copied_context"))
+    step["metrics"] = {"prompt_tokens": 9, "completion_tokens": 2, "cost_usd": 0.5}
+    step["metrics"] |= {"completion_token_ids": [7, 8], "logprobs": [-1, -2.5]}
+    step["reasoning_effort"] = "high"
+    step["message"] = [{"type": "text", "text": "Listen."}, {"type": "audio", "source": {"path": "a.wav"}}]
+    run = from_atif(document)
+    call = run.root.model_calls[0]
+    assert call.text == "Listen.\n[audio]" and call.usage is not None and call.usage.cost == 0.5
+    assert call.meta["sampled"] == {"ids": [7, 8], "logprobs": [-1, -2.5]} and call.meta["reasoning_effort"] == "high"
+    assert run.usage.cost == 0.5
+
+
+def test_a_finishing_call_that_we_wrote_is_a_call_again() -> None:
+    run = team(thinks("Done.", asks("f", "final_answer", answer="330 m")), answer="330 m")
+    assert from_atif(to_atif(run)).root.events[0].calls == run.root.events[0].calls  # type: ignore[union-attr]

@@ -31,6 +31,17 @@ def test_a_team_is_charged_for_every_call_of_every_agent() -> None:
     assert told["per_task"]["model_calls"] == 13  # type: ignore[index]  # both are attempts at one task
 
 
+def test_what_traces_say_they_cost_is_summed_and_what_they_do_not_say_is_not_zero() -> None:
+    priced = team(thinks("I know."), answer="330 m")
+    call = priced.root.events[0].model_copy(update={"usage": Usage(prompt_tokens=9, cost=0.25)})
+    priced = priced.model_copy(update={"root": priced.root.model_copy(update={"events": (call,)})})
+    (row,) = spent(priced, tower())
+    assert (row.cost, row.unpriced_runs) == (0.25, 1)
+    assert row.to_json()["per_task"]["cost"] == 0.25  # type: ignore[index]
+    (free,) = spent(tower())
+    assert free.cost is None and free.to_json()["per_task"]["cost"] is None  # type: ignore[index]
+
+
 def test_a_trajectory_is_charged_for_each_stretch_it_writes() -> None:
     run = make_trajectory(("think", "a"), ("web_search", "b"), ("observation", "c"), ("think", "d"), ("answer", "Ada"))
     usage, length = trajectory_usage(run, lambda: COUNTS, WEB)

@@ -195,7 +195,7 @@ def test_atif_obeys_the_rules_of_the_format() -> None:
         ("crawl_page", "u | v"), ("observation", "s"), ("observation", "hint"), ("answer", "Ada"),
     )  # fmt: skip
     document = to_atif(run, WEB)
-    assert document["schema_version"] == "ATIF-v1.7"
+    assert document["schema_version"] == "ATIF-v1.8"
     steps = document["steps"]
     assert [step["step_id"] for step in steps] == list(range(1, len(steps) + 1))
     assert [step["source"] for step in steps] == ["system", "user", "system", "agent", "agent", "agent"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any, Final
 
-from coa.distill.atif_writer import EXTRA
+from coa.distill.atif_writer import COUNTED, EXTRA, SAMPLED, TOKENS
 from coa.distill.importers import content
 from coa.distill.importers.content import (
     FINISHING,
@@ -42,7 +42,7 @@ from coa.distill.team_run import (
 )
 from coa.errors import TraceError
 from coa.trajectory.formats.tasks import content_id
-from coa.trajectory.types import Task
+from coa.trajectory.types import Task, Usage
 
 Json = Mapping[str, Any]
 
@@ -135,7 +135,7 @@ class _AtifDocument:
             call.model_copy(update={"agent": bool(_ours(row).get("agent"))})
             for call, row in zip(as_calls(step.get("tool_calls")), rows, strict=True)
         )
-        finishing = [call for call in calls if call.name in FINISHING] if not ours else []
+        finishing = [call for call in calls if call.name in FINISHING] if not _is_ours(step) else []
         answer = handed_in(finishing[-1]) if finishing else None
         purpose = Purpose.ANSWER if finishing else Purpose.ACT
         if step.get("llm_call_count") == 0:
@@ -145,17 +145,16 @@ class _AtifDocument:
             ]
             return [*dispatched, *self._results(step, below, common)], answer
         usage = as_usage(step.get("metrics"))
-        seconds = as_number(at(step, "metrics", "extra", "seconds"))
-        if usage is not None and seconds is not None:
-            usage = usage.model_copy(update={"seconds": seconds})
+        counted = {name: as_number(at(step, "metrics", "extra", name)) for name in COUNTED}
+        if usage is not None:
+            usage = Usage.model_validate({**dict(usage), **{n: v for n, v in counted.items() if v is not None}})
         wrote = {"purpose": purpose, "thought": as_text(step.get("reasoning_content")), "text": text, "usage": usage}
         kept = tuple(item for item in calls if item not in finishing)
         call = ModelCall.model_validate(
             {**common, **wrote, "calls": kept, "model": step.get("model_name") or model, **ours}
         )
-        made = step.get("llm_call_count")
-        if isinstance(made, int) and made > 1:
-            call = call.model_copy(update={"meta": {**call.meta, "llm_call_count": made}})
+        if more := _more(step):
+            call = ModelCall.model_validate({**dict(call), "meta": {**call.meta, **more}})
         return [call, *self._results(step, below, common, frozenset(item.id for item in finishing))], answer
 
     def _results(
@@ -239,6 +238,24 @@ def _opening(steps: list[Json]) -> tuple[str, str, list[Json]]:
         if step.get("source") == "user":
             return "", as_text(step.get("message")), [*steps[:index], *steps[index + 1 :]]
     return "", "", steps
+
+
+def _more(step: Json) -> dict[str, Any]:
+    """What a step of the agent says besides: tokens as sampled, how hard it thought, how many calls it sums up."""
+    metrics, more = step.get("metrics"), dict[str, Any]()
+    rows = {key: at(metrics, name) for key, name in TOKENS.items()}
+    if sampled := {key: list(values) for key, values in rows.items() if isinstance(values, list)}:
+        more[SAMPLED] = content.plain(sampled)
+    if (effort := step.get("reasoning_effort")) is not None:
+        more["reasoning_effort"] = content.plain(effort)
+    made = step.get("llm_call_count")
+    if isinstance(made, int) and made > 1:
+        more["llm_call_count"] = made
+    return more
+
+
+def _is_ours(row: Json) -> bool:
+    return isinstance(at(row, "extra", EXTRA), Mapping)
 
 
 def _ours(row: Json) -> dict[str, Any]:

@@ -179,7 +179,20 @@ def as_usage(row: object) -> Usage | None:
     cached = _count(row, ("cached_tokens", "cache_read_input_tokens", "cache_read_tokens"))
     if cached is None:
         cached = _count({"cached": at(row, "prompt_tokens_details", "cached_tokens")}, ("cached",))
-    return Usage(prompt_tokens=prompt or 0, completion_tokens=completion or 0, cached_tokens=cached or 0, model_calls=1)
+    return Usage(
+        prompt_tokens=prompt or 0, completion_tokens=completion or 0, cached_tokens=cached or 0, model_calls=1,
+        cost=as_cost(row),
+    )  # fmt: skip
+
+
+def as_cost(row: Mapping[str, Any]) -> float | None:
+    """What a call cost, where the trace says so, as one of its usual names or as the total in an object."""
+    for name in ("cost_usd", "total_cost_usd", "total_cost", "cost"):
+        value = row.get(name)
+        value = value.get("total") if isinstance(value, Mapping) else value
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
+            return float(value)
+    return None
 
 
 def as_names(rows: object) -> tuple[str, ...]:

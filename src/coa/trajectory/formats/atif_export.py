@@ -1,4 +1,4 @@
-"""ATIF, the Agent Trajectory Interchange Format (v1.7): an ATIF step ends with each observation.
+"""ATIF, the Agent Trajectory Interchange Format (v1.8): an ATIF step ends with each observation.
 
 Thoughts become `reasoning_content`, other roles become the message, with their tags, tool agents become `tool_calls`,
 and answers of the environment become `observation`. Data for which ATIF has no field (profile, stop) are in `extra`.
@@ -12,7 +12,7 @@ from coa.trajectory.profile import Kind, Profile
 from coa.trajectory.shapes import Reading, read
 from coa.trajectory.types import Author, Step, Trajectory
 
-VERSION: Final = "ATIF-v1.7"
+VERSION: Final = "ATIF-v1.8"
 
 
 def to_atif(trajectory: Trajectory, profile: Profile) -> dict[str, Any]:
@@ -67,7 +67,8 @@ def _root(trajectory: Trajectory, steps: list[dict[str, Any]]) -> dict[str, Any]
             "total_completion_tokens": usage.completion_tokens,
             "total_cached_tokens": usage.cached_tokens,
             "total_steps": len(steps),
-        },
+        }
+        | ({"total_cost_usd": usage.cost} if usage.cost is not None else {}),
         "extra": extra,
     }
 

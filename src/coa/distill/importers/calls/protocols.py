@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from coa.distill.importers.calls.exchange import Answered, Asked, Json, Piece, PieceKind, Reply
-from coa.distill.importers.content import as_text, at, mappings
+from coa.distill.importers.content import as_cost, as_text, at, mappings
 from coa.distill.importers.messages import Said, definitions_in, message
 from coa.distill.team_run import ToolCall
 from coa.trajectory.types import Usage
@@ -144,14 +144,12 @@ def _usage(row: object) -> Usage | None:
         return None
     details = at(row, "prompt_tokens_details", "cached_tokens"), at(row, "input_tokens_details", "cached_tokens")
     cached = [_count(value) for value in (row.get("cache_read_input_tokens"), *details)]
-    cost = row.get("cost")
-    known = isinstance(cost, int | float) and not isinstance(cost, bool) and cost >= 0
     return Usage(
         prompt_tokens=sum(count or 0 for count in read),
         completion_tokens=sum(count or 0 for count in wrote),
         cached_tokens=max(count or 0 for count in cached),
         model_calls=1,
-        cost=float(cost) if known else None,  # type: ignore[arg-type]
+        cost=as_cost(row),
     )
 
 

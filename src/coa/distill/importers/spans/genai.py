@@ -40,6 +40,7 @@ _USAGE: Final = {
     "prompt_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
     "completion_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
     "cached_tokens": ("gen_ai.usage.cache_read.input_tokens",),
+    "cost": ("gen_ai.usage.cost", "gen_ai.cost.total_cost", "operation.cost"),
 }
 
 

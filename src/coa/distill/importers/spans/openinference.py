@@ -63,7 +63,8 @@ def read_openinference(span: TraceSpan) -> SpanReading:
         case SpanRole.MODEL:
             counts = unflattened_object(attributes, "llm.token_count")
             tokens = {"prompt_tokens": counts.get("prompt"), "completion_tokens": counts.get("completion")}
-            usage = as_usage({**tokens, "cached_tokens": at(counts, "prompt_details", "cache_read")})
+            cost = attributes.get("llm.cost.total")
+            usage = as_usage({**tokens, "cached_tokens": at(counts, "prompt_details", "cache_read"), "cost": cost})
             definitions = definitions_in(
                 [loaded(at(row, "tool", "json_schema")) for row in unflattened(attributes, "llm.tools")]
             )
