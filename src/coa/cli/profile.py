@@ -68,11 +68,17 @@ def from_traces(
     roles: Annotated[
         Path | None, typer.Option(help="TOML file that says which part an agent of the team plays.")
     ] = None,
+    as_json: options.Json = False,
 ) -> None:
     """Print a profile that fits what a team did: its tools, its order and its limits. Save it as a .toml file."""
     from coa.distill import profile_from_traces
 
     made = profile_from_traces(traces, name=name, roles=roles)
+    if as_json:
+        import orjson
+
+        typer.echo(orjson.dumps(made.to_json(), option=orjson.OPT_INDENT_2))
+        return
     typer.echo(made.toml, nl=False)
     _summarise(made)
 

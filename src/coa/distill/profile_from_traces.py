@@ -67,6 +67,13 @@ class ProfileProposal:
     """What could not be read or expressed."""
     skipped: tuple[Skipped, ...] = ()
 
+    def to_json(self) -> dict[str, object]:
+        return {
+            "profile": self.profile.model_dump(mode="json"), "toml": self.toml, "runs": self.runs,
+            "fitting": self.fitting, "tools": dict(self.tools), "parts": dict(self.parts), "notes": list(self.notes),
+            "skipped": [item.model_dump() for item in self.skipped],
+        }  # fmt: skip
+
 
 def profile_from_traces(
     traces: str | Path | Sequence[str | Path], *, name: str = "team", roles: str | Path | None = None
