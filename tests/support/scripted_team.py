@@ -179,6 +179,8 @@ def _filled(tool: Tool, text: str, member: str) -> Json:
     """Arguments that fit the tool: the member's name where an agent is to be named, else the text."""
     properties = tool.parameters.get("properties") or {}
     required = tool.parameters.get("required") or list(properties)
+    if member and "subagent_type" in properties:  # Claude Code has an agent of its own where none is named
+        required = [*required, "subagent_type"]
     found: Json = {}
     for name in required:
         if name not in properties:

@@ -21,12 +21,15 @@ from coa.distill.importers import (
     autogen_messages,
     camel,
     chat,
+    claude_sessions,
+    inspect_logs,
     oagents,
     openai_agents,
     otlp,
     smolagents,
     trajectory_rows,
 )
+from coa.distill.importers.archives import ARCHIVE
 from coa.distill.importers.calls import reader as calls
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
 from coa.distill.importers.trace_format import Imported, TraceFormat
@@ -45,6 +48,8 @@ FORMATS: Final = (
     smolagents.FORMAT,
     atif_reader.FORMAT,
     oagents.FORMAT,
+    inspect_logs.FORMAT,
+    claude_sessions.FORMAT,
     trajectory_rows.AFM,
     chat.FORMAT,
     trajectory_rows.OWN,
@@ -54,7 +59,7 @@ _LOOKED_AT: Final = 50
 """Number of values of a file after which nothing is expected of it any more."""
 UNKNOWN: Final = "unknown"
 """Format of what is no trace that can be read."""
-_ENDINGS: Final = frozenset({".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".log", ".otlp"})
+_ENDINGS: Final = frozenset({".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".log", ".otlp", ARCHIVE})
 _BESIDE: Final = frozenset({"README.md", "report.html", "verdicts.sqlite", "filled.sqlite"})
 """What `coa distill` writes beside trajectories. It is passed over in silence there, and is no trace anywhere."""
 

@@ -1,7 +1,7 @@
 """The JSON values of a file, one after another: JSONL, one document, or several documents in a row (printed logs).
 
-Files compressed with gzip are read as they are. Reading is lazy for JSONL. A damaged value becomes a `Bad` with its
-line, and the lines after it are still read.
+Files compressed with gzip and archives of Inspect are read as they are. Reading is lazy for JSONL. A damaged value
+becomes a `Bad` with its line, and the lines after it are still read.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import IO, Any, Final, TypeVar
 import orjson
 from pydantic import ValidationError
 
+from coa.distill.importers.archives import ARCHIVE, DAMAGED, samples
 from coa.errors import CoaError
 
 FAULTS: Final = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
@@ -40,6 +41,9 @@ class Bad:
 
 def values(path: Path) -> Iterator[tuple[str, Any]]:
     """(place, value) of each JSON value in a file; the value may be `Bad`."""
+    if path.suffix.lower() == ARCHIVE:
+        yield from _archived(path)
+        return
     try:
         yield from _values(path)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -60,6 +64,14 @@ def _values(path: Path) -> Iterator[tuple[str, Any]]:
     yield "line 1", value
     for number, line in enumerate(() if second is None else chain([second], lines), start=2):
         yield f"line {number}", _parsed(line, f"line {number}")
+
+
+def _archived(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        for name, data in samples(path):
+            yield name, Bad(name, "a sample in chunks, which cannot be read") if data is None else _parsed(data, name)
+    except DAMAGED as error:
+        yield "", Bad("", f"a damaged archive: {error}")
 
 
 def _opened(path: Path) -> IO[bytes]:
