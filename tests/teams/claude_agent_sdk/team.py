@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -65,7 +64,7 @@ def keep(folder: str) -> None:
         if file.is_file():
             kept = common.traces() / file.relative_to(project)
             kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(re.sub(re.escape(folder), "/work", file.read_text()))
+            kept.write_text(file.read_text().replace(folder, "/home/user"))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Claude Code keeps a session as `SESSION.jsonl` in a folder of projects (`~/.claude/projects/*/`), and each sub-agent in
 `SESSION/subagents/agent-ID.jsonl` with its name and the call that started it in `agent-ID.meta.json`. Older versions
 wrote sub-agents beside the session (`agent-ID.jsonl`) or into it (`isSidechain`). What `claude --output-format
-stream-json` prints, which is what the SDK reads, has the same messages with `parent_tool_use_id`.
+stream-json` prints, which is what the SDK reads, leaves out what sub-agents say, so it is refused.
 
 A line holds one block of a reply; lines with the same message id are one reply, whose tokens count once.
 """
@@ -42,6 +42,10 @@ _MAIN: Final = "claude"
 _ASKING: Final = ("Agent", "Task")
 """The tool that starts a sub-agent; older versions call it `Task`."""
 
+_STREAM: Final = (
+    "the stream of Claude Code leaves out what sub-agents say; its session in ~/.claude/projects has everything"
+)
+
 
 def is_session(value: object) -> bool:
     """A line of a session or of the stream, or the description of a sub-agent."""
@@ -49,8 +53,12 @@ def is_session(value: object) -> bool:
         return False
     if "agentType" in value and "message" not in value:
         return True
-    named = isinstance(value.get("sessionId"), str) or ("session_id" in value and "uuid" in value)
+    named = isinstance(value.get("sessionId"), str) or _streamed(value)
     return named and isinstance(value.get("type"), str) and "role" not in value
+
+
+def _streamed(line: Json) -> bool:
+    return "session_id" in line and "uuid" in line
 
 
 def read_session(path: Path) -> Iterator[TeamRun | Skipped]:
@@ -60,7 +68,10 @@ def read_session(path: Path) -> Iterator[TeamRun | Skipped]:
     bad: list[Bad] = []
     for place, value in values(path):
         if isinstance(value, Mapping):
-            sessions.setdefault(as_text(value.get("sessionId") or value.get("session_id")), []).append(value)
+            if _streamed(value):
+                yield Skipped(file=str(path), place=place, reason=_STREAM)
+                return
+            sessions.setdefault(as_text(value.get("sessionId")), []).append(value)
         else:
             bad.append(value if isinstance(value, Bad) else Bad(place, "it is no line of a session"))
     shared = sessions.pop("", [])
@@ -134,7 +145,7 @@ def _said(line: Json) -> Said:
     return message(line["message"])
 
 
-def from_lines(lines: list[Json], beside: list[_Conversation] = (), file: str = "", place: str = "") -> TeamRun:  # type: ignore[assignment]
+def from_lines(lines: list[Json], beside: Iterable[_Conversation] = (), file: str = "", place: str = "") -> TeamRun:
     left_out: list[LeftOut] = []
     main, inside = _apart(lines)
     team = _Team([*beside, *inside], left_out)
@@ -144,12 +155,10 @@ def from_lines(lines: list[Json], beside: list[_Conversation] = (), file: str = 
         raise TraceError("no message of a user says what the task was")
     for other in team.waiting:
         left_out.append(LeftOut(what=f"the sub-agent {other.name or other.id}", reason="no call started it"))
-    result = next((line for line in reversed(lines) if line.get("type") == "result"), None)
-    cost = as_number(at(result, "total_cost_usd"))
-    for line in lines:
-        cost = as_number(line.get("totalCostUSD")) if line.get("type") == "cost-state" else cost
-    error = as_text(result.get("result") or result.get("subtype")) if result and result.get("is_error") else None
-    reported = Usage(cost=cost) if cost is not None else None
+    costs = (as_number(line.get("totalCostUSD")) for line in reversed(lines) if line.get("type") == "cost-state")
+    reported = Usage(cost=cost) if (cost := next(costs, None)) is not None else None
+    last = next((event for event in reversed(root.events) if isinstance(event, ModelCall)), None)
+    error = last.error if last is not None else None
     source = Source(format=FORMAT.name, file=file, place=place)
     identity = place or as_text(next((line.get("uuid") for line in main.lines), None))
     task = as_task(root.request, None, identity or None)
@@ -162,16 +171,14 @@ def _apart(lines: list[Json]) -> tuple[_Conversation, list[_Conversation]]:
     chains: dict[str, str] = {}
     for line in lines:
         identity = as_text(line.get("uuid"))
-        started_by = as_text(line.get("parent_tool_use_id"))
-        key = started_by or as_text(line.get("agentId"))
+        key = as_text(line.get("agentId"))
         if not key and line.get("isSidechain"):
             parent = as_text(line.get("parentUuid"))
             key = chains[identity] = chains.get(parent, f"chain {identity}")
         if not key:
             main.lines.append(line)
             continue
-        other = others.setdefault(key, _Conversation(key, call=started_by))
-        other.lines.append(line)
+        others.setdefault(key, _Conversation(key)).lines.append(line)
     return main, list(others.values())
 
 
