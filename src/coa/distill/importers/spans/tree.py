@@ -19,6 +19,7 @@ from coa.distill.importers.smolagents_steps import CODE_TOOL
 from coa.distill.importers.spans.genai import read_genai
 from coa.distill.importers.spans.hidden_agents import hidden_agent
 from coa.distill.importers.spans.langgraph import with_graph_agents
+from coa.distill.importers.spans.observed import LANGFUSE, MLFLOW, read_langfuse, read_mlflow
 from coa.distill.importers.spans.openinference import KIND, read_openinference
 from coa.distill.importers.spans.span import SpanReading, SpanRole, TraceSpan
 from coa.distill.importers.wrapped import unwrapped_task
@@ -53,6 +54,10 @@ _STEP: Final = re.compile(r"Step \d+\Z")
 def read_span(span: TraceSpan) -> SpanReading:
     if span.reading is None and KIND in span.attributes:
         span.reading = read_openinference(span)
+    elif span.reading is None and MLFLOW in span.attributes:
+        span.reading = read_mlflow(span)
+    elif span.reading is None and LANGFUSE in span.attributes:
+        span.reading = read_langfuse(span)
     elif span.reading is None:
         speaks_genai = any(key.startswith("gen_ai.") for key in span.attributes)
         span.reading = read_genai(span) if speaks_genai else SpanReading(name=span.name)
@@ -289,6 +294,7 @@ class _Run:
                 if identity in self._waiting:
                     ok = identity not in message.failed
                     self._result(ToolResult(time=span.start, call_ids=(identity,), text=text, ok=ok))
+        self._recall(reading)
         messages = self._new_messages(reading)
         said = [message for message in reading.said if message.text or message.thought or message.calls]
         if not said and reading.error is None:
@@ -324,6 +330,15 @@ class _Run:
             for identity, text in message.answers:
                 ok = identity not in message.failed
                 self._result(ToolResult(time=span.start, call_ids=(identity,), text=text, ok=ok))
+
+    def _recall(self, reading: SpanReading) -> None:
+        """Thoughts that the span of a reply lacks and the request after it repeats."""
+        thoughts = {call.id: said.thought for said in reading.heard if said.thought for call in said.calls}
+        for index, event in enumerate(self.events if thoughts else ()):
+            if isinstance(event, ModelCall) and not event.thought:
+                thought = next((thoughts[call.id] for call in event.calls if call.id in thoughts), "")
+                if thought:
+                    self.events[index] = event.model_copy(update={"thought": thought})
 
     def _new_messages(self, reading: SpanReading) -> tuple[ChatMessage, ...]:
         new = []

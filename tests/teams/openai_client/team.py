@@ -1,0 +1,25 @@
+"""A team without a framework that keeps its messages: as rows that say who called whom, and as bare lists."""
+
+from __future__ import annotations
+
+import json
+
+from openai import OpenAI
+
+from teams import bare_loop, common
+
+
+def undecorated(name: str) -> bare_loop.Decorator:
+    return lambda function: function
+
+
+if __name__ == "__main__":
+    team = bare_loop.Team(OpenAI(), undecorated, undecorated)
+    answer = team.run(question=common.question())
+    folder = common.traces()
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in team.conversations))
+    manager = team.conversations[0]["messages"]
+    (folder / "list.json").write_text(json.dumps(manager, indent=1))
+    (folder / "messages.jsonl").write_text("".join(json.dumps(message) + "\n" for message in manager))
+    (folder / "lists.jsonl").write_text(json.dumps(manager) + "\n")
+    print(answer)
