@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -31,6 +32,9 @@ TEAMS = Path(__file__).parent
 LARGE = 60_000
 """Characters from which a recorded file is kept compressed."""
 ENVIRONMENTS = Path(os.environ.get("COA_TEAM_ENVIRONMENTS") or TEAMS.parents[1] / ".venv-teams")
+
+ARCHIVES = (".eval",)
+ABRIDGED = ("claude_agent_sdk",)
 
 
 def frameworks() -> list[str]:
@@ -59,12 +63,27 @@ def package(framework: str) -> tuple[str, str]:
     return name.split("[")[0], version
 
 
+def abridge(folder: Path) -> None:
+    """Cuts the middle out of long texts in JSONL, for frameworks whose prompts are not ours to copy."""
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, str):
+            return value if len(value) <= 350 else f"{value[:100]} [...] {value[-240:]}"
+        if isinstance(value, list):
+            return [cut(item) for item in value]
+        return {name: cut(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+    for file in folder.rglob("*.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        file.write_text("".join(json.dumps(cut(row)) + "\n" for row in rows))
+
+
 def scrub(folder: Path) -> None:
     """Takes the paths of this machine out of what was recorded, and compresses large files, which repeat themselves."""
     places = {str(ENVIRONMENTS): "environments", str(TEAMS.parents[1]): "coa", str(folder.resolve().parent): "captured"}
     if sys.base_prefix != "/usr":
         places[sys.base_prefix] = "python"
-    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+    for file in sorted(file for file in folder.rglob("*") if file.is_file() and file.suffix not in ARCHIVES):
         text = file.read_text()
         for place, name in places.items():
             text = text.replace(place, name)
@@ -90,6 +109,8 @@ def capture(framework: str, out: Path) -> dict[str, object]:
             if _metered(server) != found:
                 raise RuntimeError(f"{program} was metered {_metered(server)}, team.py {found}")
     scrub(out / "own")
+    if framework in ABRIDGED:
+        abridge(out)
     (recorded,) = (out / "gateway").glob("session-*.calls.jsonl")
     recorded.rename(recorded.with_name("session.calls.jsonl"))  # without the number of the process
     name, version = package(framework)

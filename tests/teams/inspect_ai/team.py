@@ -63,14 +63,9 @@ def run() -> EvalLog:
     )
     with TemporaryDirectory() as folder:
         (log,) = eval(
-            task,
-            model=MODEL,
-            log_dir=folder,
-            display="none",
-            max_samples=1,
-            log_model_api=False,
-            model_args={"responses_api": True},
-        )
+            task, model=MODEL, log_dir=folder, display="none", max_samples=1, log_model_api=False,
+            reasoning_summary="auto",
+        )  # fmt: skip
         log.eval.revision = None  # it names this repository
         for kind in ("json", "eval"):
             write_eval_log(log, str(common.traces() / f"log.{kind}"), kind)

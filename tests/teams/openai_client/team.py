@@ -1,4 +1,4 @@
-"""A team without a framework that keeps its messages: as rows that say who called whom, and as bare lists."""
+"""A team without a framework that keeps its messages, as rows that say who called whom."""
 
 from __future__ import annotations
 
@@ -18,8 +18,4 @@ if __name__ == "__main__":
     answer = team.run(question=common.question())
     folder = common.traces()
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in team.conversations))
-    manager = team.conversations[0]["messages"]
-    (folder / "list.json").write_text(json.dumps(manager, indent=1))
-    (folder / "messages.jsonl").write_text("".join(json.dumps(message) + "\n" for message in manager))
-    (folder / "lists.jsonl").write_text(json.dumps(manager) + "\n")
     print(answer)
