@@ -22,6 +22,7 @@ from coa.distill import DistillConfig, distill, profile_from_traces
 from coa.distill.handovers import Outcome, handovers_of
 from coa.distill.importers.detect import read_traces
 from coa.distill.team_run import ModelCall, TeamRun, ToolResult
+from coa.distill.tool_names import own_tag
 from coa.trajectory import Trajectory
 from coa.trajectory.formats.detect import read_trajectories
 from support.scripted_team import ANSWER, SEARCHES, SUM
@@ -106,12 +107,14 @@ def _reasoning(run: TeamRun, _: Mapping[str, Any]) -> bool:
 
 def _calls(run: TeamRun, _: Mapping[str, Any]) -> bool:
     calls = [item for call in _model_calls(run) for item in call.calls if not item.agent]
-    given = [(item.name, list(item.arguments.values())) for item in calls]
+    given = [(own_tag(item.name), list(item.arguments.values())) for item in calls]
     return given == [*(("web_search", [query]) for query in SEARCHES), ("calculator", [SUM])]
 
 
 def _parallel_calls(run: TeamRun, _: Mapping[str, Any]) -> bool:
-    return any([item.name for item in call.calls] == ["web_search", "web_search"] for call in _model_calls(run))
+    return any(
+        [own_tag(item.name) for item in call.calls] == ["web_search", "web_search"] for call in _model_calls(run)
+    )
 
 
 def _observations(run: TeamRun, _: Mapping[str, Any]) -> bool:

@@ -41,10 +41,13 @@ _RESERVED: Final = frozenset(
 )
 """Tags with a meaning of their own. A team's tool of such a name gets a longer tag."""
 
+_SERVER: Final = re.compile(r"^mcp__.+?__(?=.)")
+"""How Claude Code writes the tools of an MCP server. Our own client uses the bare name, too."""
+
 
 def own_tag(name: str) -> str:
-    """The tag of a tool agent that is named after the team's tool."""
-    tag = tag_for(name)
+    """The tag of a tool agent that is named after the team's tool, without the name of an MCP server before it."""
+    tag = tag_for(_SERVER.sub("", name))
     if tag == "tool" and name != "tool":  # nothing of the name can stand in a tag
         return f"tool_{crc32(name.encode()):08x}"
     return f"{tag}_tool" if tag in _RESERVED else tag

@@ -62,7 +62,7 @@ def keep(folder: str) -> None:
     (project,) = (Path(folder) / "config" / "projects").iterdir()
     for file in project.rglob("*"):
         if file.is_file():
-            kept = common.traces() / file.relative_to(project)
+            kept = common.traces() / "session" / file.relative_to(project)
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(file.read_text().replace(folder, "/home/user"))
 

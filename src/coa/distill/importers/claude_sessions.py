@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from coa.distill.importers.calls.naming import prompt
 from coa.distill.importers.content import MOST_DEEP, as_number, as_task, as_text, as_time, as_usage, at
 from coa.distill.importers.content import team_run as made_of
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
@@ -38,7 +39,7 @@ from coa.trajectory.types import Usage
 
 Json = Mapping[str, Any]
 _MAIN: Final = "claude"
-"""Name of the agent that the user speaks to. Sub-agents have names of their own."""
+"""The agent that the user speaks to, where its system prompt does not name it. Sub-agents have names of their own."""
 _ASKING: Final = ("Agent", "Task")
 """The tool that starts a sub-agent; older versions call it `Task`."""
 
@@ -151,6 +152,8 @@ def from_lines(lines: list[Json], beside: Iterable[_Conversation] = (), file: st
     team = _Team([*beside, *inside], left_out)
     team.link([main, *team.waiting])
     root = team.run(main, _MAIN, 0)
+    named = prompt(root.system).name
+    root = root.model_copy(update={"agent": named or _MAIN})
     if not root.request:
         raise TraceError("no message of a user says what the task was")
     for other in team.waiting:
@@ -162,7 +165,18 @@ def from_lines(lines: list[Json], beside: Iterable[_Conversation] = (), file: st
     source = Source(format=FORMAT.name, file=file, place=place)
     identity = place or as_text(next((line.get("uuid") for line in main.lines), None))
     task = as_task(root.request, None, identity or None)
-    return made_of(task, root, source, left_out, error=error, reported_usage=reported)
+    meta = _inferred(root, bool(named), team.guessed)
+    return made_of(task, root, source, left_out, error=error, reported_usage=reported, meta=meta)
+
+
+def _inferred(root: AgentRun, named: bool, links: int) -> dict[str, Any]:
+    """What the session does not say: the name of its main agent, and in old files who started a sub-agent."""
+    if not named and not links:
+        return {}
+    runs = len(list(root.walk()))
+    notes = ["the name of the main agent is from its system prompt"] if named else []
+    notes += ["who started a sub-agent is inferred from its prompt"] if links else []
+    return {"inferred": {"agents": int(named), "links": links, "of_agents": runs, "of_links": runs - 1, "notes": notes}}
 
 
 def _apart(lines: list[Json]) -> tuple[_Conversation, list[_Conversation]]:
@@ -187,6 +201,8 @@ class _Team:
     waiting: list[_Conversation]
     """Sub-agents that no call has been found for."""
     left_out: list[LeftOut]
+    guessed: int = 0
+    """Number of sub-agents whose call was found by their prompt."""
 
     def link(self, conversations: list[_Conversation]) -> None:
         """Who was started by which call: results name the agent, and old files have only its prompt."""
@@ -206,6 +222,7 @@ class _Team:
             if not other.call:
                 free = [call for call in prompts.get(other.request.strip(), ()) if call not in taken]
                 other.call = free[0] if free else ""
+                self.guessed += bool(free)
                 taken.add(other.call)
 
     def run(self, conversation: _Conversation, name: str, depth: int) -> AgentRun:

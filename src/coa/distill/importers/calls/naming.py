@@ -44,6 +44,9 @@ _GENERAL: Final = frozenset({
 })  # fmt: skip
 """Words that describe every agent, so they name none."""
 
+_PRODUCTS: Final = frozenset({"claude agent", "claude code"})
+"""What a program puts before the prompts of all its agents. What follows may name the agent."""
+
 
 class SystemPrompt:
     """What is known of a system prompt."""
@@ -81,6 +84,7 @@ def strong_name(text: str) -> str:
 
 def role_name(text: str) -> str:
     """The role that a text gives the agent: "You are the researcher", "You are Town Analyst."."""
+    product = ""
     for found in _ROLE.finditer(text[:4_000]):
         words = found.group("name").split()
         if not words or all(word.casefold() in _GENERAL for word in words):
@@ -91,8 +95,10 @@ def role_name(text: str) -> str:
         while words and words[0].casefold() in _GENERAL:
             words = words[1:]
         if words and len(words) <= 6 and (name := tidy(" ".join(words))):
-            return name
-    return ""
+            if name.casefold() not in _PRODUCTS:
+                return name
+            product = product or name
+    return product
 
 
 def tidy(name: str) -> str:
