@@ -118,6 +118,61 @@ _OAGENTS = {
     "search_agent_actions": {"y": {"answer": "330", "tool_calls": [{"name": "s", "args": {"q": "y"}, "observation": "330"}]}},
 }  # fmt: skip
 
+
+def _line(number: int, kind: str, content: Any, parent: int | None = None, **rest: Any) -> dict[str, Any]:
+    message = {"role": kind, "content": content, **({"id": f"m{number}"} if kind == "assistant" else {})}
+    return {
+        "type": kind,
+        "uuid": f"u{number}",
+        "parentUuid": parent and f"u{parent}",
+        "sessionId": "s",
+        "message": message,
+        **rest,
+    }
+
+
+CLAUDE = (
+    _line(1, "user", "How tall?"),
+    _line(
+        2,
+        "assistant",
+        [{"type": "tool_use", "id": "t1", "name": "Task", "input": {"prompt": "Look", "subagent_type": "seeker"}}],
+        1,
+    ),
+    _line(3, "user", "Look", isSidechain=True),
+    _line(
+        4, "assistant", [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "330 m"}], 3, isSidechain=True
+    ),
+    _line(5, "user", [{"type": "tool_result", "tool_use_id": "t1", "content": "330 m"}], 2),
+    _line(6, "assistant", [{"type": "text", "text": "330 m"}], 5),
+)
+_EVENT = {"span_id": "a", "timestamp": "2026-01-01T00:00:00+00:00"}
+INSPECT = {
+    "id": "towers", "epoch": 1, "input": "How tall?", "target": "330 m", "attachments": {"0" * 32: "330 m"},
+    "events_data": {"messages": [{"role": "user", "content": "How tall?"}]},
+    "events": [
+        {"event": "span_begin", "id": "a", "type": "agent", "name": "boss", **_EVENT},
+        {"event": "model", "input_refs": [[0, 1]], "output": {"choices": [{"message": {
+            "role": "assistant", "content": "hm", "tool_calls": [{"id": "c1", "function": "search", "arguments": {"q": "tower"}}]}}]}, **_EVENT},
+        {"event": "tool", "id": "c1", "function": "search", "arguments": {"q": "tower"}, "result": f"attachment://{'0' * 32}", **_EVENT},
+        {"event": "model", "output": {"choices": [{"message": {"role": "assistant", "content": "330 m"}}], "usage": {"input_tokens": 5, "output_tokens": 2}}, **_EVENT},
+    ],
+}  # fmt: skip
+_MLFLOW = {"info": {"trace_id": "tr-1"}, "data": {"spans": [
+    {"span_id": "1", "parent_span_id": None, "name": "boss", "start_time_unix_nano": 1, "attributes": {
+        "mlflow.spanType": '"AGENT"', "mlflow.spanInputs": '{"topic": "How tall?"}', "mlflow.spanOutputs": '"330 m"'}},
+    {"span_id": "2", "parent_span_id": "1", "name": "chat", "start_time_unix_nano": 2, "attributes": {
+        "mlflow.spanType": '"CHAT_MODEL"', "mlflow.spanInputs": '{"messages": [{"role": "user", "content": "How tall?"}]}',
+        "mlflow.spanOutputs": '{"choices": [{"message": {"content": "330 m"}}]}'}},
+]}}  # fmt: skip
+_LANGFUSE = {"data": [
+    {"id": "1", "traceId": "t", "startTime": "2026-01-01T00:00:00Z", "type": "AGENT", "name": "boss",
+     "input": {"args": ["How tall?"], "kwargs": {}}, "output": "330 m"},
+    {"id": "2", "traceId": "t", "parentObservationId": "1", "startTime": "2026-01-01T00:00:01Z", "type": "GENERATION",
+     "input": [{"role": "user", "content": "How tall?"}], "output": {"role": "assistant", "content": "330 m"},
+     "usageDetails": {"input": 4, "input_cached_tokens": 1, "output": 2}, "costDetails": {"total": 0.5}},
+]}  # fmt: skip
+
 SAMPLES = {
     "genai.jsonl": _lines(*({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]} for span in _GENAI)),
     "openinference.jsonl": _lines({"resourceSpans": [{"scopeSpans": [{"spans": list(_OPENINFERENCE)}]}]}),
@@ -128,5 +183,9 @@ SAMPLES = {
     "atif.json": _lines(_ATIF),
     "chat.jsonl": _lines(_CHAT, _HELPER),
     "oagents.jsonl": _lines(_OAGENTS, _OAGENTS),
+    "claude.jsonl": _lines(*CLAUDE),
+    "inspect.json": _lines({"version": 2, "status": "success", "eval": {}, "samples": [INSPECT]}),
+    "mlflow.json": _lines(_MLFLOW),
+    "langfuse.json": _lines(_LANGFUSE),
     "afm.jsonl": _lines({"instruction": "i", "input": "q", "output": "<think>a</think><answer>b</answer>"}),
 }

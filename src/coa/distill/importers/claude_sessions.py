@@ -149,6 +149,8 @@ def _said(line: Json) -> Said:
 def from_lines(lines: list[Json], beside: Iterable[_Conversation] = (), file: str = "", place: str = "") -> TeamRun:
     left_out: list[LeftOut] = []
     main, inside = _apart(lines)
+    if len(inside) == 1 and not any(map(_speaks, main.lines)):
+        main, inside = inside[0], []  # the file of a sub-agent whose session is not there
     team = _Team([*beside, *inside], left_out)
     team.link([main, *team.waiting])
     root = team.run(main, _MAIN, 0)

@@ -120,8 +120,12 @@ def _langfuse_span(row: Json) -> TraceSpan:
 
 
 def _runs(spans: Iterator[TraceSpan], path: Path, trace: str, kind: str) -> Iterator[TeamRun | Skipped]:
+    found = list(spans)
+    if not found:
+        yield Skipped(file=str(path), place=f"trace {trace}", reason="a trace without any span")
+        return
     try:
-        yield from runs_of(spans, str(path), kind)
+        yield from runs_of(found, str(path), kind)
     except (TraceError, *FAULTS) as error:  # a damaged trace does not affect the others
         yield Skipped(file=str(path), place=f"trace {trace}", reason=reason_of(error))
 
