@@ -56,6 +56,7 @@ class Builder:
                 exchange, call = stint.call
                 self._below.setdefault((id(exchange), call.id), []).append(stint)
         self._names = _names(self.stints)
+        self._numbers = {id(stint): number for number, stint in enumerate(self.stints, start=1)}
         self._handing = _handing_tools(self.stints)
         self._summaries: dict[int, list[Exchange]] = {}
         for exchange in (exchange for stint in self.stints for exchange in stint.upkeep):
@@ -141,7 +142,7 @@ class Builder:
         )  # fmt: skip
 
     def _id(self, stint: Stint) -> str:
-        return f"{self.stints.index(stint) + 1}"
+        return str(self._numbers[id(stint)])
 
     def _request(self, stint: Stint) -> str:
         """Its own first message may be wrapped; where it holds the call's argument, that is what was asked."""

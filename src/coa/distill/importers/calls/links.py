@@ -41,6 +41,10 @@ class OpenCall:
     phrases: list[tuple[str, ...]] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
 
+    @property
+    def closed(self) -> float:
+        return float("inf") if self.result is None else self.result.ended
+
     def around(self, stint: Stint) -> bool:
         """Whether the stint lies between the call and its result.
 
@@ -178,7 +182,10 @@ class _Linker:
         ] or found
         best = max(evidence.score for _, evidence in free)
         chosen = [(item, evidence) for item, evidence in free if evidence.score == best]
-        chosen.sort(key=lambda pair: (pair[0].exchange.ended, pair[0].exchange.calls.index(pair[0].call)))
+        # Of equal calls the one that is answered first: whoever else asked for the same can still wait.
+        chosen.sort(
+            key=lambda pair: (pair[0].closed, pair[0].exchange.ended, pair[0].exchange.calls.index(pair[0].call))
+        )
         item, evidence = chosen[0]
         self._taken.add(id(item.call))
         self._forget_names(item)
