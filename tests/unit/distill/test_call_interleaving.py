@@ -8,9 +8,17 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.call_records import CallRecords, Json, outline
-from tests.unit.distill.test_call_records import continued_responses, messages, one_agent, responses
-from tests.unit.distill.test_call_teams import agents_as_tools, pipeline, transfers
+
+from support.call_records import CallRecords, Json, outline
+from support.call_teams import (
+    agents_as_tools,
+    continued_responses,
+    messages,
+    one_agent,
+    pipeline,
+    responses,
+    transfers,
+)
 
 TEAMS: tuple[Callable[[CallRecords], CallRecords], ...] = (
     one_agent, responses, continued_responses, messages, agents_as_tools, transfers, pipeline,

@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.call_records import CallRecords, call, function, outline, result, user
 
 from coa.distill import read_traces
 from coa.distill.team_run import ModelCall, TeamRun, ToolResult
 from coa.trajectory.types import Stop, Usage
+from support.call_records import CallRecords, call, outline, result, user
+from support.call_teams import QUESTION, RESEARCHER, continued_responses, messages, one_agent, responses
 
-RESEARCHER = "You are the researcher. Use the tools."
-QUESTION = "How tall is the tower?"
 OUTLINE = [
     f"researcher <- {QUESTION}",
     '  says (Hm.) | I look it up. | search{"q": "tower"}',
@@ -21,61 +20,6 @@ OUTLINE = [
     "  says It is 330 m tall.",
     "-> It is 330 m tall.",
 ]
-
-
-def one_agent(records: CallRecords, question: str = QUESTION) -> CallRecords:
-    history = [user(question)]
-    tools = [function("search", "q")]
-    looked = call("a", "search", q="tower")
-    history.append(records.chat(RESEARCHER, history, "I look it up.", looked, thought="Hm.", tools=tools))
-    history.append(result("a", "330 m"))
-    records.chat(RESEARCHER, history, "It is 330 m tall.", tools=tools)
-    return records
-
-
-def responses(records: CallRecords) -> CallRecords:
-    called = {"type": "function_call", "id": "f", "call_id": "a", "name": "search", "arguments": '{"q":"tower"}'}
-    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look it up."}]}
-    thought = {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "Hm."}]}
-    usage = {"input_tokens": 10, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}}
-    tools = [{"type": "function", "name": "search", "parameters": {"type": "object"}}]
-    body = {"model": "m", "instructions": RESEARCHER, "input": QUESTION, "tools": tools}
-    records.respond(records.request(body, "responses"), {"id": "r1", "output": [thought, said, called], "usage": usage})
-    output = {"type": "function_call_output", "call_id": "a", "output": "330 m"}
-    body |= {"input": [user(QUESTION), thought, said, called, output]}
-    final = {"type": "message", "content": [{"type": "output_text", "text": "It is 330 m tall."}]}
-    records.respond(records.request(body, "responses"), {"id": "r2", "output": [final], "usage": usage})
-    return records
-
-
-def continued_responses(records: CallRecords) -> CallRecords:
-    """The second request names the first response instead of repeating it."""
-    responses(records)
-    body = records.lines[2]["body"]
-    body["input"], body["previous_response_id"] = body["input"][-1:], "r1"
-    return records
-
-
-def messages(records: CallRecords) -> CallRecords:
-    said = [
-        {"type": "thinking", "thinking": "Hm.", "signature": "s"},
-        {"type": "text", "text": "I look it up."},
-        {"type": "tool_use", "id": "a", "name": "search", "input": {"q": "tower"}},
-    ]
-    usage = {"input_tokens": 6, "cache_read_input_tokens": 4, "output_tokens": 2}
-    tools = [{"name": "search", "input_schema": {"type": "object"}}]
-    body = {
-        "model": "m",
-        "system": [{"type": "text", "text": RESEARCHER}],
-        "messages": [user(QUESTION)],
-        "tools": tools,
-    }
-    records.respond(records.request(body, "messages"), {"id": "m1", "content": said, "usage": usage})
-    heard = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "330 m"}]}
-    body |= {"messages": [user(QUESTION), {"role": "assistant", "content": said}, heard]}
-    final = [{"type": "text", "text": "It is 330 m tall."}]
-    records.respond(records.request(body, "messages"), {"id": "m2", "content": final, "usage": usage})
-    return records
 
 
 @pytest.mark.parametrize("made", [one_agent, responses, continued_responses, messages])

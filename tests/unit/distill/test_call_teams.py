@@ -3,43 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from tests.support.call_records import CallRecords, Json, call, function, outline, result, user
-
-MANAGER = "You are the manager. Today is Wednesday, 18 November 2026. Hand the work over."
-RESEARCHER = "You are the researcher. Look things up."
-ANALYST = "You are the analyst. Calculate."
-QUESTION = "How tall are the tower and its twin together?"
-ASK = [function("ask_researcher", "request"), function("ask_analyst", "request")]
-
-
-def member(records: CallRecords, system: str, request: str, tool: Json, found: str, answer: str, **given: Any) -> None:
-    """A member's whole conversation: one call of a tool, then the report."""
-    history = [user(request)]
-    history.append(records.chat(system, history, "", tool, **given))
-    history.append(result(tool["id"], found))
-    records.chat(system, history, answer, **given)
-
-
-def agents_as_tools(records: CallRecords, mark: str = "") -> CallRecords:
-    """A manager asks for two things at once, and then for their sum."""
-    history = [user(f"{mark}{QUESTION}")]
-    tower = call(f"{mark}m1", "ask_researcher", request=f"{mark}Find the height of the tower.")
-    twin = call(f"{mark}m2", "ask_researcher", request=f"{mark}Find the height of the twin.")
-    history.append(records.chat(MANAGER, history, "I ask for both.", tower, twin, tools=ASK))
-    for one, height in (("twin", "300 m"), ("tower", "330 m")):
-        looked = call(f"{mark}s-{one}", "search", q=one)
-        request = f"{mark}Find the height of the {one}."
-        member(records, RESEARCHER, request, looked, f"{one}: {height}", f"{mark}The {one} has {height}.")
-    history += [result(f"{mark}m1", f"{mark}The tower has 330 m."), result(f"{mark}m2", f"{mark}The twin has 300 m.")]
-    both = call(f"{mark}m3", "ask_analyst", request=f"{mark}Add 330 and 300.")
-    history.append(records.chat(MANAGER, history, "Now the sum.", both, tools=ASK))
-    counted = call(f"{mark}s-sum", "calculator", expression="330+300")
-    member(records, ANALYST, f"{mark}Add 330 and 300.", counted, "630", f"{mark}The sum is 630.")
-    history.append(result(f"{mark}m3", f"{mark}The sum is 630."))
-    records.chat(MANAGER, history, f"{mark}630 m", tools=ASK)
-    return records
+from support.call_records import CallRecords, Json, call, outline, result, user
+from support.call_teams import ANALYST, ASK, MANAGER, RESEARCHER, TASK, agents_as_tools, member, pipeline, transfers
+from support.call_teams import TEAM_QUESTION as QUESTION
 
 
 def test_agents_called_as_tools_are_runs_under_their_calls(tmp_path: Path) -> None:
@@ -74,32 +41,6 @@ def test_agents_called_as_tools_are_runs_under_their_calls(tmp_path: Path) -> No
     assert run.meta["inferred"] == {
         "agents": 3, "of_agents": 3, "links": 3, "of_links": 3, "weak": 0, "ambiguous": 0, "notes": [],
     }  # fmt: skip
-
-
-def transfers(records: CallRecords, *, comes_back: bool = True) -> CallRecords:
-    """Control goes to the researcher, in one shared history, and comes back."""
-    history = [user(QUESTION)]
-    history.append(
-        records.chat(
-            MANAGER, history, "", call("t0", "transfer_to_librarian"), tools=[function("transfer_to_researcher")]
-        )
-    )
-    history.append(result("t0", "Error: there is no transfer_to_librarian."))
-    history.append(
-        records.chat(
-            MANAGER, history, "Again.", call("t1", "transfer_to_researcher"), tools=[function("transfer_to_researcher")]
-        )
-    )
-    history.append(result("t1", '{"assistant": "researcher"}'))
-    history.append(records.chat(RESEARCHER, history, "", call("s1", "search", q="tower")))
-    history.append(result("s1", "330 m"))
-    if not comes_back:
-        records.chat(RESEARCHER, history, "It has 330 m.")
-        return records
-    history.append(records.chat(RESEARCHER, history, "It has 330 m.", call("t2", "transfer_to_manager")))
-    history.append(result("t2", '{"assistant": "manager"}'))
-    records.chat(MANAGER, history, "330 m")
-    return records
 
 
 def test_a_transfer_of_control_is_a_run_under_its_call_until_control_comes_back(tmp_path: Path) -> None:
@@ -160,17 +101,6 @@ def test_a_member_that_remembers_has_a_run_for_each_call(tmp_path: Path) -> None
         ("researcher", "Find the height of the tower.", "The tower has 300 m."),
         ("researcher", "Find the height of the twin.", "The twin has 300 m."),
     ]
-
-
-TASK = "Write one line.\n\nThis is the context:\nIt has 279,500 inhabitants and a tower."
-
-
-def pipeline(records: CallRecords) -> CallRecords:
-    """A program sends the answer of one agent to the next."""
-    system, question = "You are Town Researcher. You know towns.", "Describe the town of Ostrel."
-    records.chat(system, [user(question)], "It has 279,500 inhabitants and a tower.")
-    records.chat("You are Writer. You write well.", [user(TASK)], "Ostrel: 279,500.")
-    return records
 
 
 def test_a_pipeline_is_one_run_of_its_members(tmp_path: Path) -> None:

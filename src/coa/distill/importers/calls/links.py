@@ -27,6 +27,10 @@ _TELLING: Final = 5
 """Number of words from which on an answer inside a result shows the call without any other evidence."""
 
 
+_MOST_MOVED: Final = 200
+"""Number of stints that may be given another call so that one more gets its own."""
+
+
 @dataclass(eq=False, slots=True)
 class OpenCall:
     """A call, from the reply that wrote it to the request that brings its result."""
@@ -42,8 +46,9 @@ class OpenCall:
     names: set[str] = field(default_factory=set)
 
     @property
-    def closed(self) -> float:
-        return float("inf") if self.result is None else self.result.ended
+    def urgency(self) -> tuple[float, int, int]:
+        closed = float("inf") if self.result is None else self.result.ended
+        return closed, self.exchange.ended, self.exchange.calls.index(self.call)
 
     def around(self, stint: Stint) -> bool:
         """Whether the stint lies between the call and its result.
@@ -138,6 +143,9 @@ class _Linker:
     def __init__(self, taken: set[int]) -> None:
         self._taken = taken
         """Calls, by identity, that are known to have started a stint."""
+        self._owners: dict[int, Stint] = {}
+        self._options: dict[int, list[tuple[OpenCall, Evidence]]] = {}
+        """By stint: the calls with as much evidence as the one that it was given."""
         self._phrases: Phrases[OpenCall] = Phrases()
         self._names: dict[str, dict[int, OpenCall]] = {}
         self._programs: dict[int, OpenCall] = {}
@@ -174,24 +182,45 @@ class _Linker:
             self._names.get(name, {}).pop(id(item), None)
 
     def link(self, stint: Stint) -> None:
+        """Takes the call with the most evidence. One call starts one stint, unless nothing else is left."""
         found = self._candidates(stint)
         if not found:
             return
-        free = [
-            pair for pair in found if id(pair[0].call) not in self._taken or pair[0].call.name == CODE_TOOL
-        ] or found
-        best = max(evidence.score for _, evidence in free)
-        chosen = [(item, evidence) for item, evidence in free if evidence.score == best]
-        # Of equal calls the one that is answered first: whoever else asked for the same can still wait.
-        chosen.sort(
-            key=lambda pair: (pair[0].closed, pair[0].exchange.ended, pair[0].exchange.calls.index(pair[0].call))
-        )
-        item, evidence = chosen[0]
+        levels = sorted({evidence.score for _, evidence in found}, reverse=True)
+        for level in levels:
+            # Of equal calls the one that is answered first: whoever else asked for the same can still wait.
+            options = sorted((pair for pair in found if pair[1].score == level), key=lambda pair: pair[0].urgency)
+            if self._take(stint, options, set()):
+                return
+        best = [pair for pair in found if pair[1].score == levels[0]]
+        self._start(stint, *min(best, key=lambda pair: pair[0].urgency), rivals=len(best) - 1)
+
+    def _take(self, stint: Stint, options: list[tuple[OpenCall, Evidence]], seen: set[int]) -> bool:
+        """Gives the stint one of equal calls; where all are taken, another stint may have a choice left."""
+        # Calls of one reply that ask for the same are no rivals: either gives the same run.
+        rivals = len({id(item.exchange) for item, _ in options}) - 1
+        for item, evidence in options:
+            if id(item.call) not in self._taken or item.call.name == CODE_TOOL:
+                self._options[id(stint)] = options
+                self._start(stint, item, evidence, rivals)
+                return True
+        for item, evidence in options:
+            owner = self._owners.get(id(item.call))
+            if id(item) in seen or owner is None or len(seen) >= _MOST_MOVED:
+                continue
+            seen.add(id(item))
+            if self._take(owner, [pair for pair in self._options[id(owner)] if pair[0] is not item], seen):
+                self._options[id(stint)] = options
+                self._start(stint, item, evidence, rivals)
+                return True
+        return False
+
+    def _start(self, stint: Stint, item: OpenCall, evidence: Evidence, rivals: int) -> None:
         self._taken.add(id(item.call))
+        self._owners[id(item.call)] = stint
         self._forget_names(item)
         stint.call, stint.parent, stint.evidence = (item.exchange, item.call), item.stint, str(evidence)
-        # Calls of one reply that ask for the same are no rivals: either gives the same run.
-        stint.rivals = len({id(other.exchange) for other, _ in chosen}) - 1
+        stint.rivals = max(stint.rivals, rivals)
 
     def _candidates(self, stint: Stint) -> list[tuple[OpenCall, Evidence]]:
         heard = asked_in(news(stint.first))
