@@ -6,6 +6,8 @@ import asyncio
 import gzip
 import http.client
 import json
+import socket
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -250,3 +252,64 @@ def test_what_was_open_when_the_gateway_ends_is_recorded_as_such(tmp_path: Path)
     ((_, line),) = calls(tmp_path)
     assert line["error"] == "the gateway was stopped"
     assert [each["event"] for each in lines(tmp_path)] == ["request", "response"]
+
+
+RAW = {
+    "/none": b"HTTP/1.1 204 No Content\r\nX-A: 1\r\n\r\n",
+    "/empty": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "/untyped": b"HTTP/1.1 299 Own Reason\r\nContent-Length: 2\r\nX-Two: a\r\nX-Two: b\r\n\r\nok",
+    "/until-closed": b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nuntil the end",
+    "/old": b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nold",
+    "/chunked": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: a/b\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "/moved": b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n",
+}
+
+
+def test_status_headers_and_body_are_those_of_the_server_whatever_it_sends(tmp_path: Path) -> None:
+    def serve(listening: socket.socket) -> None:
+        for _ in range(2 * len(RAW)):
+            connection, _address = listening.accept()
+            with connection:
+                connection.sendall(RAW[connection.recv(1 << 16).split()[1].decode()])
+
+    def seen(host: str, path: str) -> tuple[Any, ...]:
+        connection = http.client.HTTPConnection(host, timeout=30)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        passing = ("date", "connection", "transfer-encoding")
+        headers = sorted((name, value) for name, value in response.getheaders() if name.lower() not in passing)
+        found = (response.status, response.reason, headers, response.read())
+        connection.close()
+        return found
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving_thread = threading.Thread(target=serve, args=(listening,), daemon=True)
+        serving_thread.start()
+        direct = f"127.0.0.1:{listening.getsockname()[1]}"
+        with record(RecordConfig(upstream=f"http://{direct}", port=0), tmp_path) as gateway:
+            for path in RAW:
+                assert seen(urlsplit(gateway.url).netloc, path) == seen(direct, path), path
+        serving_thread.join(30)
+
+
+TOKENS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "vllm": ({"stream": True}, {"logprobs", "return_token_ids"}),
+    "sglang": ({}, {"logprobs", "return_token_ids", "return_prompt_token_ids", "return_meta_info"}),
+    "somebody": ({}, set()),
+}
+
+
+@pytest.mark.parametrize("owner", TOKENS)
+def test_token_ids_are_asked_for_as_the_server_understands_it(tmp_path: Path, owner: str) -> None:
+    async def reply(request: web.Request, _: bytes) -> web.StreamResponse:
+        return web.json_response({"data": [{"id": "tiny", "owned_by": owner}]})
+
+    asked, added = TOKENS[owner]
+    body = {"model": "tiny", "messages": QUESTION, **asked}
+    with recording(reply, tmp_path, tokens=True) as (gateway, upstream):
+        for _ in range(2):
+            ask(gateway, json.dumps(body).encode(), Authorization="Bearer sk-abcdef123456")
+    models, *sent = upstream.received
+    assert (models.path, models.headers["authorization"]) == ("/v1/models", "Bearer sk-abcdef123456")
+    assert [json.loads(one.body).keys() - body.keys() for one in sent] == [added, added]
+    assert [request["body"] for request, _ in calls(tmp_path)] == [body, body]

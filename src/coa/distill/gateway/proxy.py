@@ -158,7 +158,7 @@ class Proxy:
                 call.status = answer.status
                 call.got_type = answer.headers.get("Content-Type", "")
                 call.got_encoding = answer.headers.get("Content-Encoding", "")
-                response = web.StreamResponse(
+                response = _Forwarded(
                     status=answer.status, reason=answer.reason,
                     headers=_forwarded(answer.headers.items(), _HOP_BY_HOP, answer.headers.get("Connection", "")),
                 )  # fmt: skip
@@ -228,6 +228,16 @@ class Proxy:
         self._calls.request(call)
 
 
+class _Forwarded(web.StreamResponse):
+    """A response with the headers that the server sent: aiohttp would add those that it holds to be missing."""
+
+    async def _prepare_headers(self) -> None:
+        sent = {name for name in ("Content-Type", "Server") if name in self.headers}
+        await super()._prepare_headers()
+        for name in {"Content-Type", "Server"} - sent:
+            self.headers.pop(name, None)
+
+
 class _ClientGone(Exception):
     """The client closed its connection before it had the whole response."""
 
@@ -293,4 +303,6 @@ def _what_failed(error: Exception, begun: bool) -> str:
             if begun
             else "closed the connection without a response"
         )
-    return f"did not answer: {type(error).__name__}: {error}"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return "sent something that is not HTTP"
+    return f"did not answer: {type(error).__name__}"  # more could name the address, and that may hold a key
