@@ -96,7 +96,11 @@ def test_bodies_that_wait_for_the_disk_take_a_bounded_amount_of_memory(tmp_path:
     body = json.dumps({"messages": ["x" * 600_000]}).encode()
     with recording(always("{}"), tmp_path, max_memory_mb=1) as (gateway, upstream):
         blocked = threading.Event()
-        gateway._calls._queue.put(lambda: bool(blocked.wait(30)) and None)  # a disk that does not answer for a while
+
+        def wait() -> None:  # as for a disk that does not answer for a while
+            blocked.wait(30)
+
+        gateway._calls._queue.put(wait)
         for _ in range(3):
             assert post(chat(gateway), body) == b"{}"
         blocked.set()
