@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
+from coa.distill.importers.detect import read_traces
 from coa.distill.teaching.program import Program, answer_in, run_command
 from coa.distill.teaching.results import TeachReport
 from coa.distill.teaching.stage import TeachConfig, teach
+from coa.distill.team_run import TeamRun
 from coa.errors import CoaError, FolderError, RecordingError
+from coa.trajectory.types import Stop
 from support.upstreams import ByteUpstream, always, serving
 
 PROGRAM = """
@@ -37,6 +40,8 @@ def ask(text):
         return json.load(response)["choices"][0]["message"]["content"]
 
 
+if name == "early":
+    sys.exit(4)
 print("thinking about", task["question"])
 ask(task["question"])
 print("a warning", file=sys.stderr)
@@ -122,6 +127,19 @@ def test_failures_are_data_and_are_run_again_only_if_asked_for(place: Path, serv
     last = taught(place, url, "a", "broken", "silent", retry_failed=True)
     assert (last.resumed, last.answered) == (1, 2)
     assert [line["event"] for line in events(place, "broken")] == ["task", *["request", "response"] * 2, "outcome"]
+
+
+def test_failed_timed_out_and_silent_programs_are_read_as_such(place: Path, server: tuple[ByteUpstream, str]) -> None:
+    _, url = server
+    taught(place, url, "a", "broken", "stuck", "early", time_limit_s=1.5)
+    runs = {run.task.id: run for run in read_traces(place / "out") if isinstance(run, TeamRun)}
+    assert {name: (run.stop, run.answer) for name, run in runs.items()} == {
+        "a": (Stop.ANSWERED, "42"), "broken": (Stop.FAILED, None), "stuck": (Stop.TIME, None),
+        "early": (Stop.FAILED, None),
+    }  # fmt: skip
+    assert runs["broken"].failure is not None and "exit code 3" in runs["broken"].failure.message
+    assert runs["a"].task.answer == ("42",) and runs["a"].usage.model_calls == 2
+    assert runs["early"].usage.model_calls == 0 and runs["early"].task.question == "What about early?"
 
 
 def test_a_run_that_was_killed_in_the_middle_is_run_again_from_the_beginning(

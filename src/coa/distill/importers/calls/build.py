@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from coa.distill.importers.calls.exchange import Json, Piece, PieceKind, same_call
 from coa.distill.importers.calls.links import results_of
 from coa.distill.importers.calls.log import Exchange
@@ -30,7 +32,7 @@ from coa.distill.team_run import (
     ToolResult,
 )
 from coa.errors import TraceError
-from coa.trajectory.types import Usage
+from coa.trajectory.types import Stop, Task, Usage
 
 TEAM: Final = "team"
 """Name of the run that encloses the members of a pipeline, which no agent calls."""
@@ -39,6 +41,21 @@ _FAILED: Final = re.compile(
     r"|(?:tool|agent|function)\b[^\n]{0,80}\b(?:not found|does not exist|not exist|unknown|failed))",
     re.IGNORECASE,
 )
+
+
+def known_task(given: Json, question: str, identity: str | None) -> Task:
+    """The task as `coa teach` wrote it down, with its tests and files; else what can be read of it."""
+    try:
+        return Task.model_validate({"id": identity, **given, "question": question})
+    except ValidationError:
+        return as_task(question, given.get("answer"), identity)
+
+
+def ended(run: TeamRun, outcome: Json | None) -> TeamRun:
+    """A run whose program was ended by a time limit did not fail by itself."""
+    if at(outcome, "stop") != Stop.TIME:
+        return run
+    return run.model_copy(update={"stop": Stop.TIME, "failure": None})
 
 
 @dataclass
@@ -66,7 +83,7 @@ class Builder:
         root = self._root()
         answer = as_text(at(outcome, "answer")) or None
         error = as_text(at(outcome, "error")) or None
-        if answer is not None:
+        if answer is not None or error is not None:  # a program that failed has no answer, whatever was said last
             root = root.model_copy(update={"answer": answer})
         given: Json = at(task, "task") or {}
         question = as_text(given.get("question")) or root.request
@@ -74,13 +91,13 @@ class Builder:
             raise TraceError("no message of a user says what the task was")
         run = self.stints[0].run or self.stints[0].first.trace
         identity = given.get("id") or (run if task is not None or run else None)
-        known = as_task(question, given.get("answer"), None if identity is None else as_text(identity))
+        known = known_task(given, question, None if identity is None else as_text(identity))
         self._unused()
         source = Source(format="calls", file=self.file, place=run or f"line {self.stints[0].first.began}")
         if error is None and root.answer is None:
             error = root.error
         meta = {"inferred": self._inferred()}
-        return team_run(known, root, source, self.left_out, error=error, meta=meta)
+        return ended(team_run(known, root, source, self.left_out, error=error, meta=meta), outcome)
 
     def _root(self) -> AgentRun:
         """The agent that nobody called; where there are several, a run that encloses them."""

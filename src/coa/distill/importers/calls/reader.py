@@ -18,16 +18,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from coa.distill.importers.calls.build import Builder, left_out_call
+from coa.distill.importers.calls.build import Builder, ended, known_task, left_out_call
 from coa.distill.importers.calls.groups import grouped_runs
 from coa.distill.importers.calls.links import link, link_by_answers
 from coa.distill.importers.calls.log import MARK, CallLog, Exchange
 from coa.distill.importers.calls.stints import Stint, give_back, stints_of
 from coa.distill.importers.calls.threads import Threads
 from coa.distill.importers.calls.upkeep import fold_upkeep
+from coa.distill.importers.content import as_text, at, team_run
 from coa.distill.importers.json_files import FAULTS, reason_of
 from coa.distill.importers.trace_format import TraceFormat
-from coa.distill.team_run import LeftOut, Skipped, TeamRun
+from coa.distill.team_run import AgentRun, LeftOut, Skipped, Source, TeamRun
 from coa.errors import TraceError
 
 ENDING: Final = ".calls.jsonl"
@@ -66,11 +67,27 @@ def runs_in(log: CallLog) -> Iterator[TeamRun | Skipped]:
             yield builder.build(task, outcome)
         except (TraceError, *FAULTS) as error:  # a damaged run does not affect the others
             yield Skipped(file=str(path), place=run or f"line {group[0].first.began}", reason=reason_of(error))
+    for run in log.tasks.keys() - {group[0].run for group in groups}:
+        if run is not None:
+            yield _without_calls(log, run)
     for items in others.values():
         for item in items:
             yield Skipped(file=str(path), place=item.place, reason=f"{item.what}: {item.reason}")
     for bad in log.bad:
         yield Skipped(file=str(path), place=bad.place, reason=bad.reason)
+
+
+def _without_calls(log: CallLog, run: str) -> TeamRun | Skipped:
+    """A task whose program ended before it called a model."""
+    given, outcome = at(log.tasks[run], "task") or {}, log.outcomes.get(run)
+    question = as_text(at(given, "question"))
+    if not question:
+        return Skipped(file=str(log.path), place=run, reason="it holds neither a call nor a question")
+    task = known_task(given, question, as_text(at(given, "id")) or run)
+    root = AgentRun(id="team-1", agent="team", request=question, answer=as_text(at(outcome, "answer")) or None)
+    error = as_text(at(outcome, "error")) or (None if outcome else "the recording ended before the run did")
+    source = Source(format="calls", file=str(log.path), place=run)
+    return ended(team_run(task, root, source, [], error=error), outcome)
 
 
 def _others(others: list[Exchange], groups: list[list[Stint]]) -> dict[int, list[LeftOut]]:
