@@ -68,7 +68,7 @@ def with_handovers(team_run: TeamRun) -> TeamRun:
     """The same run with every call of a member in the one form. A run that has it already is returned as it is."""
     team = _Team(team_run.root)
     root = team.told_once(team_run.root)
-    root = team.nested(root)
+    root = team.nested(_carried_out(root))
     root = _without_wrapper(root)
     team.learn(root)
     root = team.linked(root)
@@ -174,8 +174,7 @@ class _Team:
                 last = next((i for i in reversed(range(len(events))) if isinstance(events[i], SubRun)), None)
                 before = events[last] if last is not None else None
                 if event.call_id is None and isinstance(before, SubRun) and last is not None:
-                    goes_on = before.call_id is None and before.run.answer is None and before.run.agent == inner.agent
-                    taken = _continued(before.run, inner) if goes_on else self._accepted(before.run, event)
+                    taken = self._accepted(before.run, event)
                     if taken is not None:
                         events[last] = before.model_copy(update={"run": taken})
                         continue
@@ -186,6 +185,8 @@ class _Team:
         """`run` with `sub` in it, if `run` or one below it handed control over to the agent of `sub`."""
         last = next((i for i in reversed(range(len(run.events))) if isinstance(run.events[i], SubRun)), None)
         below = run.events[last] if last is not None else None
+        if below is None and run.agent == sub.run.agent and run.answer is None:
+            return _continued(run, sub.run)
         if isinstance(below, SubRun) and last is not None:
             if run.agent == sub.run.agent and below.call_id in _transfers(run):
                 return _continued(run, sub.run)
@@ -354,6 +355,27 @@ def _retried(events: Sequence[Event], agents: set[str], runs: Mapping[str, objec
             for later in calls[number + 1 :]
         )
     }
+
+
+def _carried_out(run: AgentRun) -> AgentRun:
+    """Without the agents that only carry out the calls of the one before them, as AG2's executor of tools does."""
+    events: list[Event] = []
+    for event in run.events:
+        if not isinstance(event, SubRun):
+            events.append(event)
+            continue
+        inner = _carried_out(event.run)
+        before = events[-1] if events else None
+        made = [one for one in inner.events if isinstance(one, CodeCall)]
+        if isinstance(before, SubRun) and made and len(made) == len(inner.events):
+            waiting = {call.id for call in _calls(before.run)} - set(_results(before.run))
+            if all(one.call.id in waiting for one in made):
+                told = [ToolResult(time=m.time, call_ids=(m.call.id,), text=m.text, ok=m.ok) for m in made]
+                run_before = before.run.model_copy(update={"events": (*before.run.events, *told)})
+                events[-1] = before.model_copy(update={"run": run_before})
+                continue
+        events.append(event if inner is event.run else event.model_copy(update={"run": inner}))
+    return _with_events(run, events)
 
 
 def _asked_again(call: ToolCall, run: AgentRun, runs: Mapping[str, object]) -> bool:

@@ -71,10 +71,11 @@ def named_in(call: ToolCall, names: Mapping[str, str]) -> str | None:
     name = plain_name(call.name)
     for pattern in (_TRANSFER, _ASK):
         if found := pattern.fullmatch(name):
-            who = found.group("who")
-            for plain, agent in names.items():
-                if bare_name(plain) == bare_name(who):
-                    return agent
+            # AG2 numbers its hand-overs: `transfer_to_researcher_1`.
+            for who in (found.group("who"), re.sub(r"_\d+\Z", "", found.group("who"))):
+                for plain, agent in names.items():
+                    if bare_name(plain) == bare_name(who):
+                        return agent
     if name in names:
         return names[name]
     if (found := _SUFFIX.fullmatch(name)) and found.group("who") in names:

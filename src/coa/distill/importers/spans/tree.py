@@ -390,7 +390,8 @@ class _Run:
         call = self._match(reading)
         if call is None:
             self._calls += 1
-            identity, ok = f"{reading.name}_{self._calls}", reading.error is None
+            unused = reading.call_id if reading.call_id not in self._answered else None
+            identity, ok = unused or f"{reading.name}_{self._calls}", reading.error is None
             made = ToolCall(id=identity, name=reading.name, arguments=reading.arguments, agent=bool(runs))
             self._under(begin, identity)
             self.events.append(CodeCall(time=span.start, within=self.code, call=made, text=text, ok=ok))
