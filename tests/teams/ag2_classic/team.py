@@ -1,6 +1,6 @@
 """A group chat of AG2 0.x (`import autogen`): a manager hands over to a researcher and an analyst, who hand back.
 
-The history of the chat, AG2's own spans, and those of OpenInference.
+The history of the chat and AG2's own spans. `team_openinference.py` runs the team once more.
 """
 
 import json
@@ -14,20 +14,15 @@ from autogen.opentelemetry import instrument_llm_wrapper, instrument_pattern
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
 from teams import common
 
 exporter = InMemorySpanExporter()
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 
-MODEL = os.environ.get("M", "scripted-wrong-name")
 model = LLMConfig(
-    {
-        "model": MODEL,
-        "base_url": os.environ["OPENAI_BASE_URL"],
-        "api_key": os.environ["OPENAI_API_KEY"],
-        "price": [0, 0],
-    }
+    {"model": "scripted-wrong-name", "base_url": os.environ["OPENAI_BASE_URL"], "api_key": "none", "price": [0, 0]}
 )
 researcher = ConversableAgent(
     "researcher", common.RESEARCHER, llm_config=model, description=common.RESEARCHER_DOES, functions=[common.web_search]
@@ -59,9 +54,8 @@ def run(question: str) -> str:
 
 
 if __name__ == "__main__":
-    if os.environ.get("T"):
-        instrument_llm_wrapper(tracer_provider=provider, capture_messages=True)
-        instrument_pattern(pattern, tracer_provider=provider)
+    instrument_llm_wrapper(tracer_provider=provider, capture_messages=True)
+    instrument_pattern(pattern, tracer_provider=provider)
     answer = run(common.question())
     common.write_spans(exporter.get_finished_spans(), "genai.jsonl")
     print(answer)

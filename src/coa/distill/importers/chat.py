@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from coa.distill.importers.ag2_messages import from_ag2
 from coa.distill.importers.content import (
     FINISHING,
     MOST_DEEP,
@@ -137,7 +138,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _as_openai(messages: list[Any]) -> list[Any]:
     found: list[Any] = []
-    for message in messages:
+    for message in from_ag2(messages):
         found += from_pydantic(message) if is_pydantic(message) else [message]
     given = (from_langchain(message) if isinstance(message, Mapping) else message for message in found)
     return [message for message in given if not (isinstance(message, Mapping) and is_handoff_back(message))]

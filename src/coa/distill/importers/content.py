@@ -82,9 +82,17 @@ def _part(part: object) -> str:
 def as_result(value: object) -> tuple[str, bool]:
     """What a tool gave back, and whether it worked: without the object that a framework puts around a plain value.
 
-    Google ADK gives a model `{"result": ...}` and `{"error": ...}`, inside `{"id": ..., "name": ..., "response": ...}`.
+    Google ADK gives a model `{"result": ...}` and `{"error": ...}`, inside `{"id": ..., "name": ..., "response": ...}`;
+    AG2 records `[true, {"role": "function", "content": ...}]`.
     """
     inner = loaded(value)
+    if (
+        isinstance(inner, list)
+        and len(inner) == 2
+        and isinstance(inner[0], bool)
+        and at(inner[1], "role") == "function"
+    ):
+        return as_text(inner[1].get("content")), inner[0]
     if (
         isinstance(inner, Mapping)
         and set(inner) <= {"id", "name", "response"}

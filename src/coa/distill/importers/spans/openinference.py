@@ -59,7 +59,12 @@ def read_openinference(span: TraceSpan) -> SpanReading:
             listed = [str(name) for name in tools] if isinstance(tools, list | tuple) else []
             # CrewAI records the objects that its function was given; the task is in what the model was asked.
             request = "" if "task_key" in attributes else words(attributes.get("input.value"), ASKED)
-            return SpanReading(**common, tools=(*listed, *members), request=request, output=_output(attributes))
+            whole = loaded(attributes.get("output.value"))
+            replied = at(whole, "role") == "assistant" or (isinstance(whole, str) and "ag2.sender.name" in attributes)
+            said = (Said("assistant", whole),) if isinstance(whole, str) else reply_in(whole)
+            said = said if replied else ()
+            output = None if any(message.calls for message in said) else _output(attributes)
+            return SpanReading(**common, tools=(*listed, *members), request=request, output=output, said=said)
         case SpanRole.MODEL:
             counts = unflattened_object(attributes, "llm.token_count")
             tokens = {"prompt_tokens": counts.get("prompt"), "completion_tokens": counts.get("completion")}

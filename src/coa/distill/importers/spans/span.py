@@ -20,7 +20,18 @@ from coa.distill.team_run import EvaluatorVerdict
 from coa.trajectory.types import Usage
 
 Json = Mapping[str, Any]
-ASKED: Final = ("task", "question", "query", "input", "inputs", "prompt", "messages", "new_message", "content")
+ASKED: Final = (
+    "task",
+    "question",
+    "query",
+    "input",
+    "inputs",
+    "prompt",
+    "messages",
+    "new_message",
+    "message",
+    "content",
+)
 ANSWERED: Final = (
     "answer",
     "final_answer",
@@ -34,8 +45,8 @@ ANSWERED: Final = (
 )
 
 
-_PRINTED: Final = re.compile(r"id='[^']*' source='")
-"""Messages of AutoGen as Python prints them. The model's input has them as they are."""
+_PRINTED: Final = re.compile(r"None\Z|id='[^']*' source='")
+"""Nothing, and messages of AutoGen, as Python prints them. The model's input has the messages as they are."""
 
 
 class SpanRole(StrEnum):

@@ -187,7 +187,8 @@ class _Run:
         reading = self.reading
         for child in self.span.children:
             self._visit(child, Purpose.ACT, self._depth + 1)
-        if reading.role is SpanRole.MODEL:
+        if reading.role is SpanRole.MODEL or (reading.said and not self.events and KIND in self.span.attributes):
+            # AG2's instrumentation has no spans of models; what an agent returned is what its model wrote.
             self._model(self.span, reading, Purpose.ACT)
         self.events += reading.verdicts
         answer = self.handed_in if self.handed_in is not None else reading.output
