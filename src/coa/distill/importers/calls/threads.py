@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from coa.distill.importers.calls.exchange import Piece, PieceKind, after, hashes, normal, same_call
+from coa.distill.importers.calls.exchange import Piece, PieceKind, Reply, after, hashes, normal, same_call
 from coa.distill.importers.calls.log import Exchange
 from coa.distill.importers.calls.naming import prompt
+from coa.distill.member_names import hands_over_control
 
 _TELLING: Final = 40
 """Number of characters from which on a repeated reply shows that a history goes on, and who wrote it."""
@@ -161,14 +162,24 @@ class Threads:
                 return
 
     def _close(self, exchange: Exchange) -> None:
-        key = (exchange.run, self._ended(exchange))
-        for item in self._open.get(key, []):
-            if item[0] is exchange:
-                self._open[key].remove(item)
-                self._continued[key] = item
-                break
-        if key in self._open and not self._open[key]:
-            del self._open[key]
+        for key in self._keys(exchange, exchange.reply):
+            for item in self._open.get(key, []):
+                if item[0] is exchange:
+                    self._open[key].remove(item)
+                    self._continued[key] = item
+                    break
+            if key in self._open and not self._open[key]:
+                del self._open[key]
+
+    def _keys(self, exchange: Exchange, reply: Reply | None) -> list[tuple[str | None, bytes]]:
+        """How a history begins that goes on from a reply: AG2 leaves out the calls that handed over control."""
+        if reply is None:
+            return [(exchange.run, exchange.hash)]
+        keys = [(exchange.run, after(exchange.hash, reply.pieces))]
+        said = [piece for piece in reply.pieces if piece.call is None]
+        if said and reply.calls and all(map(hands_over_control, reply.calls)):
+            keys.append((exchange.run, after(exchange.hash, said)))
+        return keys
 
     def _register(self, exchange: Exchange) -> None:
         if exchange.response:
@@ -180,8 +191,8 @@ class Threads:
         for index, reply in enumerate(exchange.choices):
             if not reply.pieces:
                 continue
-            key = (exchange.run, after(exchange.hash, reply.pieces))
-            self._open.setdefault(key, []).append((exchange, index))
+            for key in self._keys(exchange, reply):
+                self._open.setdefault(key, []).append((exchange, index))
             for piece in reply.pieces:
                 if piece.call is not None:
                     self._calls[exchange.run, piece.call.id, same_call(piece.call)] = exchange
