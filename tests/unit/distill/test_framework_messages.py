@@ -133,6 +133,13 @@ def test_the_reply_of_each_api_says_the_same(api: str) -> None:
     assert tuple(call for one in said for call in one.calls) == CALLED
 
 
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_a_list_that_holds_a_reply_is_read_as_the_reply(api: str) -> None:
+    """The OpenAI Agents SDK wraps what it streamed from Chat Completions in a reply of Responses."""
+    body = {**REPLIES[api], "object": {"chat": "chat.completion", "responses": "response"}[api]}
+    assert reply_in([body]) == reply_in(REPLIES[api])
+
+
 def test_results_of_tools_are_answers_in_each_api() -> None:
     chat = {"role": "tool", "tool_call_id": "c1", "content": "found"}
     item = {"type": "function_call_output", "call_id": "c1", "output": "found"}

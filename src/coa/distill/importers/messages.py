@@ -19,6 +19,7 @@ from coa.distill.team_run import ToolCall
 Json = Mapping[str, Any]
 ROLES: Final = {"human": "user", "ai": "assistant", "function": "tool", "developer": "system", "model": "assistant"}
 _SCHEMAS: Final = ("parameters", "parameters_json_schema", "parametersJsonSchema", "input_schema", "inputSchema")
+_BODIES: Final = ("response", "chat.completion")
 _CALLS: Final = ("tool_use", "server_tool_use", "mcp_tool_use", "toolCall")
 _RESULTS: Final = ("tool_result", "mcp_tool_result", "web_search_tool_result", "function_call_output")
 
@@ -49,6 +50,8 @@ def reply_in(body: object) -> tuple[Said, ...]:
     """What a model replied: the body of a reply of any of the APIs, or messages."""
     body = loaded(body)
     if not isinstance(body, Mapping):
+        if any(row.get("object") in _BODIES for row in mappings(body)):
+            return tuple(said for row in mappings(body) for said in reply_in(row))
         return said_in(body)
     if isinstance(body.get("choices"), list):
         return tuple(

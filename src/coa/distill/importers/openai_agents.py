@@ -18,6 +18,7 @@ from coa.distill.importers.spans.tree import runs_of
 from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import Skipped, TeamRun
 from coa.errors import TraceError
+from coa.trajectory.types import Usage
 
 Json = Mapping[str, Any]
 _OBJECTS: Final = ("trace", "trace.span")
@@ -97,19 +98,25 @@ def _reading(data: Json, error: str | None) -> SpanReading:
             )  # fmt: skip
         case "generation":
             return SpanReading(
-                SpanRole.MODEL, heard=said_in(data.get("input")), said=said_in(data.get("output")),
-                usage=as_usage(data.get("usage")), model=as_text(data.get("model")) or None, error=error,
+                SpanRole.MODEL, heard=said_in(data.get("input")), said=reply_in(data.get("output")),
+                usage=_usage(data.get("usage")), model=as_text(data.get("model")) or None, error=error,
             )  # fmt: skip
         case "response":
             body = loaded(data.get("response"))
             return SpanReading(
                 SpanRole.MODEL, system=as_text(at(body, "instructions")), heard=said_in(data.get("input")),
                 said=reply_in(body), definitions=definitions_in(at(body, "tools")),
-                usage=as_usage(data.get("usage") or at(body, "usage")),
+                usage=_usage(data.get("usage") or at(body, "usage")),
                 model=as_text(at(body, "model")) or None, error=error,
             )  # fmt: skip
     # Turns and tasks only contain what they enclose; a hand-off is in the reply that calls for it.
     return SpanReading(name=as_text(data.get("name") or data.get("type")))
+
+
+def _usage(row: object) -> Usage | None:
+    """None where the server did not count: the SDK then writes 0, as for streamed Chat Completions without usage."""
+    usage = as_usage(row)
+    return usage if usage is not None and usage.total_tokens else None
 
 
 FORMAT: Final = TraceFormat(
