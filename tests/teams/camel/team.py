@@ -1,4 +1,4 @@
-"""Agents of CAMEL of which one asks the others through tools, recorded by CAMEL's log of model calls."""
+"""Agents of CAMEL of which one asks the others through tools, recorded by its log of model calls and as memories."""
 
 from __future__ import annotations
 
@@ -58,4 +58,8 @@ def ask_analyst(request: str) -> str:
 
 
 manager = ChatAgent(MANAGER, model=model, tools=[ask_researcher, ask_analyst], agent_id="manager")
-print(manager.step(question()).msg.content)
+answer = manager.step(question()).msg.content
+
+for agent in (manager, researcher, analyst):
+    agent.save_memory(str(traces() / "memory.jsonl"))  # appends
+print(answer)
