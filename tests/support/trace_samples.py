@@ -147,7 +147,7 @@ CLAUDE = (
     _line(6, "assistant", [{"type": "text", "text": "330 m"}], 5),
 )
 _EVENT = {"span_id": "a", "timestamp": "2026-01-01T00:00:00+00:00"}
-INSPECT = {
+INSPECT: dict[str, Any] = {
     "id": "towers", "epoch": 1, "input": "How tall?", "target": "330 m", "attachments": {"0" * 32: "330 m"},
     "events_data": {"messages": [{"role": "user", "content": "How tall?"}]},
     "events": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from typer.testing import CliRunner
 
+from coa.cli import app
 from coa.distill import profile_from_traces
 from coa.distill.atif_writer import to_atif
 from coa.distill.config import DistillConfig
@@ -22,12 +25,16 @@ from coa.distill.roles import RoleMap, Roles
 from coa.distill.team_run import AgentRun, Source, TeamRun
 from coa.distill.tool_names import tag_of
 from coa.errors import CoaError, ConfigError, ProfileError
+from coa.models.scripted import ScriptedModel
 from coa.trajectory import Form, Kind, Profile, Rule, Task, Trajectory, check, load_profile
 from coa.trajectory.profile import shipped
 from coa.trajectory.shapes import FieldType
 from support.distilled import good
+from support.recorded_teams import CORPUS
+from support.runs import run
 from support.team_runs import team_runs
 from support.told_teams import agent, asks, called, code, member, plans, result, team, thinks, tower
+from support.tools import FakeTool
 from support.trace_samples import SAMPLES
 
 LAXER = (Rule.MISSING_OBSERVATION, Rule.UNEXPECTED_OBSERVATION, Rule.NO_ANSWER, Rule.AFTER_ANSWER)
@@ -278,3 +285,32 @@ def test_an_agent_that_only_asks_and_plans_still_gets_a_profile() -> None:
 def test_many_tools_with_the_same_followers_share_one_rule_in_the_prompt() -> None:
     few, many = proposed(shop()).system_prompt, proposed(shop(), tower()).system_prompt
     assert few.count("After the observation") == 3 and many.count("After the observation") == 1
+
+
+def test_descriptions_of_recorded_tools_reach_the_prompt() -> None:
+    made = profile_from_traces(CORPUS / "mlflow" / "own" / "traces.jsonl")
+    assert made.profile.agents["calculator"].does == "Calculate an expression. Write its argument expression."
+    assert "Calculate an expression." in made.profile.system_prompt
+
+
+def test_a_model_runs_with_the_proposed_profile_and_the_tools_of_the_team() -> None:
+    profile = proposed(shop())
+    tools = {"lookup_order": FakeTool(lambda given: f"{given['order_id']} costs 12"), "calculator": FakeTool(str)}
+    script = [
+        '<think>Look.</think>\n<lookup_order>\n```json\n{"order_id": "A-1", "limit": 3}\n```\n</lookup_order>',
+        "<think>Add.</think>\n<calculator>12 * 4</calculator>",
+        "<think>Done.</think>\n<answer>48</answer>",
+    ]
+    done = asyncio.run(run("What is the total?", ScriptedModel(script), tools, profile))
+    assert done.answer == "48" and check(done.steps, profile) == ()
+    assert tools["lookup_order"].asked == [{"order_id": "A-1", "limit": 3}]
+    assert tools["calculator"].asked == [{"text": "12 * 4"}]
+
+
+def test_the_command_prints_the_profile_and_a_summary_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(to_atif(shop())))
+    done = CliRunner().invoke(app, ["profile", "from-traces", str(tmp_path), "--name", "shop"])
+    assert done.exit_code == 0 and done.stdout.startswith("# Proposed by") and 'name = "shop"' in done.stdout
+    assert "1 run; 1 of them follow the proposed profile" in done.stderr and "calculator (1 call)" in done.stderr
+    as_json = CliRunner().invoke(app, ["profile", "from-traces", str(tmp_path), "--json"])
+    assert Profile.model_validate(json.loads(as_json.stdout)["profile"]).tools

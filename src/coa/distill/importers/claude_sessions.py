@@ -112,7 +112,7 @@ def _beside(path: Path, session: str, bad: list[Bad]) -> list[_Conversation]:
                 bad.append(Bad(f"{file.name} {value.place}".strip(), value.reason))
         if lines and as_text(lines[0].get("sessionId")) == session:
             about = file.with_suffix(".meta.json")
-            described = next((value for _, value in values(about)), {}) if about.is_file() else {}
+            described: object = next((value for _, value in values(about)), None) if about.is_file() else None
             identity = file.stem.removeprefix("agent-")
             name, call = (as_text(at(described, key)) for key in ("agentType", "toolUseId"))
             found.append(_Conversation(identity, lines, name, call))

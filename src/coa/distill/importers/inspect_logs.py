@@ -134,7 +134,7 @@ def _begun(made: Mapping[str, TraceSpan], name: str) -> TraceSpan | None:
     """The span that was begun for a tool and has no event yet."""
     return next(
         (
-            span for span in reversed(made.values())
+            span for span in reversed(list(made.values()))
             if span.name == f"tool {name}" and span.reading is not None and span.reading.role is SpanRole.OTHER
         ),
         None,

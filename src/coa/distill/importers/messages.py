@@ -128,12 +128,13 @@ def _blocks(content: list[Any]) -> Said:
 
 
 def definitions_in(tools: object) -> dict[str, Any]:
-    """The parameters of each tool that a model was offered, as JSON schema."""
+    """The parameters of each tool that a model was offered, as JSON schema with the description of the tool."""
     found: dict[str, Any] = {}
     for row in mappings(loaded(tools)):
         function = row.get("function")
         inner: Json = function if isinstance(function, Mapping) else row
         schema = next((inner[name] for name in _SCHEMAS if inner.get(name) is not None), None)
         if inner.get("name") and isinstance(schema := loaded(schema), Mapping):
-            found[str(inner["name"])] = plain(schema)
+            described = {"description": inner["description"]} if inner.get("description") else {}
+            found[str(inner["name"])] = plain({**described, **schema})
     return found

@@ -91,7 +91,15 @@ def read_openinference(span: TraceSpan) -> SpanReading:
                 **common,
                 description=as_text(attributes.get("tool.description")),
                 arguments=_arguments(attributes),
-                definitions=definitions_in([{"name": common["name"], "parameters": _schema(attributes)}]),
+                definitions=definitions_in(
+                    [
+                        {
+                            "name": common["name"],
+                            "description": attributes.get("tool.description"),
+                            "parameters": _schema(attributes),
+                        }
+                    ]
+                ),
                 call_id=call_id,
                 output=output,
             )
