@@ -92,6 +92,13 @@ class CallRecords:
         return [item for item in found if isinstance(item, TeamRun)]
 
 
+def inferred(run: TeamRun) -> Json:
+    """What the importer says about how sure it is."""
+    found = run.meta["inferred"]
+    assert isinstance(found, dict)
+    return dict(found)
+
+
 def outline(run: AgentRun, depth: int = 0) -> list[str]:
     """A run as one line for each event, indented by the depth of the agent."""
     space = "  " * depth

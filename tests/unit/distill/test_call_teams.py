@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.call_records import CallRecords, Json, call, outline, result, user
+from support.call_records import CallRecords, Json, call, inferred, outline, result, user
 from support.call_teams import ANALYST, ASK, MANAGER, RESEARCHER, TASK, agents_as_tools, member, pipeline, transfers
 from support.call_teams import TEAM_QUESTION as QUESTION
 
@@ -38,7 +38,7 @@ def test_agents_called_as_tools_are_runs_under_their_calls(tmp_path: Path) -> No
         "-> 630 m",
     ]
     assert run.usage.model_calls == 9
-    assert run.meta["inferred"] == {
+    assert inferred(run) == {
         "agents": 3, "of_agents": 3, "links": 3, "of_links": 3, "weak": 0, "ambiguous": 0, "notes": [],
     }  # fmt: skip
 
@@ -59,7 +59,7 @@ def test_a_transfer_of_control_is_a_run_under_its_call_until_control_comes_back(
         "  says 330 m",
         "-> 330 m",
     ]
-    assert run.meta["inferred"]["links"] == 0  # the history itself shows who handed over
+    assert inferred(run)["links"] == 0  # the history itself shows who handed over
 
 
 def test_who_keeps_control_gives_the_answer(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_runs_and_agents_that_were_given_are_not_inferred(tmp_path: Path) -> Non
     (run,) = records.runs(tmp_path)
     assert [item.agent for item in run.root.walk()] == ["boss", "scout"]
     assert run.task.id == "r1"
-    assert (run.meta["inferred"]["agents"], run.meta["inferred"]["of_agents"]) == (0, 2)
+    assert (inferred(run)["agents"], inferred(run)["of_agents"]) == (0, 2)
 
 
 def test_calls_of_one_trace_are_one_run(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_two_runs_with_the_same_words_are_kept_apart_by_the_ids_of_their_calls(t
         records.chat(RESEARCHER, histories[run], f"330 m, says {run}.")
     first, second = records.runs(tmp_path)
     assert [first.answer, second.answer] == ["330 m, says a.", "330 m, says b."]
-    assert first.meta["inferred"]["ambiguous"] == 0
+    assert inferred(first)["ambiguous"] == 0
 
 
 def test_the_result_of_a_member_that_returns_its_tools_output_is_what_its_caller_got(tmp_path: Path) -> None:
@@ -259,8 +259,38 @@ def test_what_could_have_been_decided_otherwise_is_named(tmp_path: Path) -> None
         records.chat(MANAGER, histories[one], "330 m")
     first, second = records.runs(tmp_path)
     assert [len(list(run.root.walk())) for run in (first, second)] == [2, 2]
-    assert first.meta["inferred"]["ambiguous"] == 1
-    assert first.meta["inferred"]["notes"] == [
+    assert inferred(first)["ambiguous"] == 1
+    assert inferred(first)["notes"] == [
         "researcher: 2 candidates for what started it; the first was taken",
     ]
-    assert second.meta["inferred"]["ambiguous"] == 0
+    assert inferred(second)["ambiguous"] == 0
+
+
+def test_agents_that_share_one_history_without_calls_are_members_of_a_pipeline(tmp_path: Path) -> None:
+    records = CallRecords()
+    history = [user(QUESTION)]
+    history.append(records.chat(RESEARCHER, history, "They have 330 m and 300 m."))
+    records.chat(ANALYST, history, "630 m")
+    (run,) = records.runs(tmp_path)
+    assert [item.agent for item in run.root.walk()] == ["team", "researcher", "analyst"]
+    assert (run.task.question, run.answer) == (QUESTION, "630 m")
+    assert (inferred(run)["links"], inferred(run)["of_links"]) == (0, 1)
+
+
+def test_a_link_that_rests_on_one_sign_is_named(tmp_path: Path) -> None:
+    (run,) = pipeline(CallRecords()).runs(tmp_path)
+    assert inferred(run)["weak"] == 1
+    assert inferred(run)["notes"] == [
+        "Writer was linked by one sign alone: its request quotes the answer of an earlier agent"
+    ]
+
+
+def test_an_agent_without_a_name_is_called_after_its_tool_or_numbered(tmp_path: Path) -> None:
+    records = CallRecords()
+    history = [user(QUESTION)]
+    history.append(records.chat("Answer.", history, "", call("m1", "ask_scout", request="Find the height.")))
+    records.chat("Look things up.", [user("Find the height.")], "It has 330 m.")
+    history.append(result("m1", "It has 330 m."))
+    records.chat("Answer.", history, "330 m")
+    (run,) = records.runs(tmp_path)
+    assert [item.agent for item in run.root.walk()] == ["agent_1", "scout"]

@@ -291,7 +291,7 @@ class Builder:
         links = [stint for stint in self.stints if stint.evidence]
         weak = [stint for stint in links if stint.evidence in SIGNS]
         doubtful = [stint for stint in links if stint.rivals]
-        notes = [f"{self._names[id(stint)]} was linked by its {stint.evidence} alone" for stint in weak]
+        notes = [f"{self._names[id(stint)]} was linked by one sign alone: {SIGNS[stint.evidence]}" for stint in weak]
         for stint in doubtful:
             notes.append(
                 f"{self._names[id(stint)]}: {stint.rivals + 1} candidates for what started it; the first was taken"

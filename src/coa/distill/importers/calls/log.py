@@ -179,9 +179,8 @@ def _answer(exchange: Exchange, response: Json) -> None:
     for reply in exchange.choices:
         reply.pieces = in_order(reply.pieces)
     seconds = response.get("seconds")
-    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0
     exchange.usage = answered.usage
-    if answered.usage is not None and known:
+    if answered.usage is not None and isinstance(seconds, int | float) and seconds >= 0:
         exchange.usage = answered.usage.model_copy(update={"seconds": float(seconds)})
     exchange.model = answered.model or exchange.asked.model
     exchange.response = answered.id

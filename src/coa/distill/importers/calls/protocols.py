@@ -80,8 +80,8 @@ def pieces_of(said: Said, speaker: str = "") -> list[Piece]:
     words = said.text if kind is not PieceKind.RESULT else ""
     found = [Piece(kind, words, speaker=speaker)] if words else []
     found += [Piece(PieceKind.CALL, call=call, speaker=speaker) for call in said.calls]
-    results = said.answers or ((("", said.text),) if kind is PieceKind.RESULT else ())
-    results = [Piece(PieceKind.RESULT, text, id=one, ok=one not in said.failed) for one, text in results]
+    answers = said.answers or ((("", said.text),) if kind is PieceKind.RESULT else ())
+    results = [Piece(PieceKind.RESULT, text, id=one, ok=one not in said.failed) for one, text in answers]
     # Anthropic's users answer calls before they say anything else.
     return [*results, *found] if said.role == "user" else [*found, *results]
 

@@ -20,7 +20,12 @@ from coa.distill.team_run import ToolCall
 
 HISTORY: Final = "history"
 """Evidence that leaves no choice: the agent's request repeats the history that ends with the call."""
-SIGNS: Final = frozenset({"request", "answer", "name", "pipeline"})
+SIGNS: Final = {
+    "request": "its request repeats an argument of the call",
+    "answer": "the result of the call repeats its answer",
+    "name": "the call names it",
+    "pipeline": "its request quotes the answer of an earlier agent",
+}
 """Evidence that could be a coincidence, if it is the only one."""
 
 
@@ -140,14 +145,14 @@ def _asks(exchange: Exchange) -> bool:
 
 def _enter(stint: Stint, exchange: Exchange, entered: Exchange, caller: Stint) -> None:
     """Control went on from `entered`: by which of its calls, if any."""
-    stint.parent = caller
+    stint.parent, stint.evidence = caller, HISTORY
     answered = {piece.id for piece in exchange.asked.pieces if piece.kind is PieceKind.RESULT}
     calls = [call for call in entered.calls if not call.id or call.id in answered] or list(entered.calls)
     name = bare_name(plain_name(exchange.agent or prompt(exchange.asked.system).name))
     named = [call for call in calls if name in possible_names(call)]
     chosen = next(iter(named or [call for call in calls if hands_over_control(call)] or calls), None)
     if chosen is not None:
-        stint.call, stint.evidence = (entered, chosen), HISTORY
+        stint.call = (entered, chosen)
         stint.rivals = max(0, len(named) - 1)
 
 
