@@ -74,7 +74,7 @@ def _archived(path: Path) -> Iterator[tuple[str, Any]]:
         yield "", Bad("", f"a damaged archive: {error}")
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> IO[bytes] | gzip.GzipFile:
     return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
