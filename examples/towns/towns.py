@@ -11,45 +11,8 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
-HEADS = [
-    "Os",
-    "Br",
-    "Kal",
-    "Ver",
-    "Mor",
-    "Tan",
-    "Lin",
-    "Dor",
-    "Hal",
-    "Pel",
-    "Sar",
-    "Win",
-    "Gal",
-    "Ner",
-    "Fen",
-    "Rud",
-    "Tor",
-    "Bel",
-    "Car",
-    "Vas",
-]
-TAILS = [
-    "trel",
-    "nov",
-    "den",
-    "wick",
-    "mar",
-    "lund",
-    "ford",
-    "stad",
-    "mouth",
-    "bury",
-    "grad",
-    "holm",
-    "tal",
-    "ridge",
-    "haven",
-]
+HEADS = re.findall(r"\w+", "Os Br Kal Ver Mor Tan Lin Dor Hal Pel Sar Win Gal Ner Fen Rud Tor Bel Car Vas")
+TAILS = re.findall(r"\w+", "trel nov den wick mar lund ford stad mouth bury grad holm tal ridge haven")
 KINDS: list[tuple[str, str, Callable[[int, int], int]]] = [
     ("inhabitants", "How many people live in {a} and {b} together?", lambda x, y: x + y),
     ("founded", "How many years after {a} was {b} founded?", lambda x, y: y - x),
