@@ -7,7 +7,7 @@ response. Names are in snake case where Python wrote them and in camel case wher
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from coa.distill.importers.content import as_text, at, mappings
 
@@ -19,7 +19,7 @@ _PARTS: Final = frozenset(
 )
 
 
-def is_gemini(row: object) -> bool:
+def is_gemini(row: object) -> TypeGuard[Json]:
     """Whether it is a content. Messages of the GenAI conventions have parts too; theirs have a type."""
     parts = row.get("parts") if isinstance(row, Mapping) else None
     return isinstance(parts, list) and bool(parts) and all(_is_part(part) for part in parts)
