@@ -423,11 +423,3 @@ def test_a_snapshot_tells_what_there_is_so_far() -> None:
     assert [event.kind for event in run.root.events] == ["model_call", "tool_result", "model_call"]
     under_way = run.root.model_calls[-1]
     assert under_way.usage is None and under_way.error is not None
-
-
-def test_the_former_way_to_record_one_run_works_and_names_the_new_one(caplog: pytest.LogCaptureFixture) -> None:
-    import coa
-
-    model = ScriptedTeamModel("m", [("Done.", [("a", "final_answer", {"answer": "Riga"})])])
-    run = coa.record(searcher(model), TASK)
-    assert run.answer == "Riga" and "coa.Recorder(agent, task)" in caplog.text

@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from smolagents import OpenAIModel, ToolCallingAgent, tool
 
 import coa
-from coa.distill import record
 from coa.distill.atif_writer import to_atif
+from coa.distill.recorder import record
 from teams import common
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, overload
+from typing import Any, Final, Self
 
 from coa.addresses import public
 from coa.distill.gateway.call_log import CallLog, Counts
@@ -23,9 +23,7 @@ from coa.distill.gateway.config import PORT, PROXY_HOST, RecordConfig
 from coa.distill.gateway.program import run_program
 from coa.distill.gateway.proxy import Proxy
 from coa.distill.gateway.routes import prefix
-from coa.distill.team_run import TeamRun
 from coa.errors import RecordingError, refused
-from coa.trajectory.types import Task
 
 log = logging.getLogger(__name__)
 _FILES: Final = 8192
@@ -33,22 +31,13 @@ _FILES: Final = 8192
 _DRAIN_S: Final = 5.0
 
 
-@overload
-def record(config: RecordConfig, out: str | Path, *, on_problem: Callable[[str], None] | None = None) -> Gateway: ...
-@overload
-def record(config: Any, out: Task, **options: Any) -> TeamRun: ...
-def record(config: Any, out: Any, **options: Any) -> Gateway | TeamRun:
+def record(config: RecordConfig, out: str | Path, *, on_problem: Callable[[str], None] | None = None) -> Gateway:
     """A gateway that forwards calls of models to `config.upstream` and records them in the folder `out`.
 
     Use it in a `with` block: it listens from the beginning of the block to its end. `on_problem` gets a message if the
     disk refuses to write; calls are forwarded nevertheless.
     """
-    if isinstance(config, RecordConfig):
-        return Gateway(config, Path(out), **options)
-    from coa.distill.recorder import record as record_agent  # needs smolagents
-
-    log.warning("coa.record(agent, task) will go in the next release; use coa.Recorder(agent, task).run() in its block")
-    return record_agent(config, out, **options)
+    return Gateway(config, Path(out), on_problem=on_problem)
 
 
 class Gateway:
