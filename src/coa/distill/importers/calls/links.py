@@ -209,7 +209,7 @@ class _Linker:
             if id(item) in seen or owner is None or len(seen) >= _MOST_MOVED:
                 continue
             seen.add(id(item))
-            if self._take(owner, [pair for pair in self._options[id(owner)] if pair[0] is not item], seen):
+            if self._take(owner, [pair for pair in self._options.get(id(owner), []) if pair[0] is not item], seen):
                 self._options[id(stint)] = options
                 self._start(stint, item, evidence, rivals)
                 return True
