@@ -263,7 +263,7 @@ def test_what_could_have_been_decided_otherwise_is_named(tmp_path: Path) -> None
     assert inferred(first)["notes"] == [
         "researcher: 2 candidates for what started it; the first was taken",
     ]
-    assert inferred(second)["ambiguous"] == 0
+    assert inferred(second)["ambiguous"] == 1
 
 
 def test_agents_that_share_one_history_without_calls_are_members_of_a_pipeline(tmp_path: Path) -> None:
@@ -294,3 +294,21 @@ def test_an_agent_without_a_name_is_called_after_its_tool_or_numbered(tmp_path: 
     records.chat("Answer.", history, "330 m")
     (run,) = records.runs(tmp_path)
     assert [item.agent for item in run.root.walk()] == ["agent_1", "scout"]
+
+
+def test_of_calls_that_ask_for_the_same_the_one_in_the_same_trace_is_taken(tmp_path: Path) -> None:
+    records = CallRecords()
+    traces = {one: {"trace": {"trace_id": one, "span_id": "1"}, "given_by": "traceparent"} for one in "ab"}
+    histories: dict[str, list[Json]] = {}
+    for one in "ab":
+        histories[one] = [user(f"{one}: {QUESTION}")]
+        asked = call(f"{one}1", "ask_researcher", request="Find the height of the tower.")
+        histories[one].append(records.chat(MANAGER, histories[one], "", asked, **traces[one]))
+    for one in "ba":
+        looked = call(f"s{one}", "search", q=one)
+        member(records, RESEARCHER, "Find the height of the tower.", looked, "330 m", "It has 330 m.", **traces[one])
+    for one in "ab":
+        histories[one].append(result(f"{one}1", "It has 330 m."))
+        records.chat(MANAGER, histories[one], "330 m", **traces[one])
+    found = [(run.task.question[0], outline(run.root)[3]) for run in records.runs(tmp_path)]
+    assert found == [("a", '    says search{"q": "a"}'), ("b", '    says search{"q": "b"}')]

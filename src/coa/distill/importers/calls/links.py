@@ -70,10 +70,16 @@ class Evidence:
     name: int = 0
     together: bool = False
     """The caller is known to be in the same run."""
+    trace: int = 0
+    """Positive where both are in one trace, negative where they are in different ones."""
+
+    @property
+    def words(self) -> int:
+        return self.request + self.result + self.name
 
     @property
     def score(self) -> int:
-        return self.request + self.result + self.name
+        return self.words + self.trace
 
     def __str__(self) -> str:
         parts = [("request", self.request), ("answer", self.result), ("name", self.name), ("task", self.together)]
@@ -161,7 +167,8 @@ class _Linker:
         item.phrases = [found for text in texts if (found := words(text))]
         for phrase in item.phrases:
             self._phrases.add(phrase, item)
-        item.names = possible_names(item.call)
+        # Who was handed control by a call is known from the history; such calls may stay open for ever.
+        item.names = possible_names(item.call) if id(item.call) not in self._taken else set()
         for name in item.names:
             self._names.setdefault(name, {})[id(item)] = item
         if item.result is not None:
@@ -174,12 +181,9 @@ class _Linker:
     def _close(self, item: OpenCall) -> None:
         for phrase in item.phrases:
             self._phrases.remove(phrase, item)
-        self._forget_names(item)
-        self._programs.pop(id(item), None)
-
-    def _forget_names(self, item: OpenCall) -> None:
         for name in item.names:
             self._names.get(name, {}).pop(id(item), None)
+        self._programs.pop(id(item), None)
 
     def link(self, stint: Stint) -> None:
         """Takes the call with the most evidence. One call starts one stint, unless nothing else is left."""
@@ -218,7 +222,6 @@ class _Linker:
     def _start(self, stint: Stint, item: OpenCall, evidence: Evidence, rivals: int) -> None:
         self._taken.add(id(item.call))
         self._owners[id(item.call)] = stint
-        self._forget_names(item)
         stint.call, stint.parent, stint.evidence = (item.exchange, item.call), item.stint, str(evidence)
         stint.rivals = max(stint.rivals, rivals)
 
@@ -251,7 +254,9 @@ class _Linker:
             shown.together = bool(shown.name) and _together(item, stint)
             if not (shown.request or shown.result or shown.together):
                 shown.name = 0  # agents of the same name may be in several runs
-        return [pair for pair in found.values() if pair[1].score >= 2]
+            ours, theirs = stint.first.trace, item.exchange.trace
+            shown.trace = (3 if ours is not None else 0) if ours == theirs else -1
+        return [pair for pair in found.values() if pair[1].words >= 2]
 
 
 def _together(item: OpenCall, stint: Stint) -> bool:

@@ -122,6 +122,9 @@ class Threads:
             key = (exchange.run, beginnings[depth])
             candidates = self._open.get(key, [])
             known = [*candidates, *([self._continued[key]] if key in self._continued else [])]
+            if known:
+                known = self._with_calls_of(exchange.run, exchange.asked.pieces[:depth], known)
+                candidates = [item for item in candidates if item in known]
             if not known:
                 continue
             own = [item for item in candidates if same_agent(exchange, item[0])]
@@ -134,6 +137,15 @@ class Threads:
                 exchange.own = chosen[0]
                 break
         return found
+
+    def _with_calls_of(
+        self, run: str | None, held: list[Piece], known: list[tuple[Exchange, int]]
+    ) -> list[tuple[Exchange, int]]:
+        """Without those of other runs that say the same: the last call that a history holds is of one exchange."""
+        last = next((piece.call for piece in reversed(held) if piece.call is not None), None)
+        if last is None or (run, last.id, same_call(last)) not in self._calls:
+            return known
+        return [item for item in known if last.id in _ids(_whole(item))]
 
     def _chosen(
         self, exchange: Exchange, candidates: list[tuple[Exchange, int]], held: list[Piece]
@@ -151,14 +163,13 @@ class Threads:
 
     def _rewritten(self, exchange: Exchange, pieces: list[Piece]) -> None:
         """A history that was shortened or changed, by what is left of the agent's own turns in it."""
-        for piece in reversed(pieces):
-            found: Exchange | None = None
-            if piece.call is not None:
-                found = self._calls.get((exchange.run, piece.call.id, same_call(piece.call)))
-            elif piece.kind is PieceKind.SAID and len(piece.text) >= _TELLING:
-                found = self._words.get((exchange.run, piece.key()))
-            if found is not None and same_agent(exchange, found) and found is not exchange:
-                exchange.own, exchange.rewritten = found, True
+        calls = [piece.call for piece in reversed(pieces) if piece.call is not None]
+        said = [piece for piece in reversed(pieces) if piece.kind is PieceKind.SAID and len(piece.text) >= _TELLING]
+        found = [self._calls.get((exchange.run, call.id, same_call(call))) for call in calls]
+        found += [self._words.get((exchange.run, piece.key())) for piece in said]
+        for other in found:
+            if other is not None and other is not exchange and same_agent(exchange, other):
+                exchange.own, exchange.rewritten = other, True
                 return
 
     def _close(self, exchange: Exchange) -> None:
