@@ -108,3 +108,28 @@ def test_a_call_that_two_spans_record_is_counted_once(tmp_path: Path) -> None:
     run = only(tmp_path, spans)
     assert (run.task.question, run.root.system, run.answer) == ("2+2?", "Add.", "4")
     assert (run.usage.model_calls, run.usage.prompt_tokens, run.left_out) == (1, 5, ())
+
+
+def test_a_call_that_was_written_over_is_read_from_the_history_of_the_next(tmp_path: Path) -> None:
+    """OpenInference on ADK 2.12: the last model call of a turn has the span of all, and the tools are below it."""
+    kind = "openinference.span.kind"
+    heard = {
+        "0.message.role": "user", "0.message.content": "2+2?", "1.message.role": "model",
+        "1.message.content": "I add.", "1.message.tool_calls.0.tool_call.id": "c1",
+        "1.message.tool_calls.0.tool_call.function.name": "add", "2.message.role": "tool",
+        "1.message.tool_calls.0.tool_call.function.arguments": '{"a": 2}', "2.message.tool_call_id": "c1",
+        "2.message.content": '{"result": "4"}',
+    }  # fmt: skip
+    model = {f"llm.input_messages.{key}": value for key, value in heard.items()}
+    model |= {"llm.output_messages.0.message.role": "model", "llm.output_messages.0.message.content": "It is 4."}
+    tool = {"tool.name": "add", "tool.id": "c1", "input.value": '{"a": 2}', "output.value": '{"result": "4"}'}
+    spans = [
+        span("a", None, "agent_run [solver]", 1, **{kind: "AGENT", "agent.name": "solver"}),
+        span("b", "a", "invoke_agent solver", 2, **{kind: "LLM", "llm.token_count.prompt": 9, **model}),
+        span("c", "b", "execute_tool add", 3, **{kind: "TOOL", **tool}),
+    ]
+    run = only(tmp_path, spans)
+    assert [type(item) for item in run.root.events] == [ModelCall, ToolResult, ModelCall]
+    first, last = run.root.model_calls
+    assert (first.text, first.calls[0].id, last.text) == ("I add.", "c1", "It is 4.")
+    assert run.unmetered_calls == 1  # nobody knows what it took

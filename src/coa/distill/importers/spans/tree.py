@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Final
 
 from coa.distill.importers.content import FINISHING, handed_in, split_code, team_run
+from coa.distill.importers.messages import Said
 from coa.distill.importers.smolagents_steps import CODE_TOOL
 from coa.distill.importers.spans.genai import read_genai
 from coa.distill.importers.spans.hidden_agents import hidden_agent
@@ -180,6 +181,8 @@ class _Run:
         self._waiting: dict[str, ToolCall] = {}
         """Calls without a result so far."""
         self._answered: set[str] = set()
+        self._recovered: set[str] = set()
+        """Calls that only the history of a later call shows; their results come from there too."""
         self._calls = 0
         self._definitions = dict(self.reading.definitions)
 
@@ -291,6 +294,7 @@ class _Run:
     def _model(self, span: TraceSpan, reading: SpanReading, purpose: Purpose) -> None:
         self._definitions |= reading.definitions
         for message in reading.heard:
+            self._recover(span, message)
             for identity, text in message.answers:
                 if identity in self._waiting:
                     ok = identity not in message.failed
@@ -304,7 +308,8 @@ class _Run:
             self.left_out.append(LeftOut(what=what, reason=reason, place=span.id, usage=spent))
             return
         text = "\n".join(message.text for message in said if message.text)
-        calls = self._numbered([call for message in said for call in message.calls])
+        made = [call for message in said for call in message.calls if call.id not in self._recovered]
+        calls = self._numbered(made)
         if not calls and self._stepping and purpose is Purpose.ACT:
             text, block = split_code(text)
             if block is not None:
@@ -341,6 +346,29 @@ class _Run:
                 if thought:
                     self.events[index] = event.model_copy(update={"thought": thought})
 
+    def _recover(self, span: TraceSpan, message: Said) -> None:
+        """A call of this agent that no span of a model has, as the history of a later one shows it.
+
+        OpenInference on Google ADK 2.12 and later writes all model calls of a turn into one span, over each other.
+        """
+        ids = {call.id for call in message.calls}
+        if not ids or ids & {*self._waiting, *self._answered} or not ids <= self._tool_ids():
+            return
+        self._recovered |= ids
+        self._waiting |= {call.id: call for call in message.calls}
+        self.events.append(ModelCall(time=span.start, thought=message.thought, text=message.text, calls=message.calls))
+
+    def _tool_ids(self) -> set[str]:
+        """Ids of the calls that this agent's tools carried out."""
+        found, waiting = set[str](), list(self.span.children)
+        while waiting:
+            reading = read_span(span := waiting.pop())
+            if reading.role is SpanRole.TOOL and reading.call_id:
+                found.add(reading.call_id)
+            elif reading.role is not SpanRole.AGENT or reading.name == self.reading.name:
+                waiting += span.children
+        return found
+
     def _new_messages(self, reading: SpanReading) -> tuple[ChatMessage, ...]:
         new = []
         self.system = self.system or reading.system
@@ -371,6 +399,8 @@ class _Run:
     def _tool(self, span: TraceSpan, reading: SpanReading, depth: int) -> None:
         known = set(map(plain_name, self._definitions))
         self._definitions |= {n: schema for n, schema in reading.definitions.items() if plain_name(n) not in known}
+        if reading.call_id in self._recovered & self._answered:
+            return
         text = reading.output or reading.error or ""  # the agent reads what the tool gave back, of an error too
         if reading.name in FINISHING and reading.error is None:
             self.handed_in = reading.output if reading.output is not None else self.handed_in
