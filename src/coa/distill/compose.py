@@ -258,7 +258,8 @@ class _Composer:
             self._add(self.profile.thought or "", text, moment, {"told_as": written_as} if written_as else {})
 
     def _add(self, tag: str, text: str, moment: Moment, meta: Mapping[str, JsonValue] | None = None) -> None:
-        for what, source in dict(meta.get("derived") or {}).items() if meta else ():  # type: ignore[call-overload]
+        derived = meta.get("derived") if meta else None
+        for what, source in derived.items() if isinstance(derived, dict) else ():
             self.why.append(f"{what} derived from {_SOURCES.get(str(source), str(source))}")
         step = Step(agent=tag, text=text, meta={"by": moment.by, **(meta or {})})
         self.state, _ = self.state.advance(step)

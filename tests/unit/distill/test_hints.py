@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from coa.distill.filters.quality import LEAKED_ANSWER, SCORE
 from coa.distill.filters.rules import INEXPRESSIBLE, UNRECORDED_MEMBER, VIOLATIONS
 from coa.distill.roles import Role, RoleMap
 from coa.distill.spool import Spool
+from coa.distill.team_run import Event
 from coa.trajectory import Author, Message, Rule, Step, Stop, Trajectory, load_profile, observation
 from support.distilled import BENCHMARK_QUESTION, WEB, benchmarks, good, indices, replaced
 from support.tokenizers import tokenizer
@@ -268,8 +268,10 @@ def test_a_profile_for_another_team_is_answered_by_the_command_that_makes_one(tm
     folder = tmp_path / "my traces"
     folder.mkdir()
     for n in range(3):
-        turns = [(thinks(f"{i}.", asks(f"c{i}", "ledger", row=str(i))), result(f"c{i}", "ok")) for i in range(6)]
-        run = team(*chain(*turns), question=f"How many customers does branch {n * 7919} have?")
+        turns: list[Event] = []
+        for i in range(6):
+            turns += [thinks(f"{i}.", asks(f"c{i}", "ledger", row=str(i))), result(f"c{i}", "ok")]
+        run = team(*turns, question=f"How many customers does branch {n * 7919} have?")
         (folder / f"{n}.json").write_text(json.dumps(to_atif(run)))
     report = distill(DistillConfig(), [folder], tmp_path / "data")
     assert report.kept == 0 and report.reasons == {"unknown_agent": 3}
