@@ -7,6 +7,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from support.call_records import CallRecords
+from support.call_teams import agents_as_tools
+
 
 def _lines(*rows: Any) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
@@ -182,6 +185,7 @@ SAMPLES = {
     ),
     "atif.json": _lines(_ATIF),
     "chat.jsonl": _lines(_CHAT, _HELPER),
+    "session.calls.jsonl": _lines(*agents_as_tools(CallRecords()).lines),
     "oagents.jsonl": _lines(_OAGENTS, _OAGENTS),
     "claude.jsonl": _lines(*CLAUDE),
     "inspect.json": _lines({"version": 2, "status": "success", "eval": {}, "samples": [INSPECT]}),

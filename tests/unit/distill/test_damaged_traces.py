@@ -93,7 +93,8 @@ def test_a_cut_sample_is_skipped_and_the_whole_one_is_read(tmp_path: Path) -> No
         path.write_bytes(whole)
         assert not any(isinstance(item, Skipped) for item in read(path)), name
         path.write_bytes(whole[: len(whole) * 2 // 5])
-        assert any(isinstance(item, Skipped) for item in read(path)), name
+        # A recorder that is killed tears its last line; the run is read, and the line is listed.
+        assert any(isinstance(item, Skipped) or getattr(item, "left_out", ()) for item in read(path)), name
 
 
 def test_sub_agents_nested_without_end_are_skipped(tmp_path: Path) -> None:
