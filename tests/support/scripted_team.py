@@ -24,7 +24,7 @@ import itertools
 import json
 import re
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -493,7 +493,7 @@ def _from_messages(body: Json) -> Asked:
     )  # fmt: skip
 
 
-async def _served(server: ScriptedTeam, port: int) -> AsyncIterator[str]:
+async def _served(server: ScriptedTeam, port: int) -> AsyncGenerator[str, None]:
     runner = web.AppRunner(server.application(), access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)
@@ -505,6 +505,14 @@ async def _served(server: ScriptedTeam, port: int) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
+async def _ended(serving: AsyncGenerator[str, None]) -> None:
+    await serving.aclose()
+
+
+async def _next(serving: AsyncGenerator[str, None]) -> str:
+    return await anext(serving)
+
+
 @contextmanager
 def scripted_team(port: int = 0) -> Iterator[tuple[str, ScriptedTeam]]:
     """The address of a running server, without `/v1`, and the server itself."""
@@ -513,11 +521,11 @@ def scripted_team(port: int = 0) -> Iterator[tuple[str, ScriptedTeam]]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     serving = _served(server, port)
-    url = asyncio.run_coroutine_threadsafe(anext(serving), loop).result()  # type: ignore[arg-type]
+    url: str = asyncio.run_coroutine_threadsafe(_next(serving), loop).result()
     try:
         yield url, server
     finally:
-        asyncio.run_coroutine_threadsafe(serving.aclose(), loop).result()  # type: ignore[attr-defined]
+        asyncio.run_coroutine_threadsafe(_ended(serving), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

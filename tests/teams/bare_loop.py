@@ -39,11 +39,11 @@ class Team:
         @as_tool("researcher")
         def ask_researcher(task: str) -> str:
             self.busy()
-            return research(task=task)
+            return str(research(task=task))
 
         @as_tool("analyst")
         def ask_analyst(task: str) -> str:
-            return analyse(task=task)
+            return str(analyse(task=task))
 
         members = {
             "researcher": (described("researcher", common.RESEARCHER_DOES, "task"), ask_researcher),
