@@ -18,7 +18,7 @@ setup: .venv/.ready  ## prepare .venv with everything, at the pinned versions
 test: setup lint  ## set up, lint, type-check, and run all tests
 	$(BIN)/python -m pytest -n auto
 
-test-slow: setup  ## train SmolLM2 for real, property tests on new examples, reasoning-gym; half an hour on two idle cores
+test-slow: setup  ## train SmolLM2 for real, run teams of a dozen frameworks (installs 4 GB), more property tests; an hour on two idle cores
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[worlds]'
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto tests/unit
 	$(BIN)/python -m pytest -m slow
