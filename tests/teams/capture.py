@@ -26,6 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.scripted_team import ANSWER, ScriptedTeam, scripted_team
+from teams import common
 from teams.common import QUESTION
 
 TEAMS = Path(__file__).parent
@@ -64,14 +65,17 @@ def package(framework: str) -> tuple[str, str]:
 
 
 def abridge(folder: Path) -> None:
-    """Cuts the middle out of long texts in JSONL, for frameworks whose prompts are not ours to copy."""
+    """Leaves only our own words of long texts in JSONL, for frameworks whose prompts are not ours to copy."""
+    ours = (common.QUESTION, common.MANAGER, common.RESEARCHER, common.ANALYST)
 
-    def cut(value: Any) -> Any:
-        if isinstance(value, str):
-            return value if len(value) <= 350 else f"{value[:100]} [...] {value[-240:]}"
+    def cut(value: Any, most: int = 120) -> Any:
+        if isinstance(value, str) and len(value) > most:
+            return "\n".join(["[...]", *(text for text in ours if text in value)])
         if isinstance(value, list):
             return [cut(item) for item in value]
-        return {name: cut(item) for name, item in value.items()} if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            return {name: cut(item, 40 if name == "description" else 120) for name, item in value.items()}
+        return value
 
     for file in folder.rglob("*.jsonl"):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
