@@ -23,22 +23,16 @@ from teams import common
 def manager() -> ToolCallingAgent:
     model = OpenAIModel("scripted-wrong-arguments", api_base=os.environ["OPENAI_BASE_URL"])
     researcher = ToolCallingAgent(
-        tools=[tool(common.web_search)],
-        model=model,
-        name="researcher",
-        description=common.RESEARCHER_DOES,
-        instructions=common.RESEARCHER,
+        tools=[tool(common.web_search)], model=model, name="researcher", description=common.RESEARCHER_DOES
     )
     analyst = ToolCallingAgent(
-        tools=[tool(common.calculator)],
-        model=model,
-        name="analyst",
-        description=common.ANALYST_DOES,
-        instructions=common.ANALYST,
+        tools=[tool(common.calculator)], model=model, name="analyst", description=common.ANALYST_DOES
     )
-    return ToolCallingAgent(
-        tools=[], model=model, name="manager", managed_agents=[researcher, analyst], instructions=common.MANAGER
-    )
+    agent = ToolCallingAgent(tools=[], model=model, name="manager", managed_agents=[researcher, analyst])
+    # A short prompt instead of the library's, which explains what these agents know already.
+    for each, prompt in ((researcher, common.RESEARCHER), (analyst, common.ANALYST), (agent, common.MANAGER)):
+        each.prompt_templates["system_prompt"] = prompt
+    return agent
 
 
 def main() -> None:
