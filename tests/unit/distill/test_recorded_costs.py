@@ -49,3 +49,19 @@ def test_the_command_names_the_damage_where_nothing_can_be_counted(tmp_path: Any
     (tmp_path / "torn.json").write_text('{"schema_version": "ATIF-v1.8", "steps": [')
     done = CliRunner().invoke(app, ["cost", str(tmp_path)])
     assert done.exit_code == 1 and "torn.json" in str(done.exception) and "not valid JSON" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("counts", "prompt", "cached"),
+    [
+        ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}}, 9, 4),
+        ({"input_tokens": 9, "input_tokens_details": {"cached_tokens": 4}}, 9, 4),
+        ({"input_tokens": 3, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2}, 9, 4),
+        ({"prompt_tokens": 9, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2}, 9, 4),
+        ({"prompt_tokens": 9, "input_tokens": 9}, 9, 0),
+    ],
+    ids=["openai", "responses", "anthropic", "a proxy before anthropic", "both names"],
+)
+def test_tokens_that_were_read_are_counted_once(counts: dict[str, object], prompt: int, cached: int) -> None:
+    usage = as_usage(counts)
+    assert usage is not None and (usage.prompt_tokens, usage.cached_tokens) == (prompt, cached)

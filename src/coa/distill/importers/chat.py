@@ -29,7 +29,7 @@ from coa.distill.importers.content import (
 )
 from coa.distill.importers.json_files import FAULTS, Bad, grouped, reason_of, values
 from coa.distill.importers.langchain_messages import from_langchain, is_handoff_back, is_langchain
-from coa.distill.importers.messages import definitions_in
+from coa.distill.importers.messages import ROLES, definitions_in
 from coa.distill.importers.pydantic_messages import from_pydantic, is_pydantic
 from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import (
@@ -50,7 +50,6 @@ from coa.errors import TraceError
 
 Json = Mapping[str, Any]
 _SESSION: Final = ("session_id", "conversation_id", "thread_id", "run_id")
-_ROLES: Final = {"human": "user", "ai": "assistant", "function": "tool", "developer": "system", "model": "assistant"}
 
 
 def is_chat(row: object) -> bool:
@@ -337,7 +336,7 @@ def _asked(run: AgentRun, call: ToolCall) -> AgentRun:
 
 def _role(message: Json) -> str:
     role = as_text(message.get("role") or message.get("type"))
-    return _ROLES.get(role, role)
+    return ROLES.get(role, role)
 
 
 def _speaker(message: Json) -> str:

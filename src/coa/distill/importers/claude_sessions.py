@@ -335,7 +335,7 @@ class _Reading:
         self.events += [
             ModelCall(
                 time=as_time(lines[0].get("timestamp")), rewritten=self._compacted, thought=thought, text=text,
-                calls=tuple(asked), model=model, usage=_usage(at(last, "message", "usage")),
+                calls=tuple(asked), model=model, usage=as_usage(at(last, "message", "usage")),
                 error=text or "the request failed" if failed else None,
             ),
             *started,
@@ -356,18 +356,6 @@ class _Reading:
             tools=tuple(self.definitions), answer=answer,
             meta={"tool_definitions": self.definitions} if self.definitions else {},
         )  # fmt: skip
-
-
-def _usage(row: object) -> Usage | None:
-    """Anthropic counts what was read from or written to the cache apart from the input."""
-    if not isinstance(row, Mapping):
-        return None
-    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    prompt = sum(int(as_number(row.get(name)) or 0) for name in names)
-    cached = int(as_number(row.get("cache_read_input_tokens")) or 0)
-    return as_usage(
-        {"prompt_tokens": prompt, "completion_tokens": row.get("output_tokens"), "cached_tokens": cached}
-    )  # fmt: skip
 
 
 FORMAT: Final = TraceFormat("claude", "sessions of Claude Code", is_session, read_file=read_session)

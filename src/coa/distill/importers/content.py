@@ -38,6 +38,11 @@ _CODE_LABEL: Final = re.compile(r"(?:\A|\n)Code:\s*\Z")
 """smolagents before 1.20 and OAgents have their models write `Code:` before the code and `<end_code>` after it."""
 _PROMPT: Final = ("prompt_tokens", "input_tokens", "total_prompt_tokens")
 _COMPLETION: Final = ("completion_tokens", "output_tokens", "total_completion_tokens")
+_MOST_TOKENS: Final = 1 << 40
+_CACHED: Final = ("cached_tokens", "cache_read_input_tokens", "cache_read_tokens")
+_APART: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+"""Anthropic counts as `input_tokens` only what neither came from the cache nor went into it. Proxies that translate to
+`prompt_tokens` may keep these names, but then count them in."""
 
 
 def as_text(content: object) -> str:
@@ -182,11 +187,15 @@ def as_usage(row: object) -> Usage | None:
     if not isinstance(row, Mapping):
         return None
     prompt, completion = (_count(row, names) for names in (_PROMPT, _COMPLETION))
+    if _count(row, ("prompt_tokens",)) is None:
+        apart = [count for name in _APART if (count := _count(row, (name,))) is not None]
+        prompt = sum(apart, prompt or 0) if apart else prompt
     if prompt is None and completion is None:
         return None
-    cached = _count(row, ("cached_tokens", "cache_read_input_tokens", "cache_read_tokens"))
-    if cached is None:
-        cached = _count({"cached": at(row, "prompt_tokens_details", "cached_tokens")}, ("cached",))
+    cached = _count(row, _CACHED)
+    for details in ("prompt_tokens_details", "input_tokens_details"):
+        if cached is None:
+            cached = _count({"cached_tokens": at(row, details, "cached_tokens")}, _CACHED)
     return Usage(
         prompt_tokens=prompt or 0, completion_tokens=completion or 0, cached_tokens=cached or 0, model_calls=1,
         cost=as_cost(row),
@@ -226,9 +235,10 @@ def at(row: Any, *path: str) -> Any:
 
 
 def _count(row: Mapping[str, Any], names: Iterable[str]) -> int | None:
+    """The first of these fields that holds a count of tokens."""
     for name in names:
         value = row.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS:
             return int(value)
     return None
 

@@ -6,15 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from coa.distill.importers.calls.exchange import Answered, Asked, Json, Piece, PieceKind, Reply
-from coa.distill.importers.content import as_cost, as_text, at, mappings
+from coa.distill.importers.content import as_text, as_usage, at, mappings
 from coa.distill.importers.messages import Said, definitions_in, message
 from coa.distill.team_run import ToolCall
-from coa.trajectory.types import Usage
 
 _KINDS: Final = {"assistant": PieceKind.SAID, "system": PieceKind.SYSTEM, "tool": PieceKind.RESULT}
-_PROMPT: Final = ("prompt_tokens", "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-"""Anthropic counts as `input_tokens` only what neither came from the cache nor went into it."""
-_COMPLETION: Final = ("completion_tokens", "output_tokens")
 _SILENT: Final = frozenset({"item_reference", "compaction", "mcp_list_tools"})
 """Items of Responses that say nothing themselves."""
 
@@ -87,11 +83,10 @@ def pieces_of(said: Said, speaker: str = "") -> list[Piece]:
 
 
 def read_response(protocol: str, body: Json, identity: str) -> Answered:
-    usage = body.get("usage")
     error = body.get("error")
     answered = Answered(
         id=as_text(body.get("id")),
-        usage=_usage(usage),
+        usage=as_usage(body.get("usage")),
         model=as_text(body.get("model")) or None,
         error=as_text(at(error, "message") or error) or None if error else None,
     )
@@ -134,30 +129,6 @@ def _numbered(calls: Sequence[ToolCall], prefix: str) -> tuple[ToolCall, ...]:
         taken.add(identity)
         found.append(call if identity == call.id else call.model_copy(update={"id": identity}))
     return tuple(found)
-
-
-def _usage(row: object) -> Usage | None:
-    if not isinstance(row, Mapping):
-        return None
-    read, wrote = ([_count(row.get(name)) for name in names] for names in (_PROMPT, _COMPLETION))
-    if all(count is None for count in [*read, *wrote]):
-        return None
-    details = at(row, "prompt_tokens_details", "cached_tokens"), at(row, "input_tokens_details", "cached_tokens")
-    cached = [_count(value) for value in (row.get("cache_read_input_tokens"), *details)]
-    return Usage(
-        prompt_tokens=sum(count or 0 for count in read),
-        completion_tokens=sum(count or 0 for count in wrote),
-        cached_tokens=max(count or 0 for count in cached),
-        model_calls=1,
-        cost=as_cost(row),
-    )
-
-
-def _count(value: object) -> int | None:
-    """A count of tokens; None for what cannot be one."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 40:
-        return int(value)
-    return None
 
 
 def sampled_in(body: Json, choice: Json) -> dict[str, Any] | None:

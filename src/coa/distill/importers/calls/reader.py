@@ -31,9 +31,6 @@ from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import AgentRun, LeftOut, Skipped, Source, TeamRun
 from coa.errors import TraceError
 
-ENDING: Final = ".calls.jsonl"
-"""How the gateway's files end."""
-
 
 def is_record(row: object) -> bool:
     return isinstance(row, Mapping) and MARK in row and "event" in row
