@@ -206,7 +206,9 @@ def test_two_programs_do_not_share_a_folder(place: Path, server: tuple[ByteUpstr
     ("settings", "problem"),
     [
         (dict[str, Any](), "name the team with --team, or a program with --command"),
-        ({"team": "a:b", "command": "x {id}"}, "give --team or --command"),
+        ({"team": "a:b", "command": "x {id}"}, "give --team or --command, not both"),
+        ({"team": "a:b", "redact": ("x",)}, "--set redact is for --command"),
+        ({"command": "", "model": SERVER}, "does not say where the task goes"),
         ({"command": "python x.py {id}"}, "--command needs a model server"),
         ({"command": "python x.py", "model": SERVER}, "does not say where the task goes"),
         ({"command": "python 'x.py {id}", "model": SERVER}, "cannot be split"),

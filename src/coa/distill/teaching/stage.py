@@ -95,7 +95,7 @@ def teach(
         raise RecordingError(
             "name the team with --team, or a program with --command"
             if config.team is None
-            else "give --team or --command",
+            else "give --team or --command, not both",
             hint="--team module:factory for smolagents, --command 'python my_team.py {question}' for anything else",
         )
     source, progress = read_tasks(tasks) if isinstance(tasks, str | Path) else tasks, progress or Silent()
@@ -104,7 +104,7 @@ def teach(
     try:
         return (
             _teach_command(config, source, out, progress)
-            if config.command
+            if config.command is not None
             else _teach_team(config, source, out, progress)
         )
     finally:
@@ -139,6 +139,12 @@ def _teach_team(config: TeachConfig, tasks: Iterable[Task], out: str | Path, pro
         raise RecordingError(
             "running a team needs smolagents", hint=f"{sys.executable} -m pip install 'chain-of-agents[teacher]'"
         )
+    for name in ("answer_field", "upstream_anthropic", "tokens", "redact"):
+        if getattr(config, name):
+            flag = "--answer-field" if name == "answer_field" else f"--set {name}"
+            raise RecordingError(
+                f"{flag} is for --command", hint="a smolagents team is recorded without the gateway; leave this out"
+            )
     team = _team(config)
     return run_team(
         tasks, team, out, jobs=config.jobs, time_limit_s=config.time_limit_s,
