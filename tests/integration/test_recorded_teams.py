@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.recorded_teams import GATEWAY, Recording, arrived, distilled, matrix, recordings, told
+from support.recorded_teams import GATEWAY, Recording, arrived, distilled, matrix, recordings, steps_of
 from support.scripted_team import ANSWER
 
 RECORDINGS = list(recordings())
@@ -37,7 +37,7 @@ def test_all_recordings_of_a_team_give_the_same_trajectory(team: str) -> None:
     first, *others = [recording for recording in RECORDINGS if recording.team == team]
     for other in others:
         thoughts = not {"thoughts", "reasoning"} & set(other.not_recorded)
-        assert told(other.path, thoughts) == told(first.path, thoughts), str(other)
+        assert steps_of(other.path, thoughts) == steps_of(first.path, thoughts), str(other)
 
 
 def test_the_table_in_the_documentation_is_what_arrives() -> None:

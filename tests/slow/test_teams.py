@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.recorded_teams import GATEWAY, arrived, distilled, recordings, told
+from support.recorded_teams import GATEWAY, arrived, distilled, recordings, steps_of
 from teams.capture import capture, frameworks
 
 pytestmark = pytest.mark.slow
@@ -21,5 +21,5 @@ def test_a_team_of_today_becomes_training_data(framework: str, tmp_path: Path) -
         missing = {name for name, there in arrived(recording).items() if not there}
         assert missing == set(recording.not_recorded), str(recording)
         thoughts = not {"thoughts", "reasoning"} & set(recording.not_recorded)
-        assert told(recording.path, thoughts) == told(made[0].path, thoughts), str(recording)
+        assert steps_of(recording.path, thoughts) == steps_of(made[0].path, thoughts), str(recording)
         assert distilled(recording.path).answer == distilled(made[0].path).answer

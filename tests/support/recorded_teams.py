@@ -159,7 +159,7 @@ def arrived(recording: Recording) -> dict[str, bool]:
     return {name: there(run, recording.capture) for name, there in ARRIVES.items()}
 
 
-def told(path: Path, thoughts: bool = True) -> list[tuple[str, str, object]]:
+def steps_of(path: Path, thoughts: bool = True) -> list[tuple[str, str, object]]:
     """The steps of the trajectory made of a recording: agent, text, and the member of the team that wrote it."""
     steps = distilled(path).steps
     return [(step.agent, step.text, step.meta.get("by")) for step in steps if thoughts or step.agent != "think"]

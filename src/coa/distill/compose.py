@@ -47,8 +47,8 @@ class Composed:
 
 
 def compose(moments: Sequence[Moment], profile: Profile, roles: Roles) -> Composed:
-    told = [moment for moment in moments if moment.kind is not MomentKind.LEFT_OUT]
-    merged = _merged(told, profile, roles)
+    kept = [moment for moment in moments if moment.kind is not MomentKind.LEFT_OUT]
+    merged = _merged(kept, profile, roles)
     composer = _Composer(profile, roles, [moment for moment, _ in merged])
     became: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {}
     for index, (moment, sources) in enumerate(merged):

@@ -22,6 +22,7 @@ from coa.distill.filters.quality import SCORE
 from coa.distill.handovers import handovers_of
 from coa.distill.importers.detect import read_traces
 from coa.distill.known_tasks import KnownTasks
+from coa.distill.report import as_typed
 from coa.distill.roles import RoleMap, load_roles
 from coa.distill.splice import Moment, MomentKind
 from coa.distill.team_run import LeftOut, Skipped, Source, TeamRun
@@ -84,11 +85,10 @@ async def _explain(config: DistillConfig, traces: Sequence[str | Path], run: str
     tasks = KnownTasks(read_tasks(config.tasks) if config.tasks else ())
     tokenizer = load_tokenizer(config.student) if config.student else None
     given = FilterInput(profile, config, tokenizer)
-    typed = " ".join(map(str, traces))
     found = []
     async with open_judge(config) as judge, open_scorer("auto", judge) as scorer:
         for item in _chosen(read_traces(traces), run, tasks):
-            found.append(await _one(item, profile, roles, given, scorer, typed))
+            found.append(await _one(item, profile, roles, given, scorer, as_typed(traces)))
     return tuple(found)
 
 
@@ -132,10 +132,9 @@ async def _one(
     left_out: tuple[LeftOut, ...] = ()
     if isinstance(item, TeamRun):
         made = convert_with_reasons(item, profile, roles)
-        trajectory, rows = (
-            made.trajectory,
-            [_row(one, made.trajectory) for one in made.rewritings if one.steps or not one.moment.lent],
-        )
+        trajectory = made.trajectory
+        # A thought that was lent and became no step is nothing that the team said.
+        rows = [_row(one, trajectory) for one in made.rewritings if one.steps or not one.moment.lent]
         handovers, left_out = tuple(str(one) for one in handovers_of(item.root)), item.left_out
         known = item.meta.get("inferred")
         inferred = dict(known) if isinstance(known, dict) else {}

@@ -67,7 +67,7 @@ class Handover:
 def with_handovers(team_run: TeamRun) -> TeamRun:
     """The same run with every call of a member in the one form. A run that has it already is returned as it is."""
     team = _Team(team_run.root)
-    root = team.told_once(team_run.root)
+    root = team.recorded_once(team_run.root)
     root = team.nested(_carried_out(root))
     root = _without_wrapper(root)
     team.learn(root)
@@ -138,14 +138,14 @@ class _Team:
         """The member that a call asks, if it asks one."""
         return named_in(call, self.names) or self._tools.get(call.name)
 
-    def told_once(self, run: AgentRun) -> AgentRun:
+    def recorded_once(self, run: AgentRun) -> AgentRun:
         """Without second records of one run: two instrumentations, or a span around the span of the same agent."""
         events: list[Event] = []
         for event in run.events:
             if not isinstance(event, SubRun):
                 events.append(event)
                 continue
-            inner = self.told_once(event.run)
+            inner = self.recorded_once(event.run)
             if len(inner.events) == 1 and isinstance(only := inner.events[0], SubRun) and _same_task(inner, only.run):
                 answer = inner.answer if inner.answer is not None else only.run.answer
                 inner = only.run.model_copy(update={"request": inner.request or only.run.request, "answer": answer})
@@ -370,8 +370,8 @@ def _carried_out(run: AgentRun) -> AgentRun:
         if isinstance(before, SubRun) and made and len(made) == len(inner.events):
             waiting = {call.id for call in _calls(before.run)} - set(_results(before.run))
             if all(one.call.id in waiting for one in made):
-                told = [ToolResult(time=m.time, call_ids=(m.call.id,), text=m.text, ok=m.ok) for m in made]
-                run_before = before.run.model_copy(update={"events": (*before.run.events, *told)})
+                results = [ToolResult(time=m.time, call_ids=(m.call.id,), text=m.text, ok=m.ok) for m in made]
+                run_before = before.run.model_copy(update={"events": (*before.run.events, *results)})
                 events[-1] = before.model_copy(update={"run": run_before})
                 continue
         events.append(event if inner is event.run else event.model_copy(update={"run": inner}))

@@ -225,7 +225,9 @@ class _Fit:
             self._best, self.example, self.example_of = rank, text, run.name
 
     def notes(self) -> list[str]:
-        return [f"{plural(count, 'run')} break a rule: {text}" for text, count in self.broken.most_common(10)]
+        return [
+            f"{plural(count, 'run breaks', 'runs break')} a rule: {text}" for text, count in self.broken.most_common(10)
+        ]
 
 
 def _comments(seen: Survey, order: Order, fit: _Fit) -> dict[str, str]:
@@ -233,7 +235,8 @@ def _comments(seen: Survey, order: Order, fit: _Fit) -> dict[str, str]:
     comments = {
         "": (
             f"Proposed by `coa profile from-traces` from {plural(seen.runs, 'run')}, of which {order.answered:,} ended "
-            f"with an answer. {fit.fitting:,} runs follow it. `coa profile show FILE` checks it after a change."
+            f"with an answer. {plural(fit.fitting, 'run follows', 'runs follow')} it. "
+            "`coa profile show FILE` checks it after a change."
         ),
         "example": f"Shortened from the run of task {fit.example_of}. Everybody who reads the prompt sees it.",
         "limits": (

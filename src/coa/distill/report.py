@@ -90,11 +90,11 @@ def write_report(
     places = tuple(Skipped(file=file, place=place, reason=reason) for file, place, reason in found.named())
     return DistillReport(
         out, found.entered, found.kept, found.rows, tuple(found.stages()), found.unreadable, places, tuple(notes),
-        tuple(found.hints(_typed(traces))), found.failed_handovers, found.sureness(), _offer(found, out, traces),
+        tuple(found.hints(as_typed(traces))), found.failed_handovers, found.sureness(), _offer(found, out, traces),
     )  # fmt: skip
 
 
-def _typed(traces: Sequence[Path]) -> str:
+def as_typed(traces: Sequence[str | Path]) -> str:
     """The paths as they are typed into a shell."""
     return " ".join(shlex.quote(str(path)) for path in traces) or "traces/"
 
@@ -102,11 +102,11 @@ def _typed(traces: Sequence[Path]) -> str:
 def _offer(found: Funnel, out: Path, traces: Sequence[Path]) -> str:
     if found.kept or not found.misfits or found.misfits * 2 < found.entered:
         return ""
-    typed = _typed(traces)
+    paths = as_typed(traces)
     return (
         "The profile was made for another kind of team. Make one from what this team did, and distil with it:\n"
-        f"  coa profile from-traces {typed} > mine.toml\n"
-        f"  coa distill {typed} --profile mine.toml --out {shlex.quote(str(out))}"
+        f"  coa profile from-traces {paths} > mine.toml\n"
+        f"  coa distill {paths} --profile mine.toml --out {shlex.quote(str(out))}"
     )
 
 

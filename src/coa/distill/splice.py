@@ -173,19 +173,19 @@ class _Story:
         )
         self.add(MomentKind.CHECK, run, *pieces, why=f"{run.agent} verifies")
 
-    def _told(self) -> Moment:
+    def _latest(self) -> Moment:
         """The latest moment that is not left out."""
-        told = (moment for moment in reversed(self.moments) if moment.kind is not MomentKind.LEFT_OUT)
-        return next(told, Moment(MomentKind.LEFT_OUT, ""))
+        kept = (moment for moment in reversed(self.moments) if moment.kind is not MomentKind.LEFT_OUT)
+        return next(kept, Moment(MomentKind.LEFT_OUT, ""))
 
     @property
     def thinking(self) -> bool:
         """Whether the latest step is a thought."""
-        return self._told().kind is MomentKind.THOUGHT
+        return self._latest().kind is MomentKind.THOUGHT
 
     def add(self, kind: MomentKind, run: AgentRun, *texts: str, **rest: object) -> None:
         kept = tuple(text.strip() for text in texts if text and text.strip())
-        if kept and kind is MomentKind.THOUGHT and self.thinking and kept == self._told().texts:
+        if kept and kind is MomentKind.THOUGHT and self.thinking and kept == self._latest().texts:
             self.leave(run, *kept, why="it repeats the thought before it")
         elif kept or kind in (MomentKind.CALL, MomentKind.RESULT, MomentKind.CANDIDATE, MomentKind.CHECK):
             self.moments.append(Moment(kind, run.agent, kept, origin=self.at, **rest))  # type: ignore[arg-type]
@@ -317,13 +317,13 @@ class _AgentEvents:
     def _lend(self, call: ModelCall, reports: list[tuple[str, str]]) -> bool:
         """A thought for a silent agent: what it asks of another shows what it wants, a report what it knows by now."""
         asked = next((request for item in call.calls if self._acts(item) and (request := _request(item))), "")
-        told = [] if asked else [(name, text) for name, text in reports if text not in self.story.answers]
+        reported = [] if asked else [(name, text) for name, text in reports if text not in self.story.answers]
         if asked:
             why = f"{self.run.agent} wrote no thought; what it asks stands for one"
         else:
-            names = " and ".join(dict.fromkeys(name for name, _ in told))
+            names = " and ".join(dict.fromkeys(name for name, _ in reported))
             why = f"{self.run.agent} wrote no thought; what {names} reported stands for one"
-        texts = [asked] if asked else [text for _, text in told]
+        texts = [asked] if asked else [text for _, text in reported]
         self.story.add(MomentKind.THOUGHT, self.run, *texts, lent=True, why=why)
         return bool(texts)
 

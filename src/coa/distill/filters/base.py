@@ -13,7 +13,7 @@ Settings that it needs are a table in `distill/config.py`. The funnel, the repor
 from __future__ import annotations
 
 import hashlib
-import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -47,13 +47,8 @@ class Reason:
     """What keeps such runs, as `--set` takes it; empty where no setting should."""
 
     def advice(self, traces: str = "traces/") -> str:
-        keep = f" To keep them: {' '.join(f'--set {_quoted(setting)}' for setting in self.settings)}."
+        keep = f" To keep them: {' '.join(f'--set {shlex.quote(setting)}' for setting in self.settings)}."
         return self.hint.replace("{traces}", traces) + (keep if self.settings else "")
-
-
-def _quoted(setting: str) -> str:
-    """As a shell needs it."""
-    return f"'{setting}'" if re.search(r"[\[\]\"*?$ ]", setting) else setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coa.distill.importers.content import as_text, as_time, as_usage, mappings, team_run
+from coa.distill.importers.content import as_text, as_time, as_usage, last_answer, mappings, team_run
 from coa.distill.importers.gemini_messages import as_gemini_usage, is_gemini
 from coa.distill.importers.messages import Said, message
 from coa.distill.importers.trace_format import TraceFormat
@@ -74,9 +74,8 @@ def _error(event: Json) -> str | None:
 
 
 def _with(turn: AgentRun, events: list[Event]) -> AgentRun:
-    last = next((event for event in reversed(events) if isinstance(event, ModelCall)), None)
-    answer = turn.answer if last is None else last.text or None if not last.calls and not last.error else None
-    return turn.model_copy(update={"events": (*turn.events, *events), "answer": answer})
+    found = (*turn.events, *events)
+    return turn.model_copy(update={"events": found, "answer": last_answer(found)})
 
 
 FORMAT: Final = TraceFormat("adk", "sessions of Google ADK", is_adk_session, read=read_adk_session)

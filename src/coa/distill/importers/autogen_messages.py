@@ -13,7 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coa.distill.importers.content import as_calls, as_result, as_task, as_text, as_time, as_usage, mappings, team_run
+from coa.distill.importers.content import (
+    as_calls,
+    as_result,
+    as_task,
+    as_text,
+    as_time,
+    as_usage,
+    last_answer,
+    mappings,
+    team_run,
+)
 from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.team_run import AgentRun, Event, LeftOut, ModelCall, Note, Source, SubRun, TeamRun, ToolResult
 from coa.errors import TraceError
@@ -136,22 +146,17 @@ class _Reader:
 
     def _close(self) -> None:
         if self._guest.events:
-            run = self._guest.model_copy(update={"answer": _answer(self._guest.events)})
+            run = self._guest.model_copy(update={"answer": last_answer(self._guest.events)})
             self._events.append(SubRun(time=run.events[0].time, run=run))
         self._guest = AgentRun(id="", agent="")
 
     def built(self, question: str) -> AgentRun:
         self._close()
         last = self._events[-1] if self._events else None
-        answer = last.run.answer if isinstance(last, SubRun) else _answer(self._events)
+        answer = last.run.answer if isinstance(last, SubRun) else last_answer(self._events)
         return AgentRun(
             id=self._identity, agent=self._host, request=question, events=tuple(self._events), answer=answer
         )
-
-
-def _answer(events: list[Event] | tuple[Event, ...]) -> str | None:
-    last = next((event for event in reversed(events) if isinstance(event, ModelCall)), None)
-    return last.text or None if last is not None and not last.calls else None
 
 
 FORMAT: Final = TraceFormat("autogen", "messages of AutoGen", is_autogen, read=read_autogen, takes_lists=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from coa.distill.importers.calls.naming import prompt
-from coa.distill.importers.content import MOST_DEEP, as_number, as_task, as_text, as_time, as_usage, at
+from coa.distill.importers.content import MOST_DEEP, as_number, as_task, as_text, as_time, as_usage, at, last_answer
 from coa.distill.importers.content import team_run as made_of
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
 from coa.distill.importers.messages import Said, definitions_in, message
@@ -349,11 +349,9 @@ class _Reading:
         return [self.team.run(other, other.name or named, self._depth + 1) for other in begun]
 
     def built(self, identity: str) -> AgentRun:
-        last = next((event for event in reversed(self.events) if isinstance(event, ModelCall)), None)
-        answer = last.text or None if last is not None and not last.calls and last.error is None else None
         return AgentRun(
             id=identity, agent=self.name, system=self.system, request=self.request, events=tuple(self.events),
-            tools=tuple(self.definitions), answer=answer,
+            tools=tuple(self.definitions), answer=last_answer(self.events),
             meta={"tool_definitions": self.definitions} if self.definitions else {},
         )  # fmt: skip
 

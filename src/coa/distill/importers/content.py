@@ -6,13 +6,13 @@ Traces come from anywhere, so every function here accepts any JSON value and ret
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import orjson
 
-from coa.distill.team_run import AgentRun, LeftOut, Source, TeamRun, ToolCall
+from coa.distill.team_run import AgentRun, Event, LeftOut, ModelCall, Source, TeamRun, ToolCall
 from coa.trajectory.formats.tasks import content_id
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage, clean_text
 
@@ -273,6 +273,12 @@ def split_code(text: str, tags: tuple[str, str] | None = None) -> tuple[str, str
 def without_label(text: str) -> str:
     """smolagents has its models begin with `Thought:`."""
     return text.strip().removeprefix("Thought:").strip()
+
+
+def last_answer(events: Sequence[Event]) -> str | None:
+    """What an agent says last, if it asks for nothing more: its answer, where the trace does not name one."""
+    last = next((event for event in reversed(events) if isinstance(event, ModelCall)), None)
+    return last.text or None if last is not None and not last.calls and last.error is None else None
 
 
 def as_task(question: str, gold: object, identity: str | None = None, **meta: str) -> Task:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from coa.distill.importers.content import FINISHING, handed_in, split_code, team_run
+from coa.distill.importers.content import FINISHING, handed_in, last_answer, split_code, team_run
 from coa.distill.importers.messages import Said
 from coa.distill.importers.smolagents_steps import CODE_TOOL
 from coa.distill.importers.spans.genai import read_genai
@@ -140,8 +140,8 @@ def _same_call(outer: SpanReading, inner: SpanReading) -> bool:
     """Whether a model's span inside of another is the same call, recorded by two instrumentations."""
     if inner.role is not SpanRole.MODEL:
         return False
-    told = [[(message.text, message.calls) for message in reading.said] for reading in (outer, inner)]
-    return not all(told) or told[0] == told[1]
+    replies = [[(message.text, message.calls) for message in reading.said] for reading in (outer, inner)]
+    return not all(replies) or replies[0] == replies[1]
 
 
 def _same_tool(outer: SpanReading, inner: SpanReading) -> bool:
@@ -196,9 +196,10 @@ class _Run:
         self.events += reading.verdicts
         answer = self.handed_in if self.handed_in is not None else reading.output
         if answer is None:
-            last = next((event for event in reversed(self.events) if isinstance(event, ModelCall)), None)
-            answer = last.text or None if last is not None and not last.calls and last.error is None else None
-            if last is None:  # a workflow ends with what its last agent says
+            answer = last_answer(self.events)
+            if not any(
+                isinstance(event, ModelCall) for event in self.events
+            ):  # a workflow ends with what its last agent says
                 answer = next((event.run.answer for event in reversed(self.events) if isinstance(event, SubRun)), None)
         kind = reading.name if reading.name in _CLASSES else ""
         definitions = {name: schema for name, schema in self._definitions.items() if name not in FINISHING}
@@ -224,8 +225,8 @@ class _Run:
                 self.events.append(SubRun(time=span.start, call_id=self._calling(run.agent), run=run))
             case SpanRole.MODEL:
                 same = [child for child in span.children if _same_call(reading, read_span(child))]
-                told = next((other for other in map(read_span, same) if other.said and not reading.said), reading)
-                self._model(span, told, self._purpose(span, purpose))
+                fullest = next((other for other in map(read_span, same) if other.said and not reading.said), reading)
+                self._model(span, fullest, self._purpose(span, purpose))
                 for child in span.children:
                     if child not in same:
                         self._visit(child, Purpose.TOOL, depth + 1)
@@ -451,9 +452,8 @@ class _Run:
         """The call without a result so far that a tool's span belongs to."""
         if reading.call_id in self._waiting:
             return self._waiting[reading.call_id]
-        name = plain_name(
-            reading.name
-        )  # CrewAI calls a tool "Delegate work" in one span and "delegate_work" in another
+        # CrewAI calls a tool "Delegate work" in one span and "delegate_work" in another.
+        name = plain_name(reading.name)
         named = [call for call in self._waiting.values() if plain_name(call.name) == name]
         exact = [call for call in named if dict(call.arguments) == reading.arguments]
         return next(iter(exact or named), None)
