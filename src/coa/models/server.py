@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 from coa.addresses import is_host, is_private, public
 from coa.errors import ModelError
@@ -54,7 +55,7 @@ class ModelUnserved(Unserved, ModelError):
 
 
 def refuse_no_address(url: str) -> None:
-    if is_host(url):
+    if is_host(url) and urlsplit(url).scheme in ("http", "https"):
         return
     # A password with a slash in it makes the rest of the address a path.
     shown = re.sub(r"//.*@", "//", url)
