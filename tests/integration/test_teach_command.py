@@ -182,6 +182,13 @@ def test_a_question_is_one_argument_whatever_it_holds(tmp_path: Path, server: tu
     assert json.loads(outcome["answer"]) == [f"--task={odd}", "odd {unknown}"]
 
 
+def test_answers_without_a_call_of_a_model_are_pointed_out(tmp_path: Path, server: tuple[ByteUpstream, str]) -> None:
+    config = TeachConfig(command="echo {question}", model=server[1])
+    report = teach(config, tasks_in(tmp_path, "a", "b"), tmp_path / "out")
+    assert report.answered == 2 and report.complete
+    assert report.problems == {"the program answered without a call of a model; does it use OPENAI_BASE_URL?": 2}
+
+
 def test_the_key_for_coa_is_what_the_program_sends_and_it_is_written_nowhere(
     place: Path, server: tuple[ByteUpstream, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,9 +218,11 @@ def test_two_programs_do_not_share_a_folder(place: Path, server: tuple[ByteUpstr
         ({"command": "", "model": SERVER}, "does not say where the task goes"),
         ({"command": "python x.py {id}"}, "--command needs a model server"),
         ({"command": "python x.py", "model": SERVER}, "does not say where the task goes"),
+        ({"command": "", "model": SERVER}, "does not say where the task goes"),
         ({"command": "python 'x.py {id}", "model": SERVER}, "cannot be split"),
         ({"command": "no-such-program {id}", "model": SERVER}, "there is no program 'no-such-program'"),
         ({"command": "python x.py {id}", "model": "host"}, "not the address of a server"),
+        ({"command": "python x.py {id}", "model": "ftp://host"}, "not the address of a server"),
         ({"command": "python x.py {id}", "model": SERVER, "temperature": 1}, "--temperature is for --team"),
     ],
 )  # fmt: skip

@@ -218,7 +218,10 @@ class _Shift:
     ) -> None:
         outcome = {"answer": answer, "exit": code, "error": problem, "stdout": printed[-_KEPT:], "stop": stop.value}
         self._gateway.write("outcome", task.id, outcome)
-        self._report.add(Done(stop, self._spent(task), problem))
+        spent = self._spent(task)
+        if stop is Stop.ANSWERED and not spent.model_calls:
+            problem = "the program answered without a call of a model; does it use OPENAI_BASE_URL?"
+        self._report.add(Done(stop, spent, problem))
 
     def _spent(self, task: Task) -> Usage:
         counted = self._gateway.follow(task.id)
