@@ -97,7 +97,8 @@ def _selected(
     if not shown and wanted is not None:
         raise StoreError(f"there is no task {wanted!r} in it", hint=f"its tasks are {', '.join(ids)}, ...")
     if not shown:
-        raise StoreError("there is nothing to show", hint="lower --skip")
+        hint = "lower --skip" if ids else "coa distill --dry-run says what can be read of traces"
+        raise StoreError("there is nothing to show", hint=hint)
 
 
 def _show_masks(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coa.distill import read_traces
-from coa.distill.team_run import ModelCall, TeamRun, ToolResult
+from coa.distill.team_run import ModelCall, Skipped, TeamRun, ToolResult
 from coa.trajectory.types import Stop, Usage
 from support.call_records import CallRecords, call, outline, result, user
 from support.call_teams import QUESTION, RESEARCHER, continued_responses, messages, one_agent, responses
@@ -188,3 +188,11 @@ def test_an_agent_that_goes_on_from_a_summary_is_one_run_with_a_rewritten_contex
     assert [event.text for event in run.root.events if isinstance(event, ToolResult)] == ["330 m"]
     assert (run.task.question, run.answer, len(run.left_out)) == (QUESTION, "It is 330 m tall.", 1)
     assert run.usage.model_calls == 3
+
+
+def test_a_recording_without_calls_is_listed(tmp_path: Path) -> None:
+    file = tmp_path / "session-1-1.calls.jsonl"
+    outcome = {"coa_record": 1, "event": "outcome", "time": 1.0, "run": None, "answer": None, "exit": 1, "error": None}
+    file.write_text(json.dumps(outcome) + "\n")
+    (found,) = read_traces(tmp_path)
+    assert isinstance(found, Skipped) and found.reason == "no call of a model was recorded in it"

@@ -72,6 +72,8 @@ def runs_in(log: CallLog) -> Iterator[TeamRun | Skipped]:
             yield Skipped(file=str(path), place=item.place, reason=f"{item.what}: {item.reason}")
     for bad in log.bad:
         yield Skipped(file=str(path), place=bad.place, reason=bad.reason)
+    if not (groups or log.others or log.bad or log.tasks.keys() - {None}):
+        yield Skipped(file=str(path), place="", reason="no call of a model was recorded in it")
 
 
 def _without_calls(log: CallLog, run: str) -> TeamRun | Skipped:
