@@ -88,7 +88,7 @@ async def _distill(config: DistillConfig, traces: list[Path], out: Path, progres
             notes.append("Length was not measured: no --student tokenizer was given.")
         if not config.decontaminate:
             notes.append("Overlap with benchmarks was not checked: no --decontaminate file was given.")
-        return write_report(out, found, settings, notes, sorted(set(traces)))
+        return write_report(out, found, settings, notes, sorted(set(traces)), config.tasks)
 
 
 def _check_out(out: Path, traces: Sequence[Path]) -> None:

@@ -75,8 +75,9 @@ class DistillReport:
 
 
 def write_report(
-    out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[str], traces: Sequence[Path] = ()
-) -> DistillReport:
+    out: Path, found: Funnel, settings: dict[str, Any], notes: Sequence[str], traces: Sequence[Path] = (),
+    tasks: Path | None = None,
+) -> DistillReport:  # fmt: skip
     """The files name no path of this machine; what is printed names those of the traces."""
     if said := found.sureness():
         notes = [*notes, said]
@@ -90,7 +91,8 @@ def write_report(
     places = tuple(Skipped(file=file, place=place, reason=reason) for file, place, reason in found.named())
     return DistillReport(
         out, found.entered, found.kept, found.rows, tuple(found.stages()), found.unreadable, places, tuple(notes),
-        tuple(found.hints(as_typed(traces))), found.failed_handovers, found.sureness(), _offer(found, out, traces),
+        tuple(found.hints(as_typed(traces))), found.failed_handovers, found.sureness(),
+        _offer(found, out, traces, tasks),
     )  # fmt: skip
 
 
@@ -99,14 +101,15 @@ def as_typed(traces: Sequence[str | Path]) -> str:
     return " ".join(shlex.quote(str(path)) for path in traces) or "traces/"
 
 
-def _offer(found: Funnel, out: Path, traces: Sequence[Path]) -> str:
+def _offer(found: Funnel, out: Path, traces: Sequence[Path], tasks: Path | None) -> str:
     if found.kept or not found.misfits or found.misfits * 2 < found.entered:
         return ""
     paths = as_typed(traces)
+    answers = f" --tasks {shlex.quote(str(tasks))}" if tasks else ""
     return (
         "The profile was made for another kind of team. Make one from what this team did, and distil with it:\n"
         f"  coa profile from-traces {paths} > mine.toml\n"
-        f"  coa distill {paths} --profile mine.toml --out {shlex.quote(str(out))}"
+        f"  coa distill {paths} --profile mine.toml{answers} --out {shlex.quote(str(out))}"
     )
 
 

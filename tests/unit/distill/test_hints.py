@@ -278,6 +278,10 @@ def test_a_profile_for_another_team_is_answered_by_the_command_that_makes_one(tm
     typed = shlex.quote(str(folder))
     assert f"coa profile from-traces {typed} > mine.toml" in report.advice
     assert f"coa distill {typed} --profile mine.toml --out {tmp_path / 'data'}" in report.advice
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"question": "How many?", "answer": "7"}\n')
+    again = distill(DistillConfig(tasks=tasks), [folder], tmp_path / "data")
+    assert f"coa distill {typed} --profile mine.toml --tasks {tasks} --out {tmp_path / 'data'}" in again.advice
     # The files are shared, so they name no path of this machine.
     assert not any(str(tmp_path) in path.read_text() for path in report.out.glob("*.json"))
     assert re.search(r"from-traces traces/ > mine.toml", report.json.read_text())
