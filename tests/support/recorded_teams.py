@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from coa.distill import DistillConfig, distill, profile_from_traces
-from coa.distill.handovers import Outcome, handovers_of
+from coa.distill.handovers import HandoverOutcome, handovers_of
 from coa.distill.importers.detect import read_traces
 from coa.distill.team_run import ModelCall, TeamRun, ToolResult
 from coa.distill.tool_names import own_tag
@@ -88,11 +89,11 @@ def _agents(run: TeamRun, _: Mapping[str, Any]) -> bool:
 
 
 def _hand_overs(run: TeamRun, _: Mapping[str, Any]) -> bool:
-    return [h.to for h in handovers_of(run.root) if h.outcome is Outcome.DONE] == ["researcher", "analyst"]
+    return [h.to for h in handovers_of(run.root) if h.outcome is HandoverOutcome.DONE] == ["researcher", "analyst"]
 
 
 def _failed_hand_over(run: TeamRun, _: Mapping[str, Any]) -> bool:
-    failed = [h for h in handovers_of(run.root) if h.outcome is Outcome.FAILED]
+    failed = [h for h in handovers_of(run.root) if h.outcome is HandoverOutcome.FAILED]
     return len(failed) == 1 and bool(failed[0].error)
 
 
@@ -184,6 +185,7 @@ def matrix(corpus: Path = CORPUS) -> str:
     made = list(recordings(corpus))
     rows = [["team", "version", "recorded by", *ARRIVES], ["---"] * (3 + len(ARRIVES))]
     notes: dict[str, int] = {}
+    alike = Counter(map(str, made))
     for recording in made:
         there = arrived(recording)
         cells = []
@@ -192,6 +194,7 @@ def matrix(corpus: Path = CORPUS) -> str:
             number = "" if there[name] else str(notes.setdefault(why, len(notes) + 1))
             cells.append("yes" if there[name] else f"no ({number})")
         version = f"{recording.capture['package']} {recording.capture['version']}"
-        rows.append([recording.team.replace("_", " "), version, recording.way.replace("_", " "), *cells])
+        way = recording.path.name.removesuffix(".gz") if alike[str(recording)] > 1 else recording.way
+        rows.append([recording.team.replace("_", " "), version, way.replace("_", " "), *cells])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return "\n".join([table, "", *(f"{number}. {why}" for why, number in notes.items())]).rstrip() + "\n"
