@@ -8,7 +8,7 @@ from pathlib import PurePath
 from pydantic import JsonValue
 
 from coa.distill.compose import Rewriting, compose
-from coa.distill.handovers import Outcome, handovers_of
+from coa.distill.handovers import HandoverOutcome, handovers_of
 from coa.distill.roles import RoleMap, Roles
 from coa.distill.splice import splice
 from coa.distill.team_run import TeamRun
@@ -46,7 +46,7 @@ def convert_with_reasons(team_run: TeamRun, profile: Profile, roles: RoleMap | N
         "left_out": len(team_run.left_out),
         "team": {**counts, "unmetered_calls": team_run.unmetered_calls},
     }
-    if failed := [str(one) for one in handovers_of(team_run.root) if one.outcome is Outcome.FAILED]:
+    if failed := [str(one) for one in handovers_of(team_run.root) if one.outcome is HandoverOutcome.FAILED]:
         meta["failed_handovers"] = list[JsonValue](failed)
     inferred = team_run.meta.get("inferred")
     if isinstance(inferred, dict):

@@ -34,7 +34,7 @@ _LONG: Final = 12
 """Characters from which a text that is part of another shows that they belong together."""
 
 
-class Outcome(StrEnum):
+class HandoverOutcome(StrEnum):
     DONE = "done"
     FAILED = "failed"
     RETURNED = "returned"
@@ -51,7 +51,7 @@ class Handover:
     to: str
     tool: str
     """The call's name; empty where the trace has the member's run and no call."""
-    outcome: Outcome
+    outcome: HandoverOutcome
     request: str = ""
     error: str = ""
     run: str = ""
@@ -107,18 +107,18 @@ def _handovers(run: AgentRun, above: tuple[str, ...], team: _Team) -> Iterator[H
         for call, result in asked:
             meant, started = team.meant(call), subs.get(call.id)
             if result is not None and not result.ok:
-                outcome = Outcome.FAILED
+                outcome = HandoverOutcome.FAILED
             elif started is not None:
-                outcome = Outcome.DONE
+                outcome = HandoverOutcome.DONE
             else:
-                outcome = Outcome.RETURNED if meant in above else Outcome.UNRECORDED
+                outcome = HandoverOutcome.RETURNED if meant in above else HandoverOutcome.UNRECORDED
             to = started.agent if started is not None else meant or guessed_in(call)
-            error = result.text if result is not None and outcome is Outcome.FAILED else ""
+            error = result.text if result is not None and outcome is HandoverOutcome.FAILED else ""
             yield Handover(run.agent, to, call.name, outcome, request_of(call), error, run.id, call.id)
         if isinstance(event, SubRun) and not event.copied:
             if event.call_id not in members:
                 error = "" if event.run.answer is not None else event.run.error or ""
-                outcome = Outcome.FAILED if error else Outcome.DONE
+                outcome = HandoverOutcome.FAILED if error else HandoverOutcome.DONE
                 yield Handover(run.agent, event.run.agent, "", outcome, event.run.request, error, run.id, event.call_id)
             yield from _handovers(event.run, (*above, run.agent), team)
 

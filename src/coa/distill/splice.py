@@ -18,7 +18,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from coa.distill.code_actions import Workspace, is_program, without_logs
-from coa.distill.handovers import Handover, Outcome, handovers_of
+from coa.distill.handovers import Handover, HandoverOutcome, handovers_of
 from coa.distill.member_names import request_of
 from coa.distill.roles import Role, Roles
 from coa.distill.team_run import (
@@ -50,16 +50,6 @@ class MomentKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Where in the team run a moment comes from."""
-
-    run: str
-    """Id of the agent run."""
-    event: int | None = None
-    """Index of the event; None for the run as a whole, such as its answer."""
-
-
-@dataclass(frozen=True, slots=True)
 class Moment:
     kind: MomentKind
     by: str
@@ -81,7 +71,6 @@ class Moment:
     """Why no profile can express this."""
     why: str = ""
     """Why it is what it is, where that is not plain from its kind."""
-    origin: Origin = Origin("")
 
     @property
     def text(self) -> str:
@@ -115,14 +104,11 @@ class _Story:
     """By the id of the run that asks, and of its call."""
     moments: list[Moment] = field(default_factory=list)
 
-    at: Origin = Origin("")
-    """What is being read."""
     answers: list[str] = field(default_factory=list)
     """Answers of the agents from the root to the one that is being read."""
 
     def add_run(self, run: AgentRun, *, root: bool = False, call: ToolCall | None = None) -> None:
         role = self.roles.of_agent(run, root=root)
-        self.at = Origin(run.id)
         if role is Role.DROP:
             decided = self.roles.decided[run.agent].by
             texts = [piece for made in run.model_calls for piece in _pieces(made)]
@@ -145,9 +131,7 @@ class _Story:
             why = f"{run.agent} wrote no thought; what it was asked stands for one"
             self.add(MomentKind.THOUGHT, run, request, lent=True, why=why)
         for index, event in enumerate(run.events):
-            self.at = Origin(run.id, index)
             inside.event(event, index)
-        self.at = Origin(run.id)
         if root and run.answer is not None:
             self.add(MomentKind.ANSWER, run, run.answer)
         elif role in (Role.PLAN, Role.REFLECT) and not inside.spoke:
@@ -159,10 +143,8 @@ class _Story:
         inside = _AgentEvents(self, run, Role.ACT)
         last = max((i for i, e in enumerate(run.events) if isinstance(e, ModelCall) and not e.copied), default=-1)
         for index, event in enumerate(run.events):
-            self.at = Origin(run.id, index)
             if index != last:
                 inside.event(event, index)
-        self.at = Origin(run.id, last if last >= 0 else None)
         final = run.events[last] if last >= 0 else None
         pieces = _pieces(final) if isinstance(final, ModelCall) else []
         verdict = (run.answer or "").strip()
@@ -188,13 +170,13 @@ class _Story:
         if kept and kind is MomentKind.THOUGHT and self.thinking and kept == self._latest().texts:
             self.leave(run, *kept, why="it repeats the thought before it")
         elif kept or kind in (MomentKind.CALL, MomentKind.RESULT, MomentKind.CANDIDATE, MomentKind.CHECK):
-            self.moments.append(Moment(kind, run.agent, kept, origin=self.at, **rest))  # type: ignore[arg-type]
+            self.moments.append(Moment(kind, run.agent, kept, **rest))  # type: ignore[arg-type]
 
     def leave(self, run: AgentRun, *texts: str, why: str, tool: str = "") -> None:
         """Something that becomes no step."""
         kept = tuple(text.strip() for text in texts if text and text.strip())
         if kept or tool:
-            self.moments.append(Moment(MomentKind.LEFT_OUT, run.agent, kept, tool=tool, why=why, origin=self.at))
+            self.moments.append(Moment(MomentKind.LEFT_OUT, run.agent, kept, tool=tool, why=why))
 
     def insert(self, moment: Moment, *, after: Moment | None) -> None:
         """Right after the call that it answers: calls made at once follow one another."""
@@ -262,9 +244,7 @@ class _AgentEvents:
     def _sub_run(self, event: SubRun) -> None:
         calls = (call for e in self.run.events if isinstance(e, ModelCall) for call in e.calls)
         call = next((call for call in calls if call.id == event.call_id), None)
-        here = self.story.at
         self.story.add_run(event.run, call=call)
-        self.story.at = here
         report = (event.run.answer or "").strip()
         if report and self.roles.of_agent(event.run, root=False) is Role.ACT:
             self.reports.append((event.run.agent, report))
@@ -330,17 +310,17 @@ class _AgentEvents:
     def _handover(self, item: ToolCall) -> None:
         """Its sub-run says what happened."""
         asked = self.story.handovers.get((self.run.id, item.id))
-        if asked is None or asked.outcome is Outcome.DONE:
+        if asked is None or asked.outcome is HandoverOutcome.DONE:
             who = asked.to if asked else item.name
             self.story.leave(
                 self.run, _request(item), tool=item.name, why=f"a hand-over: the run of {who} takes its place"
             )
-        elif asked.outcome is Outcome.FAILED:
+        elif asked.outcome is HandoverOutcome.FAILED:
             why = f"a hand-over to {asked.to} that failed; a single model has none: {_first_line(asked.error)}"
             self.story.leave(self.run, _request(item), tool=item.name, why=why)
         elif self.roles.drops(asked.to, item.name):
             self.story.leave(self.run, _request(item), tool=item.name, why=f"your roles file drops {asked.to}")
-        elif asked.outcome is Outcome.RETURNED:
+        elif asked.outcome is HandoverOutcome.RETURNED:
             self.story.leave(self.run, _request(item), tool=item.name, why=f"control goes back to {asked.to}")
         else:
             self._problem(item, f"the run of {asked.to} {NOT_RECORDED}")
@@ -348,7 +328,7 @@ class _AgentEvents:
     def _in_vain(self, item: ToolCall) -> bool:
         asked = self.story.handovers.get((self.run.id, item.id))
         worked = any(run.model_calls for sub in self.sub_runs if sub.call_id == item.id for run in sub.run.walk())
-        return asked is not None and asked.outcome is Outcome.FAILED and not worked
+        return asked is not None and asked.outcome is HandoverOutcome.FAILED and not worked
 
     def _acts(self, item: ToolCall) -> bool:
         """Whether a member is asked to act. Questions to a verifier or a critic appear in their replies."""
@@ -419,7 +399,7 @@ class _AgentEvents:
         if calls or not result.call_ids:
             # A result that answers several calls at once comes after the last; the others stay unanswered.
             texts = (without_logs(result.text).strip(),)
-            moment = Moment(MomentKind.RESULT, self.run.agent, texts, ok=result.ok, origin=self.story.at)
+            moment = Moment(MomentKind.RESULT, self.run.agent, texts, ok=result.ok)
             self.story.insert(moment, after=calls[-1] if calls else None)
         else:
             self.story.leave(self.run, result.text, why="the call that it answers is not in the trajectory")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from coa.distill.handovers import Outcome, handovers_of, with_handovers
+from coa.distill.handovers import HandoverOutcome, handovers_of, with_handovers
 from coa.distill.importers.ag2_messages import from_ag2
 from coa.distill.importers.detect import read_traces
 from coa.distill.member_names import named_in
@@ -96,6 +96,6 @@ def test_a_failed_call_is_a_hand_over_if_its_words_then_went_to_a_member() -> No
         ModelCall(calls=(right,)), SubRun(call_id="solver", run=sub), ToolResult(call_ids=("solver",), text="4"),
     )  # fmt: skip
     root = team_run(AgentRun(id="0", agent="manager", events=events)).root
-    assert [found.outcome for found in handovers_of(root)] == [Outcome.FAILED, Outcome.DONE]
+    assert [found.outcome for found in handovers_of(root)] == [HandoverOutcome.FAILED, HandoverOutcome.DONE]
     own = team_run(AgentRun(id="0", agent="manager", tools=("adder", "solver"), events=events)).root
-    assert [found.outcome for found in handovers_of(own)] == [Outcome.DONE]  # a tool of its own that failed
+    assert [found.outcome for found in handovers_of(own)] == [HandoverOutcome.DONE]  # a tool of its own that failed

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coa.distill.atif_writer import to_atif
-from coa.distill.handovers import Handover, Outcome, handovers_of, with_handovers
+from coa.distill.handovers import Handover, HandoverOutcome, handovers_of, with_handovers
 from coa.distill.importers.detect import read_traces
 from coa.distill.team_run import AgentRun, CodeCall, Event, ModelCall, SubRun, TeamRun, ToolCall, ToolResult
 from support.told_teams import agent, asks, called, member, result, team, thinks, tower
@@ -24,14 +24,17 @@ def specialist(name: str = "Researcher", *, request: str = "Find the height", id
     ).model_copy(update={"id": identity})
 
 
-def listed(run: TeamRun) -> list[tuple[str, str, Outcome]]:
+def listed(run: TeamRun) -> list[tuple[str, str, HandoverOutcome]]:
     return [(item.by, item.to, item.outcome) for item in handovers_of(run.root)]
 
 
 def test_a_run_in_the_one_form_stays_as_it_is() -> None:
     run = tower()
     assert with_handovers(run) is run
-    assert listed(run) == [("manager", "search_agent", Outcome.DONE), ("manager", "checker", Outcome.DONE)]
+    assert listed(run) == [
+        ("manager", "search_agent", HandoverOutcome.DONE),
+        ("manager", "checker", HandoverOutcome.DONE),
+    ]
 
 
 def test_a_tool_call_that_encloses_a_run_is_the_delegation() -> None:
@@ -60,7 +63,10 @@ def test_a_call_of_the_same_name_elsewhere_is_a_handover_too_and_this_one_failed
             result("c2", "330 m"),
         )
     )
-    assert listed(run) == [("manager", "Researcher", Outcome.FAILED), ("manager", "Researcher", Outcome.DONE)]
+    assert listed(run) == [
+        ("manager", "Researcher", HandoverOutcome.FAILED),
+        ("manager", "Researcher", HandoverOutcome.DONE),
+    ]
     failed = run.root.events[1]
     assert isinstance(failed, ToolResult) and not failed.ok and not failed.report_of
 
@@ -75,7 +81,7 @@ def test_a_call_made_again_word_for_word_came_to_nothing_the_first_time() -> Non
             result("c2", "330 m"),
         )
     )
-    assert [outcome for _, _, outcome in listed(run)] == [Outcome.FAILED, Outcome.DONE]
+    assert [outcome for _, _, outcome in listed(run)] == [HandoverOutcome.FAILED, HandoverOutcome.DONE]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +125,7 @@ def test_an_agents_own_tool_of_the_same_name_is_no_handover() -> None:
     run = with_handovers(
         team(thinks("Add.", asks("c1", "calculator", text="add")), called("c1", inner), result("c1", "2"))
     )
-    assert listed(run) == [("manager", "calculator", Outcome.DONE)]
+    assert listed(run) == [("manager", "calculator", HandoverOutcome.DONE)]
 
 
 def test_a_member_that_is_not_in_the_run_can_only_be_asked_in_vain() -> None:
@@ -127,7 +133,7 @@ def test_a_member_that_is_not_in_the_run_can_only_be_asked_in_vain() -> None:
     run = with_handovers(
         team(thinks("I ask.", bad), result("c1", "Error: coworker mentioned not found"), thinks("Then not."))
     )
-    assert listed(run) == [("manager", "Historian", Outcome.FAILED)]
+    assert listed(run) == [("manager", "Historian", HandoverOutcome.FAILED)]
     human = team(thinks("I ask.", asks("c1", "transfer_to_human")), result("c1", "ticket 7 opened"))
     assert with_handovers(human) is human
 
@@ -148,7 +154,10 @@ def test_control_that_is_handed_over_and_comes_back_is_a_tree() -> None:
     assert [type(event).__name__ for event in run.root.events] == [
         "ModelCall", "SubRun", "ToolResult", "ModelCall", "ToolResult",
     ]  # fmt: skip
-    assert listed(run) == [("triage", "researcher", Outcome.DONE), ("researcher", "triage", Outcome.RETURNED)]
+    assert listed(run) == [
+        ("triage", "researcher", HandoverOutcome.DONE),
+        ("researcher", "triage", HandoverOutcome.RETURNED),
+    ]
     ids = [call.id for event in run.root.events if isinstance(event, ModelCall) for call in event.calls]
     assert ids == ["t1", "t1#2"]  # two runs of one agent are one now, and ids stay unique
     below = run.root.events[1]
@@ -193,20 +202,20 @@ def test_a_call_of_a_member_from_code_is_one_too() -> None:
         call=ToolCall(id="k", name="ask_researcher", arguments={"q": "x"}), text="Error: timeout", ok=False
     )
     run = with_handovers(team(calls, called("c1", specialist()), thinks("Good.")))
-    assert listed(run)[0] == ("manager", "Researcher", Outcome.FAILED)
+    assert listed(run)[0] == ("manager", "Researcher", HandoverOutcome.FAILED)
 
 
 def test_every_run_that_is_read_is_in_the_one_form(tmp_path: Path) -> None:
     raw = team(thinks("I ask.", asks("c1", "look_it_up", topic="x")), called("c1", specialist()), result("c1", "330 m"))
     (tmp_path / "a.json").write_text(json.dumps(to_atif(raw)))
     (run,) = read_traces(tmp_path)
-    assert isinstance(run, TeamRun) and listed(run) == [("manager", "Researcher", Outcome.DONE)]
+    assert isinstance(run, TeamRun) and listed(run) == [("manager", "Researcher", HandoverOutcome.DONE)]
 
 
 def test_a_handover_says_who_asked_whom_and_what_went_wrong() -> None:
     run = team(thinks("I ask.", member("c1", "ask_historian", q="x")), result("c1", "Error: down\nat line 3", ok=False))
     (found,) = handovers_of(run.root)
     assert found == Handover(
-        "manager", "historian", "ask_historian", Outcome.FAILED, "x", "Error: down\nat line 3", "manager", "c1"
+        "manager", "historian", "ask_historian", HandoverOutcome.FAILED, "x", "Error: down\nat line 3", "manager", "c1"
     )
     assert str(found) == "manager asked historian by ask_historian: failed: Error: down"

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from coa.distill.importers.calls.log import MARK, CallLog
+from coa.distill.importers.calls.log import MARK, CallRecords
 from coa.distill.importers.calls.reader import runs_in
 from coa.distill.importers.content import as_text, as_time, at, dumped
 from coa.distill.importers.json_files import Bad, values
@@ -58,7 +58,7 @@ def read_camel(files: Sequence[Path]) -> Iterator[TeamRun | Skipped]:
         for agent, messages in memories.items():
             found += _remembered(agent, messages, f"m{len(found)}")
     ordered = sorted(found, key=lambda row: as_time(row["time"]) or 0.0)
-    for item in runs_in(CallLog(source, [("", row) for row in ordered])):
+    for item in runs_in(CallRecords(source, [("", row) for row in ordered])):
         if isinstance(item, TeamRun):
             item = item.model_copy(update={"source": item.source.model_copy(update={"format": FORMAT.name})})
         yield item

@@ -82,7 +82,7 @@ class Exchange:
 
 
 @dataclass
-class CallLog:
+class CallRecords:
     """A file while it is read."""
 
     path: Path

@@ -21,7 +21,7 @@ from typing import Final
 from coa.distill.importers.calls.build import Builder, ended, known_task, left_out_call
 from coa.distill.importers.calls.groups import grouped_runs
 from coa.distill.importers.calls.links import link, link_by_answers
-from coa.distill.importers.calls.log import MARK, CallLog, Exchange
+from coa.distill.importers.calls.log import MARK, CallRecords, Exchange
 from coa.distill.importers.calls.stints import Stint, give_back, stints_of
 from coa.distill.importers.calls.threads import Threads
 from coa.distill.importers.calls.upkeep import fold_upkeep
@@ -37,10 +37,10 @@ def is_record(row: object) -> bool:
 
 
 def read_calls(path: Path) -> Iterator[TeamRun | Skipped]:
-    return runs_in(CallLog(path))
+    return runs_in(CallRecords(path))
 
 
-def runs_in(log: CallLog) -> Iterator[TeamRun | Skipped]:
+def runs_in(log: CallRecords) -> Iterator[TeamRun | Skipped]:
     path, threads = log.path, Threads()
     for exchange in log.exchanges():
         threads.add(exchange)
@@ -76,7 +76,7 @@ def runs_in(log: CallLog) -> Iterator[TeamRun | Skipped]:
         yield Skipped(file=str(path), place="", reason="no call of a model was recorded in it")
 
 
-def _without_calls(log: CallLog, run: str) -> TeamRun | Skipped:
+def _without_calls(log: CallRecords, run: str) -> TeamRun | Skipped:
     """A task whose program ended before it called a model."""
     given, outcome = at(log.tasks[run], "task") or {}, log.outcomes.get(run)
     question = as_text(at(given, "question"))

@@ -67,16 +67,13 @@ class Stint:
 
     def answer(self) -> str | None:
         """What it reports or answers; None if it ended in the middle of its work."""
-        for exchange in reversed(self.exchanges):
-            reply = exchange.reply
-            if reply is None or exchange.error:
-                return None
-            if reply.answer is not None:
-                return reply.answer
-            if not [call for call in reply.calls if call.id not in self.back]:
-                return reply.text or None
+        reply = self.last.reply
+        if reply is None or self.last.error:
             return None
-        return None
+        if reply.answer is not None:
+            return reply.answer
+        waits = any(call.id not in self.back for call in reply.calls)
+        return None if waits else reply.text or None
 
     def above(self) -> Iterable[Stint]:
         step, seen = self.parent, {id(self)}

@@ -61,8 +61,6 @@ class Threads:
         self._roots: list[Exchange] = []
         self.speakers: dict[tuple[str | None, str], str] = {}
         """By run and words: the name under which a framework repeats them."""
-        self.unknown_previous: list[Exchange] = []
-        """Requests that continue a response which was not recorded."""
 
     def add(self, exchange: Exchange) -> None:
         pieces = exchange.asked.pieces
@@ -71,8 +69,6 @@ class Threads:
             if piece.speaker and len(piece.text) >= _TELLING:
                 self.speakers[exchange.run, normal(piece.text)] = piece.speaker
         begun = self._responses.get(asked.previous or "") or self._conversations.get(asked.conversation or "")
-        if begun is None and asked.previous:
-            self.unknown_previous.append(exchange)
         start = self._ended(begun) if begun is not None else b""
         beginnings = list(hashes(pieces, start))
         exchange.hash = beginnings[-1]
