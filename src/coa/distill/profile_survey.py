@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coa.distill.compose import CHECK, PLAN, REFLECTION, SUGGESTED, compose
+from coa.distill.config import Complexity
 from coa.distill.importers.content import FINISHING
 from coa.distill.importers.trace_format import Imported
 from coa.distill.roles import Decider, Role, RoleMap, Roles
@@ -34,7 +35,7 @@ from coa.trajectory.shapes import read
 
 THINK, ANSWER = "think", "answer"
 ROLES: Final = (PLAN, REFLECTION, SUGGESTED, CHECK)
-_MOST_CALLS: Final = 40
+_MOST_CALLS: Final = Complexity().most_calls
 """Runs with more calls are dropped by default (`complexity.most_calls`)."""
 
 
@@ -268,6 +269,6 @@ class Order:
         if silent := self.calls[0] if any(self.calls[calls] for calls in self.calls if calls) else 0:
             notes.append(f"{plural(silent, 'run')} answered without any tool call; coa distill drops such runs")
         if long := sum(count for calls, count in self.calls.items() if calls > _MOST_CALLS):
-            setting = "--set complexity.most_calls"
+            setting = f"--set complexity.most_calls={self.most_calls}"
             notes.append(f"{plural(long, 'run')} made more than {_MOST_CALLS} tool calls; {setting} keeps them")
         return notes

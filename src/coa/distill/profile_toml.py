@@ -87,7 +87,7 @@ def _text(text: str) -> str:
     plain = "'''" not in text and not text.endswith("'") and all(char >= " " or char in "\n\t" for char in text)
     if "\n" not in text or not plain or "\x7f" in text:
         return _value(text)
-    return f"'''\n{text.removeprefix(chr(10)) if text.startswith(chr(10)) else text}'''"
+    return f"'''\n{text}'''"  # TOML leaves out the first line break
 
 
 def _key(name: str) -> str:

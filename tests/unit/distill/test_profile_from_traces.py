@@ -101,6 +101,14 @@ def test_every_shipped_profile_can_be_written_as_a_file(name: str, tmp_path: Pat
     assert load_profile(file) == load_profile(name)
 
 
+@pytest.mark.parametrize("example", ["\n<think>\n", "a\nb'", "a\n'''", "a\r\nb", "tab\there\n"])
+def test_an_example_is_written_as_it_is(example: str, tmp_path: Path) -> None:
+    profile = load_profile("web").model_copy(update={"example": example})
+    file = tmp_path / "copy.toml"
+    file.write_text(to_toml(profile), encoding="utf-8", newline="")
+    assert load_profile(file).example == example
+
+
 def test_distilling_with_the_proposed_profile_keeps_the_runs(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
     traces.mkdir()

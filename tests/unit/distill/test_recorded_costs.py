@@ -56,11 +56,12 @@ def test_the_command_names_the_damage_where_nothing_can_be_counted(tmp_path: Any
     [
         ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}}, 9, 4),
         ({"input_tokens": 9, "input_tokens_details": {"cached_tokens": 4}}, 9, 4),
+        ({"input_tokens": 9, "input_token_details": {"cache_read": 4}}, 9, 4),
         ({"input_tokens": 3, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2}, 9, 4),
         ({"prompt_tokens": 9, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2}, 9, 4),
         ({"prompt_tokens": 9, "input_tokens": 9}, 9, 0),
     ],
-    ids=["openai", "responses", "anthropic", "a proxy before anthropic", "both names"],
+    ids=["openai", "responses", "langchain", "anthropic", "a proxy before anthropic", "both names"],
 )
 def test_tokens_that_were_read_are_counted_once(counts: dict[str, object], prompt: int, cached: int) -> None:
     usage = as_usage(counts)

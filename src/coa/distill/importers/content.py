@@ -40,6 +40,11 @@ _PROMPT: Final = ("prompt_tokens", "input_tokens", "total_prompt_tokens")
 _COMPLETION: Final = ("completion_tokens", "output_tokens", "total_completion_tokens")
 _MOST_TOKENS: Final = 1 << 40
 _CACHED: Final = ("cached_tokens", "cache_read_input_tokens", "cache_read_tokens")
+_CACHED_BELOW: Final = (
+    ("prompt_tokens_details", "cached_tokens"), ("input_tokens_details", "cached_tokens"),
+    ("input_token_details", "cache_read"),
+)  # fmt: skip
+"""As Chat Completions, Responses and LangChain write it."""
 _APART: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 """Anthropic counts as `input_tokens` only what neither came from the cache nor went into it. Proxies that translate to
 `prompt_tokens` may keep these names, but then count them in."""
@@ -193,9 +198,9 @@ def as_usage(row: object) -> Usage | None:
     if prompt is None and completion is None:
         return None
     cached = _count(row, _CACHED)
-    for details in ("prompt_tokens_details", "input_tokens_details"):
+    for place in _CACHED_BELOW:
         if cached is None:
-            cached = _count({"cached_tokens": at(row, details, "cached_tokens")}, _CACHED)
+            cached = _count({"cached_tokens": at(row, *place)}, _CACHED)
     return Usage(
         prompt_tokens=prompt or 0, completion_tokens=completion or 0, cached_tokens=cached or 0, model_calls=1,
         cost=as_cost(row),
