@@ -368,7 +368,8 @@ def _carried_out(run: AgentRun) -> AgentRun:
         before = events[-1] if events else None
         made = [one for one in inner.events if isinstance(one, CodeCall)]
         if isinstance(before, SubRun) and made and len(made) == len(inner.events):
-            waiting = {call.id for call in _calls(before.run)} - set(_results(before.run))
+            asked = {call.id for one in before.run.model_calls for call in one.calls}
+            waiting = asked - set(_results(before.run))
             if all(one.call.id in waiting for one in made):
                 results = [ToolResult(time=m.time, call_ids=(m.call.id,), text=m.text, ok=m.ok) for m in made]
                 run_before = before.run.model_copy(update={"events": (*before.run.events, *results)})
