@@ -130,7 +130,7 @@ class _Reader:
             usage = as_usage(row.get("models_usage"))
             self._add(source, ModelCall.model_validate({"time": time, "usage": usage, **wrote}))
         else:
-            reason = "a message of this kind is no turn of an agent"
+            reason = "a message of this kind is not a turn of an agent"
             self.left_out.append(LeftOut(what=f"{kind} of {source}", reason=reason, place=as_text(row.get("id"))))
 
     def _add(self, source: str, event: Event) -> None:

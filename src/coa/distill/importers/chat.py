@@ -105,7 +105,7 @@ def read_chat(path: Path) -> Iterator[TeamRun | Skipped]:
             if isinstance(value, Bad):
                 bad.append(value)
             elif not is_chat(value):
-                bad.append(Bad(place, "it is no conversation"))
+                bad.append(Bad(place, "it is not a conversation"))
             else:
                 session = _session(value, place)
                 yield team_of.get(session, session), (session, value)

@@ -74,7 +74,7 @@ def read_session(path: Path) -> Iterator[TeamRun | Skipped]:
                 return
             sessions.setdefault(as_text(value.get("sessionId")), []).append(value)
         else:
-            bad.append(value if isinstance(value, Bad) else Bad(place, "it is no line of a session"))
+            bad.append(value if isinstance(value, Bad) else Bad(place, "it is not a line of a session"))
     shared = sessions.pop("", [])
     for session, lines in sessions.items() or {"": shared}.items():
         try:

@@ -227,8 +227,10 @@ def _unknown(found: Iterable[tuple[str, Any]], path: Path) -> Skipped | None:
 
 def _stranger(value: object, file: str, place: str) -> Skipped:
     inner = value[0] if isinstance(value, list) and value else value
-    fields = f"an object with {', '.join(sorted(map(str, inner))[:8])}" if isinstance(inner, Mapping) else "no object"
-    return Skipped(file=file, place=place, reason=f"no known trace format: it is {fields}")
+    found = (
+        f"an object with {', '.join(sorted(map(str, inner))[:8])}" if isinstance(inner, Mapping) else "not an object"
+    )
+    return Skipped(file=file, place=place, reason=f"no known trace format: it is {found}")
 
 
 def _each(found: Iterable[tuple[str, Any]], path: Path) -> Iterator[Imported]:

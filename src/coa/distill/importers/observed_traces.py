@@ -40,7 +40,7 @@ def read_mlflow_traces(path: Path) -> Iterator[TeamRun | Skipped]:
     for place, value in values(path):
         for row in value if isinstance(value, list) else [value]:
             if isinstance(row, Bad) or not is_mlflow(row):
-                reason = row.reason if isinstance(row, Bad) else "it is no trace of MLflow"
+                reason = row.reason if isinstance(row, Bad) else "it is not a trace of MLflow"
                 yield Skipped(file=str(path), place=place, reason=reason)
                 continue
             trace: Any = _mlflow_trace(row)

@@ -108,7 +108,7 @@ class CallRecords:
             if isinstance(row, Bad):
                 continue
             if not (isinstance(row, Mapping) and MARK in row):
-                self.bad.append(Bad(place, "it is no record of a model call"))
+                self.bad.append(Bad(place, "it is not a record of a model call"))
                 continue
             event, key = row.get("event"), as_text(row.get("id"))
             if event == "task":

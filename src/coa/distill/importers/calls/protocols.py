@@ -32,7 +32,7 @@ def read_request(protocol: str, body: Json) -> Asked:
         case "completions":
             rows = _prompt(body.get("prompt"), asked)
         case _:
-            rows, asked.other = [], "it is no call of a language model"
+            rows, asked.other = [], "it is not a call of a language model"
     system = [asked.system]
     for row in rows:
         made = _pieces(row)
