@@ -76,6 +76,22 @@ def test_keys_for_hosted_tools_are_not_written_but_schemas_and_texts_are(tmp_pat
     assert kept["mcp_servers"][0]["authorization_token"] == "[key]" and kept["prompt_cache_key"] == "team-1"
 
 
+def test_keys_that_a_body_hands_on_to_other_servers_are_not_written(tmp_path: Path) -> None:
+    search = {"endpoint": "https://z", "authentication": {"type": "api_key", "key": "secret-1"}}
+    body = {
+        "messages": [{"role": "user", "content": "hi"}],
+        "extra_headers": {"Authorization": "Bearer secret-2"},
+        "data_sources": [{"type": "azure_search", "parameters": search}],
+        "provider": {"api_key": "secret-3", "order": ["x"]},
+    }
+    with recording(always("{}"), tmp_path) as (gateway, upstream):
+        post(gateway, body)
+        assert json.loads(upstream.received[0].body) == body
+    assert "secret" not in recorded(tmp_path)
+    kept = calls(tmp_path)[0][0]["body"]
+    assert kept["messages"] == body["messages"] and kept["provider"] == {"api_key": "[key]", "order": ["x"]}
+
+
 def test_the_password_of_the_upstream_is_sent_and_written_nowhere(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

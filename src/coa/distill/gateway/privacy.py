@@ -32,6 +32,13 @@ _CREDENTIAL_FIELDS: Final = frozenset({
     "client_secret", "password", "secret", "token", "x-api-key",
 })  # fmt: skip
 """The same in bodies, where many harmless names end alike (`prompt_cache_key`)."""
+_SAID: Final = frozenset({
+    "contents", "functions", "input", "instructions", "messages", "prompt", "response_format", "system", "text",
+    "tools",
+})  # fmt: skip
+"""Fields of bodies that hold what a model reads or has to write. They are recorded as they are."""
+_SCHEMAS: Final = frozenset({"description", "input_schema", "parameters"})
+"""Fields of tools whose properties may have the name of a credential."""
 _SHORTEST: Final = 6
 """A shorter value is no key, and replacing it everywhere would garble texts (`none`, `EMPTY`)."""
 _BLANK: Final = frozenset({"none", "empty", "dummy", "null", "not-needed", "no-key", "sk-none"})
@@ -73,27 +80,28 @@ def without_credential_fields(body: Any) -> Any:
     """A request body without the keys that it hands on: its own, and those for MCP servers and other hosted tools."""
     if not isinstance(body, dict):
         return body
-    for name, value in body.items():
-        if isinstance(value, str) and name.lower() in _CREDENTIAL_FIELDS:
-            body[name] = KEY
-    for name in ("tools", "mcp_servers"):
-        for entry in body.get(name) or () if isinstance(body.get(name), list) else ():
-            if isinstance(entry, dict) and "function" not in entry:
-                _hide(entry)
+    _hide(body, _SAID)
+    tools = body.get("tools")
+    for entry in tools if isinstance(tools, list) else ():
+        if isinstance(entry, dict) and "function" not in entry:
+            _hide(entry, _SCHEMAS)
     return body
 
 
-def _hide(entry: dict[str, Any]) -> None:
-    """In place. Schemas of tools may have a property of such a name: only texts are values of a credential."""
-    for name, value in entry.items():
-        if name in ("parameters", "input_schema", "description"):
-            continue
-        if name == "headers" and isinstance(value, dict):
-            entry[name] = dict.fromkeys(value, KEY)
-        elif isinstance(value, str) and name.lower() in _CREDENTIAL_FIELDS:
-            entry[name] = KEY
-        elif isinstance(value, dict):
-            _hide(value)
+def _hide(entry: dict[str, Any], spared: frozenset[str]) -> None:
+    """In place, at any depth. Only texts are values of a credential."""
+    pending = [entry]
+    while pending:
+        fields = pending.pop()
+        for name, value in fields.items():
+            if name in spared:
+                continue
+            if isinstance(value, dict) and (name.lower().endswith("headers") or name == "authentication"):
+                fields[name] = dict.fromkeys(value, KEY)
+            elif isinstance(value, str) and name.lower() in _CREDENTIAL_FIELDS:
+                fields[name] = KEY
+            else:
+                pending += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)]
 
 
 class Redaction:
