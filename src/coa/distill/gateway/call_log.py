@@ -24,9 +24,11 @@ import orjson
 from coa.distill.gateway.assembly import assemble
 from coa.distill.gateway.privacy import Redaction, without_credential_fields, without_keys, without_tokens
 from coa.distill.gateway.routes import Origin
+from coa.distill.importers.content import as_usage, at
 from coa.distill.run_files import CALLS, run_file
 from coa.errors import refused
 from coa.http import lenient_json
+from coa.trajectory.types import Usage
 
 log = logging.getLogger(__name__)
 RECORD: Final = 1
@@ -126,13 +128,13 @@ class Counts:
     lost: int = 0
     """Lines that could not be written."""
 
-    def add(self, usage: tuple[int, int] | None, *, failed: bool) -> None:
+    def add(self, usage: Usage | None, *, failed: bool) -> None:
         self.calls += 1
         self.failed += failed
         self.unmetered += usage is None and not failed
         if usage is not None:
-            self.prompt_tokens += usage[0]
-            self.completion_tokens += usage[1]
+            self.prompt_tokens += usage.prompt_tokens
+            self.completion_tokens += usage.completion_tokens
 
 
 class CallLog:
@@ -233,7 +235,7 @@ class CallLog:
             self._redact(line, call)
         if call.protocol in _MODEL_CALLS:
             failed = line["error"] is not None or not line["complete"] or (call.status or 500) >= 400
-            usage = _usage(line["body"])
+            usage = as_usage(at(line["body"], "usage"))
             self.counts.add(usage, failed=failed)
             if call.origin.run in self.by_run:
                 self.by_run[call.origin.run].add(usage, failed=failed)
@@ -345,17 +347,3 @@ def _dumped(line: dict[str, Any]) -> bytes:
         return orjson.dumps(line)
     except TypeError as error:  # nested too deeply
         return orjson.dumps({**line, "body": None, "left_out": f"the body cannot be written: {error}"})
-
-
-def _usage(body: Any) -> tuple[int, int] | None:
-    """Tokens read and written, as the server counts them in any of the protocols."""
-    usage = body.get("usage") if isinstance(body, dict) else None
-    if not isinstance(usage, dict):
-        return None
-
-    def count(*names: str) -> int:
-        return sum(value for name in names if isinstance(value := usage.get(name), int))
-
-    cached = ("cache_read_input_tokens", "cache_creation_input_tokens")
-    read = count("prompt_tokens") or count("input_tokens", *cached)
-    return read, count("completion_tokens") or count("output_tokens")
