@@ -248,6 +248,16 @@ def test_a_wrapped_program_keeps_its_input_output_and_exit_code(tmp_path: Path) 
     assert found[0]["run"] is None and found[0]["body"] == {"messages": []} and found[2]["exit"] == 5
 
 
+def test_a_recording_in_which_every_call_failed_points_to_the_upstream(tmp_path: Path) -> None:
+    with serving(ByteUpstream(always('{"error": "not found"}', status=404))) as url:
+        done = subprocess.run(
+            [*COMMAND, "--upstream", url, "--out", str(tmp_path), "--", sys.executable, "-c", TEAM, "ask", "0"],
+            input='{"messages": []}', capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert "recorded 1 call (1 failed)" in done.stderr and "next:" not in done.stderr
+    assert done.stderr.splitlines()[-1] == f"every call failed; is {url} the right --upstream?"
+
+
 def test_signals_reach_a_wrapped_program(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, *NOWHERE, "--out", str(tmp_path), "--", sys.executable, "-c", TEAM, "wait"],

@@ -137,5 +137,8 @@ def _summary(gateway: Gateway) -> None:
     typer.echo(printable(f"recorded {plural(counts.calls, 'call')}{failed}, {tokens}, in {place}"), err=True)
     if counts.lost:
         typer.echo(f"warning: {plural(counts.lost, 'line')} could not be written", err=True)
+    if counts.failed == counts.calls:
+        typer.echo(printable(f"every call failed; is {gateway.upstream} the right --upstream?"), err=True)
+        return
     folder = shlex.quote(os.fspath(gateway.out))
     typer.echo(printable(f"next: coa profile from-traces {folder} > mine.toml"), err=True)
