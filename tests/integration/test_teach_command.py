@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from coa.cli import app
 from coa.distill.importers.detect import read_traces
 from coa.distill.teaching.program import Program, answer_in, run_command
 from coa.distill.teaching.results import TeachReport
@@ -284,3 +286,11 @@ def test_ctrl_c_ends_the_programs_and_the_same_command_runs_the_rest(
     )
     counted = json.loads(done.stdout)
     assert (counted["resumed"], counted["answered"], done.returncode) == (1, 1, 0)
+
+
+def test_where_a_failed_program_says_why_is_printed(place: Path, server: tuple[ByteUpstream, str]) -> None:
+    command = f"{sys.executable} {place / 'team.py'} {{file}}"
+    given = ["teach", str(tasks_in(place, "early")), "--command", command, "--model", server[1]]
+    done = CliRunner().invoke(app, [*given, "--out", str(place / "out")])
+    assert done.exit_code == 1 and f"what the failed ones printed is in {place / 'out' / '.log'}" in done.output
+    assert (place / "out" / ".log" / "early.err").is_file()

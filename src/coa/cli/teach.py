@@ -96,4 +96,5 @@ def _show(report: TeachReport) -> None:
     for problem, count in sorted(report.problems.items(), key=lambda item: -item[1])[:5]:
         typer.echo(f"  {count} x {printable(problem)[:300]}", err=True)
     if report.failed or report.timed_out:
+        typer.echo(printable(f"what the failed ones printed is in {report.out / '.log'}"), err=True)
         typer.echo("the same command with --retry-failed runs the failed and timed-out ones again", err=True)
