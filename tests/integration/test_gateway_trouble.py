@@ -248,6 +248,16 @@ def test_a_wrapped_program_keeps_its_input_output_and_exit_code(tmp_path: Path) 
     assert found[0]["run"] is None and found[0]["body"] == {"messages": []} and found[2]["exit"] == 5
 
 
+def test_a_program_that_names_its_runs_leaves_no_session_file(tmp_path: Path) -> None:
+    named = TEAM.replace('base + "/chat', 'base.removesuffix("/v1") + "/run/one/v1/chat')
+    with serving(ByteUpstream(always("{}"))) as url:
+        subprocess.run(
+            [*COMMAND, "--upstream", url, "--out", str(tmp_path), "--", sys.executable, "-c", named, "ask", "0"],
+            input='{"messages": []}', capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+    assert [path.name for path in tmp_path.glob("*.jsonl")] == ["one.calls.jsonl"]
+
+
 def test_a_recording_in_which_every_call_failed_points_to_the_upstream(tmp_path: Path) -> None:
     with serving(ByteUpstream(always('{"error": "not found"}', status=404))) as url:
         done = subprocess.run(

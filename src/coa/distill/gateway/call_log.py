@@ -190,7 +190,7 @@ class CallLog:
     def event(self, kind: str, run: str | None, values: dict[str, Any]) -> None:
         """A line about a run as a whole: its task or its outcome."""
         line = {"coa_record": RECORD, "event": kind, "time": time.time(), "run": run, **values}
-        self._queue.put(lambda: self._write(run, orjson.dumps(self._redaction.apply(line)[0])))
+        self._queue.put(lambda: self._event(run, orjson.dumps(self._redaction.apply(line)[0])))
 
     def warn(self, problem: str) -> None:
         self._on_problem(problem)
@@ -203,6 +203,11 @@ class CallLog:
                 job()
             except Exception as error:  # one line that cannot be written must not end the recording
                 self._lose(f"a call could not be recorded: {type(error).__name__}: {error}")
+
+    def _event(self, run: str | None, line: bytes) -> None:
+        # Where every call has a run, a session file would hold nothing but this line.
+        if run is not None or self._session is not None or not self.files:
+            self._write(run, line)
 
     def _request(self, call: Call) -> None:
         origin = call.origin
