@@ -153,7 +153,9 @@ def measure_cost(
         found = f"; {named[0]}{more}" if named else ""
         raise StoreError(
             "there is no run to count" + (" that all paths hold" if shared else "") + found,
-            hint="give traces or trajectories; with --shared, paths that hold the same tasks",
+            hint="paths with --shared must hold the same tasks; for traces that do not name theirs, add --tasks"
+            if shared
+            else "give traces or trajectories",
         )
     return CostReport(tuple(rows), tuple(unreadable.values()))
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coa.distill import read_traces
+from coa.distill import measure_cost, read_traces
 from coa.distill.team_run import ModelCall, Skipped, TeamRun, ToolResult
+from coa.errors import StoreError
 from coa.trajectory.types import Stop, Usage
 from support.call_records import CallRecords, call, outline, result, user
 from support.call_teams import QUESTION, RESEARCHER, continued_responses, messages, one_agent, responses
@@ -196,3 +197,12 @@ def test_a_recording_without_calls_is_listed(tmp_path: Path) -> None:
     file.write_text(json.dumps(outcome) + "\n")
     (found,) = read_traces(tmp_path)
     assert isinstance(found, Skipped) and found.reason == "no call of a model was recorded in it"
+
+
+def test_recordings_that_share_no_task_point_to_the_file_of_tasks(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.calls.jsonl" for name in ("one", "other")]
+    one_agent(CallRecords()).write(paths[0])
+    one_agent(CallRecords(), "How wide is the bridge?").write(paths[1])
+    with pytest.raises(StoreError, match="that all paths hold") as failed:
+        measure_cost(paths, shared=True)
+    assert "add --tasks" in str(failed.value.hint)
