@@ -22,9 +22,10 @@ _GENERIC: Final = re.compile(
 )
 """Tools that name the member in an argument."""
 ERROR: Final = re.compile(
-    r"(?is)\A.{0,120}?(?:error\b|exception\b|traceback|\bfail(?:ed|ure)\b|timed out|\btimeout\b|unavailable"
-    r"|not available|unreachable|overloaded|(?:agent|co-?worker|tool|member)\b.{0,60}\bnot found"
-    r"|\b(?:no such|unknown) (?:agent|co-?worker|tool|member))"
+    r"(?is)\A\W*(?:an? |the )?(?:[\w.]*(?:error|exception)\b|traceback|fail(?:ed\b|ure\b(?! rate))|timed out|timeout\b"
+    r"|unavailable|invalid\b|(?:no such|unknown) (?:agent|co-?worker|tool|member|function)"
+    r"|[^\n.]{0,40}\b(?:agent|co-?worker|tool|member|function|service)\b[^\n]{0,80}?\b(?:not found"
+    r"|not exist|unknown|failed|not available|unavailable|unreachable|overloaded|timed out))"
 )
 """How a result begins that is no report but the reason why there is none."""
 

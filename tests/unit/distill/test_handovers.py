@@ -10,6 +10,7 @@ import pytest
 from coa.distill.atif_writer import to_atif
 from coa.distill.handovers import Handover, HandoverOutcome, handovers_of, with_handovers
 from coa.distill.importers.detect import read_traces
+from coa.distill.member_names import ERROR
 from coa.distill.team_run import AgentRun, CodeCall, Event, ModelCall, SubRun, TeamRun, ToolCall, ToolResult
 from support.told_teams import agent, asks, called, member, result, team, thinks, tower
 
@@ -219,3 +220,20 @@ def test_a_handover_says_who_asked_whom_and_what_went_wrong() -> None:
         "manager", "historian", "ask_historian", HandoverOutcome.FAILED, "x", "Error: down\nat line 3", "manager", "c1"
     )
     assert str(found) == "manager asked historian by ask_historian: failed: Error: down"
+
+
+@pytest.mark.parametrize(
+    ("text", "failed"),
+    [
+        ("Error executing tool: busy", True),
+        ("An error occurred while running the tool.", True),
+        ("ValueError: wrong arguments", True),
+        ("Tool 'librarian' not found", True),
+        ("The agent librarian does not exist.", True),
+        ("No error.", False),
+        ("The failure rate is 3 %.", False),
+        ("The tower is 330 m tall; the first measurement failed.", False),
+    ],
+)
+def test_a_result_is_an_error_only_if_it_begins_like_one(text: str, failed: bool) -> None:
+    assert (ERROR.search(text) is not None) is failed

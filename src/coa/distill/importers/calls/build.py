@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,7 +15,7 @@ from coa.distill.importers.calls.stints import HISTORY, SIGNS, Stint, news
 from coa.distill.importers.content import FINISHING, as_task, as_text, at, plain, team_run
 from coa.distill.importers.smolagents_steps import CODE_TOOL, results_apart
 from coa.distill.importers.wrapped import unwrapped_task
-from coa.distill.member_names import guessed_in, hands_over_control, names_member, plain_name
+from coa.distill.member_names import ERROR, guessed_in, hands_over_control, names_member, plain_name
 from coa.distill.team_run import (
     AgentRun,
     ChatMessage,
@@ -36,11 +35,6 @@ from coa.trajectory.types import Stop, Task, Usage
 
 TEAM: Final = "team"
 """Name of the run that encloses the members of a pipeline, which no agent calls."""
-_FAILED: Final = re.compile(
-    r"\A\W*(?:an? )?(?:[\w.]*(?:error|exception)\b|traceback \(most recent|failed\b|failure\b|invalid\b|unknown tool"
-    r"|(?:tool|agent|function)\b[^\n]{0,80}\b(?:not found|does not exist|not exist|unknown|failed))",
-    re.IGNORECASE,
-)
 
 
 def known_task(given: Json, question: str, identity: str | None) -> Task:
@@ -270,7 +264,7 @@ class Builder:
 
     @staticmethod
     def _fails(text: str) -> bool:
-        return _FAILED.match(text) is not None
+        return ERROR.match(text) is not None
 
     def _unused(self) -> None:
         """Replies that no conversation goes on from, and upkeep. What they cost still counts."""
