@@ -9,7 +9,8 @@ from pathlib import Path
 
 from coa.distill import DistillConfig, TeachConfig, distill, measure_cost, profile_from_traces, teach
 from coa.trajectory import Trajectory, read
-from support.scripted_team import ANSWER, scripted_team
+from support.scripted_team import scripted_team
+from support.team_script import ANSWER
 
 TEAM = """
 import json, os, sys, urllib.request

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.recorded_teams import GATEWAY, Recording, arrived, distilled, matrix, recordings, steps_of
-from support.scripted_team import ANSWER
+from support.team_script import ANSWER
 
 RECORDINGS = list(recordings())
 TEAMS = sorted({recording.team for recording in RECORDINGS})

@@ -26,7 +26,7 @@ from coa.distill.team_run import ModelCall, TeamRun, ToolResult
 from coa.distill.tool_names import own_tag
 from coa.trajectory import Trajectory
 from coa.trajectory.formats.detect import read_trajectories
-from support.scripted_team import ANSWER, SEARCHES, SUM
+from support.team_script import ANSWER, SEARCHES, SUM
 from teams.common import QUESTION
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -25,7 +25,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.scripted_team import ANSWER, ScriptedTeam, scripted_team
+from support.scripted_team import ScriptedTeam, scripted_team
+from support.team_script import ANSWER
 from teams import common
 from teams.common import QUESTION
 

@@ -7,7 +7,7 @@ into the folder TRACES, one file per way of recording, and prints the answer as 
     python team.py "QUESTION"
 
 It has a manager, a researcher with `web_search` and an analyst with `calculator`. The first hand-over to the researcher
-fails in the way that `scripted_team.Failing` describes; the name of the model chooses which.
+fails in the way that `team_script.Failing` describes; the name of the model chooses which.
 """
 
 from __future__ import annotations
