@@ -48,6 +48,13 @@ def test_calls_are_counted_at_the_edge() -> None:
     assert complexity(searches(*queries[:4]), IN_WEB) is not None
 
 
+def test_a_run_without_an_answer_is_dropped_for_that_and_not_for_its_calls() -> None:
+    run = searches("a")
+    unended = run.model_copy(update={"steps": run.steps[:-1]})
+    assert run.answer is not None and unended.answer is None
+    assert complexity(run, IN_WEB) is not None and complexity(unended, IN_WEB) is None
+
+
 def test_calls_that_differ_in_blanks_and_capitals_are_the_same() -> None:
     calls = calls_of(searches("Ada  Lovelace", "ada lovelace"), WEB)
     assert calls[0].arguments == calls[1].arguments

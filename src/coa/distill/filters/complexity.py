@@ -24,6 +24,8 @@ TOO_MANY_CALLS: Final = Reason(
 @filter_of(COMPLEXITY, TOO_FEW_CALLS, TOO_MANY_CALLS)
 def complexity(trajectory: Trajectory, given: FilterInput) -> Dropped | None:
     profile, config = given.profile, given.config
+    if trajectory.answer is None:
+        return None  # whatever its calls, it is dropped for want of an answer, and no setting about calls would help
     count, least = len(calls_of(trajectory, profile)), config.complexity.least(profile)
     if count < least:
         return Dropped(TOO_FEW_CALLS, f"{plural(count, 'tool call')}; at least {least} are required")
