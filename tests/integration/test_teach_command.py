@@ -294,3 +294,9 @@ def test_where_a_failed_program_says_why_is_printed(place: Path, server: tuple[B
     done = CliRunner().invoke(app, [*given, "--out", str(place / "out")])
     assert done.exit_code == 1 and f"what the failed ones printed is in {place / 'out' / '.log'}" in done.output
     assert (place / "out" / ".log" / "early.err").is_file()
+
+
+def test_a_server_that_does_not_answer_is_named_beside_the_exit_code(place: Path) -> None:
+    report = taught(place, SERVER, "a")
+    (problem,) = report.problems
+    assert "the program ended with exit code" in problem and "failed: http://127.0.0.1:9" in problem

@@ -121,6 +121,8 @@ class Counts:
     """Calls of a model that have ended; lists of models and the like do not count."""
     failed: int = 0
     """Those of them that ended with an error, were cut off, or were refused by the server."""
+    problem: str = ""
+    """What was wrong with the last of these."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     unmetered: int = 0
@@ -128,10 +130,12 @@ class Counts:
     lost: int = 0
     """Lines that could not be written."""
 
-    def add(self, usage: Usage | None, *, failed: bool) -> None:
+    def add(self, usage: Usage | None, problem: str) -> None:
+        """`problem` is empty for a call that was answered."""
         self.calls += 1
-        self.failed += failed
-        self.unmetered += usage is None and not failed
+        self.failed += bool(problem)
+        self.problem = problem or self.problem
+        self.unmetered += usage is None and not problem
         if usage is not None:
             self.prompt_tokens += usage.prompt_tokens
             self.completion_tokens += usage.completion_tokens
@@ -239,11 +243,13 @@ class CallLog:
         if self._redaction:
             self._redact(line, call)
         if call.protocol in _MODEL_CALLS:
-            failed = line["error"] is not None or not line["complete"] or (call.status or 500) >= 400
+            problem = line["error"] or ("the response was cut off" if not line["complete"] else "")
+            if not problem and (call.status or 500) >= 400:
+                problem = f"the server answered {call.status}"
             usage = as_usage(at(line["body"], "usage"))
-            self.counts.add(usage, failed=failed)
+            self.counts.add(usage, problem)
             if call.origin.run in self.by_run:
-                self.by_run[call.origin.run].add(usage, failed=failed)
+                self.by_run[call.origin.run].add(usage, problem)
         self._write(call.origin.run, without_keys(_dumped(line), call.keys))
 
     def _redact(self, line: dict[str, Any], call: Call) -> None:

@@ -33,6 +33,7 @@ from coa.errors import RecordingError
 from coa.folder import lock
 from coa.models.price import Price
 from coa.progress import Progress, Silent
+from coa.report import plural
 from coa.trajectory.types import Stop, Task, Usage
 
 _PLACEHOLDER: Final = re.compile(r"\{(question|id|file)\}")
@@ -218,7 +219,9 @@ class _Shift:
     ) -> None:
         outcome = {"answer": answer, "exit": code, "error": problem, "stdout": printed[-_KEPT:], "stop": stop.value}
         self._gateway.write("outcome", task.id, outcome)
-        spent = self._spent(task)
+        spent, counted = self._spent(task), self._gateway.follow(task.id)
+        if problem and counted.failed:
+            problem += f"; {counted.failed} of its {plural(counted.calls, 'model call')} failed: {counted.problem}"
         if stop is Stop.ANSWERED and not spent.model_calls:
             problem = "the program answered without a call of a model; does it use OPENAI_BASE_URL?"
         self._report.add(Done(stop, spent, problem))
