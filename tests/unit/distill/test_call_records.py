@@ -206,3 +206,13 @@ def test_recordings_that_share_no_task_point_to_the_file_of_tasks(tmp_path: Path
     with pytest.raises(StoreError, match="that all paths hold") as failed:
         measure_cost(paths, shared=True)
     assert "add --tasks" in str(failed.value.hint)
+
+
+def test_a_conversation_with_two_questions_is_one_run_and_says_so(tmp_path: Path) -> None:
+    records, history = CallRecords(), [user("How tall is the tower?")]
+    history.append(records.chat(RESEARCHER, history, "330 m"))
+    history.append(user("And its twin?"))
+    records.chat(RESEARCHER, history, "300 m")
+    (run,) = records.runs(tmp_path)
+    inferred = run.meta["inferred"]
+    assert inferred["ambiguous"] == 1 and "1 more question of the user" in inferred["notes"][0]

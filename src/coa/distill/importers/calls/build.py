@@ -31,6 +31,7 @@ from coa.distill.team_run import (
     ToolResult,
 )
 from coa.errors import TraceError
+from coa.report import plural
 from coa.trajectory.types import Stop, Task, Usage
 
 TEAM: Final = "team"
@@ -59,6 +60,8 @@ class Builder:
     stints: list[Stint]
     file: str
     left_out: list[LeftOut] = field(default_factory=list)
+    later_questions: int = field(default=0, init=False)
+    """Questions that a user asked in the same conversation after the first was answered."""
 
     def __post_init__(self) -> None:
         self._below: dict[tuple[int, str], list[Stint]] = {}
@@ -105,6 +108,7 @@ class Builder:
                 tops.append([stint])
         if not tops:
             raise TraceError("its agents call each other in a circle")
+        self.later_questions = sum(len(top) - 1 for top in tops)
         if len(tops) == 1:
             return self._agent_run(tops[0])
         runs = [self._agent_run(top) for top in tops]
@@ -295,13 +299,18 @@ class Builder:
             notes.append(
                 f"call {exchange.id} continues one of {exchange.ambiguous + 1} equal histories; the first was taken"
             )
+        if self.later_questions:
+            notes.append(
+                f"{plural(self.later_questions, 'more question')} of the user in the same conversation: all of it is "
+                "one run with the first question and the last answer; start a new history for each task"
+            )
         return {
             "agents": sum(not given for given in agents.values()),
             "of_agents": len(agents),
             "links": sum(stint.evidence != HISTORY for stint in links),
             "of_links": len(links),
             "weak": len(weak),
-            "ambiguous": len(doubtful) + len(unclear),
+            "ambiguous": len(doubtful) + len(unclear) + self.later_questions,
             "notes": notes,
         }
 
