@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -214,5 +215,5 @@ def test_a_conversation_with_two_questions_is_one_run_and_says_so(tmp_path: Path
     history.append(user("And its twin?"))
     records.chat(RESEARCHER, history, "300 m")
     (run,) = records.runs(tmp_path)
-    inferred = run.meta["inferred"]
+    inferred: Any = run.meta["inferred"]
     assert inferred["ambiguous"] == 1 and "1 more question of the user" in inferred["notes"][0]
