@@ -1,0 +1,1 @@
+"""The web application of `coa serve` and `coa view`: templates, styles and scripts, without a build step."""
