@@ -1,7 +1,7 @@
 """What happens in a served run, in the form that every protocol is written from.
 
-A run is a row of *items*, numbered from 0: a thought, plan, reflection or verification; a tool call with its result; the
-answer. The events of one item come in this order and are never mixed with those of another:
+A run is a row of *items*, numbered from 0: a thought, plan, reflection or verification; a tool call with its result;
+the answer. The events of one item come in this order and are never mixed with those of another:
 
     ItemBegan, ItemText*, ItemDone                     of a thought, a plan, an answer, ...
     ItemBegan, ItemText*, ItemDone, ToolReturned       of a tool that the server calls itself
@@ -69,7 +69,7 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The last event of every run. `trajectory.stop` says why; `waiting` means that a tool of the client's is called."""
+    """The last event of every run. `trajectory.stop` says why; `waiting`: for a tool of the client's."""
 
     trajectory: Trajectory
 
