@@ -83,6 +83,7 @@ class Chain:
         self._model, self._tools, self._sampling = setting.model, setting.tools, setting.sampling
         self._profile = _with_tools(setting.profile_of(self._task), self._tools)
         self._sample, self._listen = sample, listen
+        self._attachments = setting.attachments
         prompt = tuple(setting.prompt(self._task) or self._profile.messages(self._task))
         self._transcript = Transcript(self._profile, self._model.tokenizer, prompt, listen)
         model = constrained(self._model, setting.constrain)
@@ -260,7 +261,7 @@ class Chain:
         answer = await call_tool(
             tool,
             reading.arguments,
-            ToolContext(self._task, next(thoughts, "")),
+            ToolContext(self._task, next(thoughts, ""), self._attachments),
             max_characters=self._budget.limits.observation_characters,
             timeout_s=max(round(self._budget.seconds_left, 1), 0.0),  # the model may read it
         )

@@ -36,6 +36,8 @@ class Setting:
     constrain: Constrain = Constrain.AUTO
     concurrency: int = 64
     """Number of runs at a time in `run_many`."""
+    attachments: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that came with the question, for a setting of a single run; the task lists their names."""
 
     def profile_of(self, task: Task) -> Profile:
         return load_profile(task.profile) if task.profile else self.profile

@@ -42,6 +42,8 @@ class ToolContext:
     task: Task
     thought: str = ""
     """The model's last thought, for tools that read with a goal."""
+    attachments: Mapping[str, bytes] = field(default_factory=dict)
+    """Files of the task that came with the question and are nowhere on disk, by the name that the task lists."""
 
 
 class Part(StrEnum):

@@ -74,7 +74,7 @@ class CodeTool:
     async def _files_of(self, context: ToolContext) -> tuple[dict[str, bytes], list[str]]:
         if not context.task.files:
             return {}, []
-        return await asyncio.to_thread(self._files.all, context.task, MOST_FILE_BYTES)
+        return await asyncio.to_thread(self._files.all, context, MOST_FILE_BYTES)
 
     async def close(self) -> None:
         if self._sandbox is not None:

@@ -38,12 +38,12 @@ class ReadFile:
 
     async def fingerprint(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> str:
         name = str(arguments.get("file_path", ""))
-        return await asyncio.to_thread(self._files.fingerprint, context.task, name)
+        return await asyncio.to_thread(self._files.fingerprint, context, name)
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         start = arguments.get("start", 0)
         try:
-            name, body = await asyncio.to_thread(self._files.read, context.task, str(arguments.get("file_path", "")))
+            name, body = await asyncio.to_thread(self._files.read, context, str(arguments.get("file_path", "")))
             declared = "text/html" if PurePath(name).suffix.lower() in (".html", ".htm") else ""
             kind = kind_of(body, declared)
             document = await shared_parsers().read(kind, body, name=PurePath(name).name, declared=declared)

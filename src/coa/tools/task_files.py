@@ -1,6 +1,8 @@
 """The files of a task, and no others. A model gets a file only if the task lists it and it is in the root.
 
 The root matters because tasks come from data sets: a task that lists `/home/me/.ssh/id_rsa` must not get that file.
+A file that came with the question, as the image in a client's request, is an attachment of the run and is never sought
+on disk.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from coa.errors import ToolError
+from coa.tools.base import ToolContext
 from coa.trajectory import Task
 
 ROOT: Final = "COA_FILES_ROOT"
@@ -44,21 +47,25 @@ class TaskFiles:
                 hint = f"copy it to {self.root}, or set {ROOT} or --tool read_file= to its folder"
                 raise ToolError(str(error), hint=hint) from error
 
-    def read(self, task: Task, name: str) -> tuple[str, bytes]:
+    def read(self, context: ToolContext, name: str) -> tuple[str, bytes]:
         """The name of the file in the task, and its bytes."""
-        listed = _listed(task, name.strip())
+        listed = _listed(context.task, name.strip())
+        attached = context.attachments.get(listed)
+        if attached is not None:
+            self._check_size(len(attached), listed)
+            return listed, attached
         return listed, self._content(self._path(listed), listed)
 
-    def all(self, task: Task, most_bytes: int) -> tuple[dict[str, bytes], list[str]]:
+    def all(self, context: ToolContext, most_bytes: int) -> tuple[dict[str, bytes], list[str]]:
         """The task's files as a program finds them in its folder, and the reasons why others are missing."""
         found: dict[str, bytes] = {}
         left_out: list[str] = []
         room = most_bytes
-        for listed in task.files:
+        for listed in context.task.files:
             path = PurePath(listed)
             name = path.name if path.is_absolute() or ".." in path.parts else str(path)
             try:
-                content = self.read(task, listed)[1]
+                content = self.read(context, listed)[1]
             except NoSuchFile as error:
                 left_out.append(str(error))
                 continue
@@ -69,10 +76,10 @@ class TaskFiles:
             found[name] = content
         return found, left_out
 
-    def fingerprint(self, task: Task, name: str) -> str:
+    def fingerprint(self, context: ToolContext, name: str) -> str:
         """Identifies the file's content; `none` for a file that cannot be read."""
         try:
-            return blake2b(self.read(task, name)[1], digest_size=24).hexdigest()
+            return blake2b(self.read(context, name)[1], digest_size=24).hexdigest()
         except NoSuchFile:
             return "none"
 
@@ -94,10 +101,12 @@ class TaskFiles:
         except OSError as error:
             raise NoSuchFile(f"the task's file {listed} cannot be opened ({error.strerror})") from error
         with open(handle, "rb", closefd=True) as file:
-            size = os.fstat(handle).st_size
-            if size > self._max_bytes:
-                raise NoSuchFile(f"{listed} has {size:,} bytes; files up to {self._max_bytes:,} are read")
+            self._check_size(os.fstat(handle).st_size, listed)
             return file.read(self._max_bytes)
+
+    def _check_size(self, size: int, listed: str) -> None:
+        if size > self._max_bytes:
+            raise NoSuchFile(f"{listed} has {size:,} bytes; files up to {self._max_bytes:,} are read")
 
 
 def _listed(task: Task, name: str) -> str:

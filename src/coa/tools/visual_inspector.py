@@ -53,7 +53,7 @@ class VisualInspector:
 
     async def fingerprint(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> str:
         place = str(arguments.get("file_path", "")).strip()
-        return "" if "://" in place else await asyncio.to_thread(self._files.fingerprint, context.task, place)
+        return "" if "://" in place else await asyncio.to_thread(self._files.fingerprint, context, place)
 
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
         place, question = str(arguments.get("file_path", "")).strip(), str(arguments.get("question", "")).strip()
@@ -62,7 +62,7 @@ class VisualInspector:
             if "://" in place:
                 body = (await self._fetcher.get(place, max_bytes=_MAX_BYTES)).body
             else:
-                _, body = await asyncio.to_thread(self._files.read, context.task, place)
+                _, body = await asyncio.to_thread(self._files.read, context, place)
             media = image_type(body)
             if media is None:
                 raise NoSuchFile(f"{place[:200]} is not a PNG, JPEG, GIF or WebP image")

@@ -33,7 +33,7 @@ def asking(*files: str) -> ToolContext:
 
 
 def look_up(root: Path, listed: str, name: str | None = None, **options: Any) -> bytes:
-    return TaskFiles(root, **options).read(asking(listed).task, name or listed)[1]
+    return TaskFiles(root, **options).read(asking(listed), name or listed)[1]
 
 
 @pytest.fixture
@@ -56,9 +56,9 @@ def test_a_listed_file_is_found_by_its_path_or_its_name(root: Path) -> None:
 @pytest.mark.parametrize("name", ["other.txt", "../secret.txt", "/etc/passwd", "sub/../sub/a.txt", "", "sub", "~/x"])
 def test_what_the_task_does_not_list_is_not_opened(root: Path, name: str) -> None:
     with pytest.raises(NoSuchFile, match="not a file of this task"):
-        TaskFiles(root).read(asking("sub/a.txt").task, name)
+        TaskFiles(root).read(asking("sub/a.txt"), name)
     with pytest.raises(NoSuchFile, match="no files"):
-        TaskFiles(root).read(asking().task, name)
+        TaskFiles(root).read(asking(), name)
 
 
 def test_what_the_task_lists_outside_the_root_is_not_opened_either(root: Path) -> None:
@@ -92,6 +92,21 @@ def test_a_file_that_could_never_be_read_is_told_to_the_person_who_names_it(root
 def read_file(root: Path, name: str, **arguments: Any) -> Observation:
     tool = ReadFile(TaskFiles(root), max_characters=arguments.pop("most", 16_000))
     return asyncio.run(tool.call({"file_path": name, **arguments}, asking(name)))
+
+
+def test_an_attachment_is_read_without_a_file_on_disk(root: Path) -> None:
+    (root / "a.txt").write_text("on disk")
+    context = ToolContext(
+        Task(id="t", question="?", files=("a.txt",)), attachments={"a.txt": b"attached", "b.txt": b""}
+    )
+    files = TaskFiles(root, max_bytes=8)
+    assert files.read(context, "a.txt") == ("a.txt", b"attached")
+    assert files.all(context, 100) == ({"a.txt": b"attached"}, [])
+    assert files.fingerprint(context, "a.txt") != files.fingerprint(asking("a.txt"), "a.txt")
+    with pytest.raises(NoSuchFile, match="not a file of this task"):
+        files.read(context, "b.txt")
+    with pytest.raises(NoSuchFile, match="8 bytes; files up to 7"):
+        TaskFiles(root, max_bytes=7).read(context, "a.txt")
 
 
 def test_files_of_many_kinds_are_read(root: Path) -> None:
