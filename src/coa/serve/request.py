@@ -1,0 +1,135 @@
+"""What a protocol asks the service for: a `RunRequest`, whatever the wire format was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from coa.errors import CoaError
+from coa.runtime.setting import Setting
+from coa.serve.api_error import ApiError
+from coa.tools import Observation, Tool
+from coa.tools.client import ClientTool
+from coa.tools.schema import tag_for
+from coa.trajectory import Limits, Task, Trajectory
+
+EFFORTS: Final[Mapping[str, float]] = {
+    "none": 0.0, "minimal": 0.125, "low": 0.25, "medium": 0.5, "high": 1.0, "xhigh": 1.0, "max": 1.0,
+}  # fmt: skip
+"""The share of the agent's budgets (steps, tool calls, tokens) that a reasoning effort allows. `none` allows no tools."""
+_FEWEST: Final = {"steps": 8, "model_tokens": 256}
+"""What every effort leaves, so that there is room for an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFunction:
+    """A function tool that the client offered."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCall:
+    """A call that the client has to make."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """A run that waits for the result of a client's tool."""
+
+    call: str
+    """Id of the call."""
+    run: str
+    """Id of the run that made it."""
+    agent: str
+    trajectory: Trajectory
+    conversation: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    agent: str
+    """The model name under which it is served."""
+    task: Task
+    functions: tuple[ClientFunction, ...] = ()
+    """Tools of the client's."""
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    """Most tokens that the model writes in this run."""
+    max_tool_calls: int | None = None
+    effort: str | None = None
+    """One of `EFFORTS`."""
+    previous: str | None = None
+    """Id of the run that this one follows in a conversation."""
+    resume: Suspended | None = None
+    """A run to continue, with `result`."""
+    result: Observation | None = None
+    """What the client's tool returned."""
+    protocol: str = "responses"
+    store: bool = True
+    """Whether to keep the run for follow-ups and for `GET`."""
+    background: bool = False
+    """Whether the run goes on when its client goes away."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def setting_for(request: RunRequest, setting: Setting) -> tuple[Setting, dict[str, str]]:
+    """The agent's setting with what the request changes, and the names of the client's tools by their tags."""
+    tools, names = _client_tools(request.functions, setting)
+    sampling = setting.sampling
+    if request.temperature is not None:
+        sampling = replace(sampling, temperature=request.temperature)
+    if request.top_p is not None:
+        sampling = replace(sampling, top_p=request.top_p)
+    limits = _limits(request, setting.limits or setting.profile.limits)
+    return replace(setting, tools={**setting.tools, **tools}, sampling=sampling, limits=limits), names
+
+
+def _client_tools(functions: tuple[ClientFunction, ...], setting: Setting) -> tuple[dict[str, Tool], dict[str, str]]:
+    tools: dict[str, Tool] = {}
+    names: dict[str, str] = {}
+    taken = {*setting.profile.tags, *setting.tools}
+    for number, function in enumerate(functions):
+        if function.name in names.values():
+            raise ApiError(400, f"there are two tools with the name {function.name!r}", param=f"tools[{number}].name")
+        tag = next(tag for tag in _tags(function.name) if tag not in taken and tag not in tools)
+        try:
+            tools[tag] = ClientTool.from_function(function.name, function.description, dict(function.parameters))
+        except CoaError as error:
+            raise ApiError(400, str(error), code="invalid_function", param=f"tools[{number}]") from error
+        names[tag] = function.name
+    return tools, names
+
+
+def _tags(name: str) -> list[str]:
+    """Tags for a tool of this name, the best first. The agent may have a tool of that name itself."""
+    bare = tag_for(name)
+    return [bare, f"client_{bare}", *(f"client_{bare}_{number}" for number in range(2, 200))]
+
+
+def _limits(request: RunRequest, limits: Limits) -> Limits:
+    """Never more than the agent's own."""
+    found = limits.model_dump()
+    if request.effort is not None:
+        if request.effort not in EFFORTS:
+            raise ApiError(
+                400, f"there is no effort {request.effort!r}; use one of {', '.join(EFFORTS)}", param="reasoning.effort"
+            )
+        share = EFFORTS[request.effort]
+        for name in ("steps", "tool_calls", "model_tokens"):
+            found[name] = min(max(int(found[name] * share), _FEWEST.get(name, 0)), found[name])
+        if share:
+            found["tool_calls"] = min(max(found["tool_calls"], 1), limits.tool_calls)
+    if request.max_output_tokens is not None:
+        found["model_tokens"] = min(found["model_tokens"], max(request.max_output_tokens, 1))
+    if request.max_tool_calls is not None:
+        found["tool_calls"] = min(found["tool_calls"], max(request.max_tool_calls, 0))
+    return Limits.model_validate(found)

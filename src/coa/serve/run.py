@@ -1,0 +1,128 @@
+"""One served run: its events so far, those who follow it, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator
+from enum import StrEnum
+
+from coa.runtime import Chain
+from coa.serve.caller import Caller
+from coa.serve.events import RunEnded, RunEvent
+from coa.serve.request import ClientCall, RunRequest
+from coa.trajectory import Stop, Trajectory, Usage
+
+
+class RunStatus(StrEnum):
+    QUEUED = "queued"
+    """It waits for a free place."""
+    RUNNING = "running"
+    WAITING = "waiting"
+    """It waits for the result of a client's tool."""
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def over(self) -> bool:
+        return self not in (RunStatus.QUEUED, RunStatus.RUNNING)
+
+
+_STATUS = {Stop.FAILED: RunStatus.FAILED, Stop.INTERRUPTED: RunStatus.CANCELLED, Stop.WAITING: RunStatus.WAITING}
+
+
+class Run:
+    def __init__(self, request: RunRequest, caller: Caller, heartbeat_s: float, conversation: str | None) -> None:
+        self.id = secrets.token_hex(16)
+        self.conversation = conversation or self.id
+        """Id of the first run of its conversation."""
+        self.request, self.caller = request, caller
+        self.created = time.time()
+        self.began = time.monotonic()
+        self.status = RunStatus.QUEUED
+        self.events: list[RunEvent] = []
+        self.trajectory: Trajectory | None = None
+        self.call: ClientCall | None = None
+        """The call that the client has to make, if the run waits for one."""
+        self.body: bytes = b""
+        """What the protocol wants to have stored with it, as JSON. Set before the run ends."""
+        self.chain: Chain | None = None
+        self.task: asyncio.Task[None] | None = None
+        self._heartbeat_s = heartbeat_s
+        self._waiters: list[asyncio.Future[None]] = []
+        self._over = asyncio.Event()
+
+    @property
+    def usage(self) -> Usage:
+        """What it took so far."""
+        if self.trajectory is not None:
+            return self.trajectory.usage
+        return self.chain.usage if self.chain is not None else Usage()
+
+    def emit(self, event: RunEvent) -> None:
+        self.events.append(event)
+        if self._waiters:
+            self._wake()
+
+    def end(self, trajectory: Trajectory, call: ClientCall | None) -> None:
+        """Before the event `RunEnded`."""
+        self.trajectory, self.call = trajectory, call
+        self.status = _STATUS.get(trajectory.stop, RunStatus.DONE)
+
+    def close(self) -> None:
+        """After the event `RunEnded`: nothing more will happen."""
+        self._over.set()
+
+    async def follow(self, start: int = 0) -> AsyncIterator[list[RunEvent]]:
+        """The events from number `start` on, as many at a time as there are. An empty list is a heartbeat."""
+        at = start
+        while True:
+            batch = self.events[at:]
+            at += len(batch)
+            if batch:
+                yield batch
+                if isinstance(batch[-1], RunEnded):
+                    return
+            elif at > 0 and at >= len(self.events) and self._over.is_set():
+                return
+            elif not await self._more():
+                yield []
+
+    async def wait(self) -> Trajectory:
+        """The trajectory, once the run is over."""
+        await self._over.wait()
+        assert self.trajectory is not None
+        return self.trajectory
+
+    async def cancel(self) -> None:
+        """Stop the run if it is not over, and wait until what there is of it has been kept."""
+        if self.task is not None and not self.task.done():
+            self.task.cancel()
+            await asyncio.wait({self.task})
+
+    async def _more(self) -> bool:
+        """Wait for an event; False if none came in time."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.append(waiter)
+        timer = loop.call_later(self._heartbeat_s, _resolve, waiter)
+        seen = len(self.events)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+        return len(self.events) > seen
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            _resolve(waiter)
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
