@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from coa.runtime.streaming import Called, ChainEvent, Observed
-from coa.serve.events import ItemBegan, ItemDone, ItemKind, ItemText, RunEnded, RunEvent, ToolReturned
+from coa.serve.events import ItemBegan, ItemDone, ItemKind, ItemText, RunEvent, ToolReturned
 from coa.trajectory import Author, Delta, Kind, Opened, Profile, Step, Trajectory
 
 
@@ -38,7 +38,7 @@ class _OpenItem:
 
 
 class Narrator:
-    """The listener of one run's chain. `emit` gets the events in order; `ended` must be called once at the end."""
+    """The listener of one run's chain. `emit` gets the events in order; `conclude` must be called once at the end."""
 
     def __init__(self, profile: Profile, client_tools: Collection[str], emit: Callable[[RunEvent], None]) -> None:
         self._kinds = {tag: _kind(agent.kind, tag in client_tools) for tag, agent in profile.agents.items()}
@@ -66,12 +66,12 @@ class Narrator:
         else:
             self._recorded(event)
 
-    def ended(self, trajectory: Trajectory) -> None:
+    def conclude(self, trajectory: Trajectory) -> None:
+        """End the last item. An answer that no event has shown becomes an item too."""
         self._end_open()
         answer = trajectory.answer
         if answer is not None and not self._answered:
             self._whole(Step(agent="answer", text=answer, author=Author.ENVIRONMENT))
-        self._emit(RunEnded(trajectory))
 
     def _begin(self, agent: str) -> _OpenItem:
         kind = self._kinds.get(agent, ItemKind.THOUGHT)

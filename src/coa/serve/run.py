@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 
 from coa.runtime import Chain
@@ -34,7 +34,14 @@ _STATUS = {Stop.FAILED: RunStatus.FAILED, Stop.INTERRUPTED: RunStatus.CANCELLED,
 
 
 class Run:
-    def __init__(self, request: RunRequest, caller: Caller, heartbeat_s: float, conversation: str | None) -> None:
+    def __init__(
+        self,
+        request: RunRequest,
+        caller: Caller,
+        heartbeat_s: float,
+        conversation: str | None,
+        render: Callable[[Run], bytes] | None,
+    ) -> None:
         self.id = secrets.token_hex(16)
         self.conversation = conversation or self.id
         """Id of the first run of its conversation."""
@@ -46,8 +53,8 @@ class Run:
         self.trajectory: Trajectory | None = None
         self.call: ClientCall | None = None
         """The call that the client has to make, if the run waits for one."""
-        self.body: bytes = b""
-        """What the protocol wants to have stored with it, as JSON. Set before the run ends."""
+        self.render = render
+        """Makes what the protocol wants to have stored with the run, as JSON, when the run is over."""
         self.chain: Chain | None = None
         self.task: asyncio.Task[None] | None = None
         self._heartbeat_s = heartbeat_s
@@ -72,7 +79,9 @@ class Run:
         self.status = _STATUS.get(trajectory.stop, RunStatus.DONE)
 
     def close(self) -> None:
-        """After the event `RunEnded`: nothing more will happen."""
+        """Nothing more will happen."""
+        if self.trajectory is not None:
+            self.emit(RunEnded(self.trajectory))
         self._over.set()
 
     async def follow(self, start: int = 0) -> AsyncIterator[list[RunEvent]]:
@@ -85,7 +94,7 @@ class Run:
                 yield batch
                 if isinstance(batch[-1], RunEnded):
                     return
-            elif at > 0 and at >= len(self.events) and self._over.is_set():
+            elif self._over.is_set():
                 return
             elif not await self._more():
                 yield []

@@ -68,9 +68,7 @@ def trajectory_line(trajectory: Trajectory) -> bytes:
 class Store:
     """Of one server. `clock` returns the seconds since the epoch."""
 
-    def __init__(
-        self, folder: Path, *, days: float, most_bytes: int, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, folder: Path, *, days: float, most_bytes: int, clock: Callable[[], float] = time.time) -> None:
         self._days, self._most_bytes, self._clock = days, most_bytes, clock
         self.path = folder / "runs.sqlite"
         try:
@@ -115,6 +113,10 @@ class Store:
     def by_call(self, call: str, owner: str) -> StoredRun | None:
         """The run that waits for the result of this call."""
         return self._one("call = ? AND owner = ?", call, owner)
+
+    def continued(self, run_id: str) -> None:
+        """The client sent the result that the run waited for."""
+        self._db.execute("UPDATE runs SET status = 'continued' WHERE id = ?", (run_id,))
 
     def delete(self, run_id: str, owner: str) -> bool:
         """Whether there was one."""

@@ -1,0 +1,201 @@
+"""What every request has to pass before a protocol sees it: host, origin, key, size and speed of the body.
+
+A server on loopback is within reach of every web page that its user opens: a page may send requests there, and with a
+host name of its own that resolves to 127.0.0.1 it could read the answers too. So the `Host` of a request must be one that
+the server knows, and requests that a page of another origin makes are refused unless that origin is listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import time
+from collections.abc import Iterable, MutableMapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from coa.serve.api_error import ApiError
+from coa.serve.config import ServeConfig
+from coa.serve.keys import Keys
+from coa.serve.metrics import Metrics
+
+log = logging.getLogger(__name__)
+OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/favicon.ico"})
+"""Paths that need no key: they show nothing of what agents do."""
+OPEN_PREFIXES: Final = ("/static/", "/runs/")
+"""The same for all paths below; the page of a run gets its content with the key."""
+_ALLOWED_HEADERS: Final = b"authorization, content-type, last-event-id"
+
+
+class Guard:
+    """ASGI middleware around the whole application. It also turns every error into the standard shape."""
+
+    def __init__(self, app: ASGIApp, config: ServeConfig, keys: Keys, metrics: Metrics) -> None:
+        self._app, self._config, self._keys, self._metrics = app, config, keys, metrics
+        self._hosts = {"localhost", config.host.lower(), *(host.lower() for host in config.hosts)}
+        self._origins = {origin.rstrip("/").lower() for origin in config.origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sending = _Sending(send)
+        began = time.monotonic()
+        try:
+            headers = _headers(scope["headers"])
+            sending.origin = self._checked_origin(scope, headers)
+            if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                await sending.preflight()
+                return
+            scope.setdefault("state", {})["caller"] = self._caller(scope["path"], headers)
+            body = _Body(receive, headers, self._config)
+            await self._app(scope, body.receive, sending)
+        except ApiError as error:
+            await sending.refuse(error)
+        except Exception:
+            log.exception("the request %s %s failed", scope["method"], scope["path"])
+            await sending.refuse(ApiError(500, "an error of the server; its log says more", code="internal_error"))
+        finally:
+            self._metrics.request(_route(scope), sending.status, time.monotonic() - began)
+
+    def _checked_origin(self, scope: Scope, headers: MutableMapping[str, str]) -> str | None:
+        """The origin of a page that may read the answer; None for any other client."""
+        host = headers.get("host", "")
+        if not self._known(host):
+            name = _name(host) or "none"
+            raise ApiError(
+                421,
+                f"the host {name!r} is not served here; add it with --set hosts='[\"{name}\"]'",
+                code="unknown_host",
+            )
+        origin = headers.get("origin")
+        if origin is None:
+            return None
+        if origin.lower() in self._origins:
+            return origin
+        if urlsplit(origin).netloc.lower() == host.lower() and origin.startswith(("http://", "https://")):
+            return None  # our own page
+        raise ApiError(
+            403, f"pages of {origin} may not call this server; add the origin with --set origins", code="unknown_origin"
+        )
+
+    def _known(self, host: str) -> bool:
+        name = _name(host)
+        if name in self._hosts:
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        # No foreign page can have an address for its name, so any address at which we are reached will do.
+        return address.is_loopback or self._config.host not in ("127.0.0.1", "::1", "localhost")
+
+    def _caller(self, path: str, headers: MutableMapping[str, str]) -> object:
+        found = self._keys.check(headers.get("authorization"))
+        if found is None and path not in OPEN_PATHS and not path.startswith(OPEN_PREFIXES):
+            what = "no key" if "authorization" not in headers else "a key that is not valid here"
+            raise ApiError(
+                401, f"the request has {what}; send the header `Authorization: Bearer KEY`", code="invalid_api_key"
+            )
+        return found
+
+
+class _Body:
+    """The body of one request: no larger and no slower than allowed."""
+
+    def __init__(self, receive: Receive, headers: MutableMapping[str, str], config: ServeConfig) -> None:
+        self._receive, self._most = receive, config.max_body_bytes
+        self._timeout_s, self._began = config.body_timeout_s, time.monotonic()
+        self._read, self._complete = 0, False
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self._most:
+            raise self._too_large()
+
+    async def receive(self) -> Message:
+        if self._complete:
+            return await self._receive()
+        left = self._began + self._timeout_s - time.monotonic()
+        try:
+            async with asyncio.timeout(max(left, 0.001)):
+                message = await self._receive()
+        except TimeoutError:
+            raise ApiError(
+                408, f"the body did not arrive within {self._timeout_s:g} seconds", code="request_timeout"
+            ) from None
+        if message["type"] == "http.request":
+            self._read += len(message.get("body", b""))
+            if self._read > self._most:
+                raise self._too_large()
+            self._complete = not message.get("more_body", False)
+        return message
+
+    def _too_large(self) -> ApiError:
+        return ApiError(413, f"the body is larger than {self._most:,} bytes", code="request_too_large")
+
+
+class _Sending:
+    """`send`, with the headers that every answer gets."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+        """0 before an answer has begun."""
+        self.origin: str | None = None
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message.get("headers", ()), (b"x-content-type-options", b"nosniff"), *self._cors()]
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    async def refuse(self, error: ApiError) -> None:
+        if self.status:
+            return  # the answer has begun; the protocol reports what happens later
+        headers = [(b"content-type", b"application/json")]
+        if error.retry_after_s is not None:
+            headers.append((b"retry-after", str(max(round(error.retry_after_s), 1)).encode()))
+        if error.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if error.status in (408, 413):
+            headers.append((b"connection", b"close"))
+        await self({"type": "http.response.start", "status": error.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": orjson.dumps(error.body())})
+
+    async def preflight(self) -> None:
+        await self({"type": "http.response.start", "status": 204, "headers": []})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    def _cors(self) -> Iterable[tuple[bytes, bytes]]:
+        if self.origin is None:
+            return ()
+        return (
+            (b"access-control-allow-origin", self.origin.encode()),
+            (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            (b"access-control-allow-headers", _ALLOWED_HEADERS),
+            (b"vary", b"origin"),
+        )
+
+
+def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
+
+
+def _name(host: str) -> str:
+    """The host without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def _route(scope: MutableMapping[str, Any]) -> str:
+    """The path as it was declared, so that ids do not become labels of metrics."""
+    route = scope.get("route")
+    return str(getattr(route, "path", None) or "other")

@@ -1,0 +1,258 @@
+"""`serve`: the service behind an HTTP server, in this thread or in one of its own.
+
+with coa.serve(coa.ServeConfig(run=coa.RunConfig(model="nano"), port=0)) as server:
+    client = OpenAI(base_url=f"{server.url}/v1", api_key="none")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import resource
+import socket
+import threading
+from asyncio.events import TimerHandle
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from coa.errors import ConfigError, refused
+from coa.models.base import Model
+from coa.progress import Progress
+from coa.serve.app import build_app
+from coa.serve.config import ServeConfig
+from coa.serve.keys import Keys
+from coa.serve.service import Service, open_service
+from coa.tools import Tool
+
+log = logging.getLogger(__name__)
+_FILES: Final = 16384
+"""Number of open files to ask for: every connection is one."""
+_LAST_WORDS_S: Final = 3
+"""Time for answers to be sent after all runs have ended."""
+
+
+def serve(
+    config: ServeConfig | None = None,
+    *,
+    out: str | Path | None = None,
+    models: Mapping[str, Model] | None = None,
+    tools: Mapping[str, Mapping[str, Tool]] | None = None,
+    progress: Progress | None = None,
+) -> AgentServer:
+    """A server for one agent or several. Use it in a `with` block, or call `run_forever`.
+
+    `out` is a folder or a .jsonl file to which every run is appended. `models` and `tools`, by the name of the agent,
+    are objects of the caller's that take the place of what the config names.
+    """
+    return AgentServer(config or ServeConfig(), out=out, models=models, tools=tools, progress=progress)
+
+
+class AgentServer:
+    def __init__(
+        self,
+        config: ServeConfig,
+        *,
+        out: str | Path | None = None,
+        models: Mapping[str, Model] | None = None,
+        tools: Mapping[str, Mapping[str, Tool]] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.config = config
+        self._keys = Keys.of(config)
+        refuse_open_door(config, self._keys)
+        self._out, self._models, self._tools, self._progress = out, models, tools, progress
+        self._socket: socket.socket | None = None
+        self._uvicorn: _Uvicorn | None = None
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self.service: Service | None = None
+        """While it runs. It belongs to the thread of the server."""
+
+    @property
+    def url(self) -> str:
+        """Without `/v1`."""
+        if self._socket is None:
+            raise ConfigError("the server does not listen yet", hint="use it in a block: with coa.serve(...) as server")
+        host = self.config.host
+        shown = "127.0.0.1" if host == "0.0.0.0" else "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{self._socket.getsockname()[1]}"
+
+    def run_forever(self, on_ready: Callable[[AgentServer], None] | None = None) -> None:
+        """Serve until SIGINT or SIGTERM, then let running runs finish. Call it from the main thread."""
+        self._bind()
+        asyncio.run(self._serve(on_ready, signals=True))
+
+    def __enter__(self) -> Self:
+        self._bind()
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._in_thread, args=(started,), name="coa-serve", daemon=True)
+        self._thread.start()
+        started.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._uvicorn is not None:
+            self._uvicorn.should_exit = True
+        if self._thread is not None:
+            self._thread.join()
+        if self._failure is not None and kind is None:
+            raise self._failure
+
+    def _in_thread(self, started: threading.Event) -> None:
+        try:
+            asyncio.run(self._serve(lambda _: started.set(), signals=False))
+        except BaseException as error:
+            self._failure = error
+        finally:
+            started.set()
+
+    def _bind(self) -> None:
+        """Take the port before a model is loaded."""
+        host, port = self.config.host, self.config.port
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        found = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind((host, port))
+        except OSError as error:
+            found.close()
+            raise refused(f"listen on {host}:{port}", error, ConfigError) from error
+        self._socket = found
+        _allow_files(self.config.max_connections)
+
+    async def _serve(self, on_ready: Callable[[AgentServer], None] | None, *, signals: bool) -> None:
+        assert self._socket is not None
+        async with open_service(
+            self.config, out=self._out, models=self._models, tools=self._tools, progress=self._progress
+        ) as service:
+            self.service = service
+            self._uvicorn = server = _Uvicorn(service, self._keys, lambda: on_ready(self) if on_ready else None)
+            if signals:
+                with suppress(KeyboardInterrupt):
+                    await server.serve(sockets=[self._socket])
+            else:
+                await server._serve(sockets=[self._socket])
+
+
+class _Uvicorn(uvicorn.Server):
+    """Lets runs finish before connections are closed."""
+
+    def __init__(self, service: Service, keys: Keys, on_ready: Callable[[], None]) -> None:
+        limits = service.config
+
+        class Connection(_Connection):
+            max_connections = limits.max_connections
+            header_timeout_s = limits.header_timeout_s
+
+        super().__init__(
+            uvicorn.Config(
+                build_app(service, keys),
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=limits.idle_timeout_s,  # type: ignore[arg-type]
+                timeout_graceful_shutdown=_LAST_WORDS_S,
+            )
+        )
+        self._service, self._on_ready = service, on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        draining = asyncio.create_task(self._service.drain(self._service.config.shutdown_s))
+        while not draining.done() and not self.force_exit:
+            await asyncio.wait({draining}, timeout=0.1)
+        if not draining.done():
+            draining.cancel()
+            await self._service.drain(0)
+        await super().shutdown(sockets)
+
+
+class _Connection(HttpToolsProtocol):
+    """A connection that must send its headers in time, and one of a limited number."""
+
+    max_connections: int
+    header_timeout_s: float
+    _header_timer: TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.max_connections:
+            transport.abort()
+            return
+        self._expect_headers()
+
+    def data_received(self, data: bytes) -> None:
+        if self._header_timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._expect_headers()
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        self._headers_came()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._headers_came()
+        super().connection_lost(exc)
+
+    def _expect_headers(self) -> None:
+        self._header_timer = self.loop.call_later(self.header_timeout_s, self._too_slow)
+
+    def _headers_came(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _too_slow(self) -> None:
+        self._header_timer = None
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+
+def refuse_open_door(config: ServeConfig, keys: Keys) -> None:
+    """Without a key, only this machine may reach the server."""
+    if keys.required or _is_loopback(config.host):
+        return
+    raise ConfigError(
+        f"listening on {config.host} without a key would let anybody use this agent",
+        hint=f"set {config.keys_env}, or make a key: coa serve --add-key NAME --keys-file keys.txt",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _allow_files(connections: int) -> None:
+    """Raise the limit on open files as far as this user may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max(_FILES, 2 * connections)
+    if soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+
+
+__all__ = ["AgentServer", "serve"]

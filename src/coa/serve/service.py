@@ -1,0 +1,302 @@
+"""The service behind every protocol: it admits runs, executes them, and keeps what became of them.
+
+A protocol turns a request into a `RunRequest`, calls `start`, and renders the events of the `Run` that it gets. Whatever
+the protocol, a run waits for a free place, is cancelled when its client goes away, is written to the trajectories of
+`--out`, counted in the metrics, and stored if the client wants to come back to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from coa.errors import CoaError
+from coa.models.base import Model
+from coa.progress import Progress
+from coa.runtime import Chain
+from coa.serve.agents import ServedAgent, open_agents
+from coa.serve.api_error import ApiError
+from coa.serve.caller import Caller
+from coa.serve.config import ServeConfig
+from coa.serve.events import ItemDone
+from coa.serve.limits import KeyLimits
+from coa.serve.metrics import Metrics
+from coa.serve.narrator import Narrator
+from coa.serve.request import ClientCall, RunRequest, Suspended, setting_for
+from coa.serve.run import Run, RunStatus
+from coa.serve.store import Store, StoredRun, trajectory_line
+from coa.tools import Tool
+from coa.trajectory import Failure, FailureSite, JsonlWriter, Stop, Trajectory
+from coa.trajectory.store import to_append
+from coa.trajectory.types import FrozenDict
+
+log = logging.getLogger(__name__)
+_REMEMBERED_RUNS: Final = 512
+_REMEMBERED_S: Final = 600.0
+"""How many runs, and for how long, stay in memory after their end, for a client that connects again."""
+_SUSPENDED_S: Final = 3600.0
+"""How long a run that is not stored waits for the result of its client's tool."""
+_SWEEP_S: Final = 60.0
+CALL_PREFIX: Final = "call_"
+
+
+@asynccontextmanager
+async def open_service(
+    config: ServeConfig,
+    *,
+    out: str | Path | None = None,
+    models: Mapping[str, Model] | None = None,
+    tools: Mapping[str, Mapping[str, Tool]] | None = None,
+    progress: Progress | None = None,
+) -> AsyncIterator[Service]:
+    """Opens agents, store and the file of trajectories; at the end cancels what still runs and closes everything."""
+    async with AsyncExitStack() as stack:
+        store = Store(config.state_folder(), days=config.store_days, most_bytes=config.store_bytes)
+        stack.callback(store.close)
+        writer = stack.enter_context(JsonlWriter(to_append(out))) if out is not None else None
+        agents = await stack.enter_async_context(open_agents(config, models=models, tools=tools, progress=progress))
+        service = Service(config, agents, store, writer)
+        sweeper = asyncio.create_task(service.sweep())
+        try:
+            yield service
+        finally:
+            sweeper.cancel()
+            await asyncio.gather(sweeper, return_exceptions=True)
+            await service.close()
+
+
+class Service:
+    def __init__(
+        self, config: ServeConfig, agents: Mapping[str, ServedAgent], store: Store, writer: JsonlWriter | None
+    ) -> None:
+        self.config, self.agents, self.store = config, agents, store
+        self.metrics = Metrics()
+        self.limits = KeyLimits.of(config)
+        self.draining = False
+        """Whether the server is about to stop and takes no more runs."""
+        self._writer = writer
+        self._places = asyncio.Semaphore(config.max_runs)
+        self._active: dict[str, Run] = {}
+        self._recent: OrderedDict[str, tuple[float, Run]] = OrderedDict()
+        self._suspended: dict[str, tuple[float, Caller, Suspended]] = {}
+
+    # ---- what protocols call
+
+    def agent(self, name: str) -> ServedAgent:
+        if name not in self.agents:
+            names = ", ".join(self.agents)
+            raise ApiError(
+                404, f"there is no model {name!r} here; this server has: {names}", code="model_not_found", param="model"
+            )
+        return self.agents[name]
+
+    async def start(self, request: RunRequest, caller: Caller, *, render: Callable[[Run], bytes] | None = None) -> Run:
+        """Admit a run and begin it. Raises `ApiError`: 404 without such an agent, 429 if the server is full.
+
+        `render` makes what is stored with the run, and found again by `store.get`, when the run is over.
+        """
+        agent = self.agent(request.agent)
+        setting, names = setting_for(request, agent.setting)
+        if self.draining:
+            raise ApiError(503, "the server is shutting down", code="shutting_down", retry_after_s=5)
+        if len(self._active) >= self.config.max_runs + self.config.max_queue:
+            raise ApiError(
+                429, "the server has no free place and its queue is full; try again later",
+                code="server_busy", retry_after_s=max(1.0, self.config.heartbeat_s / 2),
+            )  # fmt: skip
+        self.limits.admit(caller)
+        run = Run(request, caller, self.config.heartbeat_s, self._conversation(request, caller), render)
+        narrator = Narrator(setting.profile, names, run.emit)
+        try:
+            if request.resume is not None and request.result is not None:
+                chain = Chain.resume(request.resume.trajectory, request.result, setting, listen=narrator)
+            else:
+                task = request.task.model_copy(update={"id": run.id})
+                chain = Chain(task, setting, listen=narrator)
+        except CoaError as error:
+            self.limits.release(caller)
+            raise ApiError(400, str(error), code="invalid_request") from error
+        run.chain = chain
+        self._active[run.id] = run
+        self.metrics.run_started(request.agent, request.protocol)
+        run.task = asyncio.create_task(self._execute(run, chain, narrator, names))
+        return run
+
+    def running(self, run_id: str, caller: Caller) -> Run | None:
+        """A run of the caller's that is active, or that ended a short while ago."""
+        run = self._active.get(run_id) or (self._recent[run_id][1] if run_id in self._recent else None)
+        return run if run is not None and run.caller == caller else None
+
+    def suspended(self, call_id: str, caller: Caller) -> Suspended | None:
+        """The run that waits for the result of this call."""
+        if (held := self._suspended.get(call_id)) is not None:
+            return held[2] if held[1] == caller else None
+        stored = self.store.by_call(call_id, caller.key)
+        if stored is None:
+            return None
+        return Suspended(call_id, stored.id, stored.agent, stored.trajectory, stored.conversation)
+
+    @asynccontextmanager
+    async def streaming(self, run: Run) -> AsyncIterator[None]:
+        """While the client listens: one that goes away takes its run with it, unless that is a background run."""
+        try:
+            async with asyncio.timeout(self.config.stream_timeout_s):
+                yield
+        finally:
+            if not run.status.over and not run.request.background:
+                await asyncio.shield(asyncio.ensure_future(run.cancel()))
+
+    def forget(self, run_id: str, caller: Caller) -> bool:
+        """Delete a run from the store; whether there was one."""
+        self._recent.pop(run_id, None)
+        return self.store.delete(run_id, caller.key)
+
+    @property
+    def queued(self) -> int:
+        return sum(run.status is RunStatus.QUEUED for run in self._active.values())
+
+    @property
+    def active(self) -> int:
+        """Runs that are running or queued."""
+        return len(self._active)
+
+    # ---- one run
+
+    def _conversation(self, request: RunRequest, caller: Caller) -> str | None:
+        if request.resume is not None:
+            return request.resume.conversation
+        if request.previous is None:
+            return None
+        if (before := self.running(request.previous, caller)) is not None:
+            return before.conversation
+        stored = self.store.get(request.previous, caller.key)
+        return stored.conversation if stored is not None else None
+
+    async def _execute(self, run: Run, chain: Chain, narrator: Narrator, names: Mapping[str, str]) -> None:
+        trajectory: Trajectory | None = None
+        try:
+            async with self._places:
+                run.status = RunStatus.RUNNING
+                trajectory = await chain.run()
+        except asyncio.CancelledError:
+            trajectory = chain.trajectory()  # it was stopped on purpose, and this task ends by itself
+        except Exception as error:
+            log.exception("run %s failed", run.id)
+            failure = Failure(site=FailureSite.RUNTIME, message=f"{type(error).__name__}: {error}")
+            trajectory = chain.trajectory().model_copy(update={"stop": Stop.FAILED, "failure": failure})
+        finally:
+            try:
+                self._finish(run, narrator, trajectory or chain.trajectory(), names)
+            finally:
+                run.close()
+                self._active.pop(run.id, None)
+                self._recent[run.id] = (time.monotonic(), run)
+                self.limits.release(run.caller)
+
+    def _finish(self, run: Run, narrator: Narrator, trajectory: Trajectory, names: Mapping[str, str]) -> None:
+        request = run.request
+        served = {"agent": request.agent, "protocol": request.protocol, "run": run.id, "conversation": run.conversation}
+        if request.metadata:
+            served["metadata"] = dict(request.metadata)  # type: ignore[assignment]
+        trajectory = trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "served": served})})
+        call = None
+        if trajectory.stop is Stop.WAITING:
+            call = _call_of(run, trajectory, names)
+            held = Suspended(call.id, run.id, request.agent, trajectory, run.conversation)
+            self._suspended[call.id] = (time.monotonic(), run.caller, held)
+        narrator.conclude(trajectory)
+        run.end(trajectory, call)
+        if request.resume is not None:
+            self._suspended.pop(request.resume.call, None)
+            self.store.continued(request.resume.run)
+        if request.store:
+            self._keep(run, trajectory)
+        if self._writer is not None and trajectory.stop is not Stop.WAITING:
+            try:
+                self._writer.write(trajectory)
+            except CoaError as error:
+                log.error("the run %s could not be written: %s", run.id, error)
+        self.metrics.run_ended(run)
+        before = request.resume.trajectory.usage.total_tokens if request.resume is not None else 0
+        self.limits.spent(run.caller, trajectory.usage.total_tokens - before)
+
+    def _keep(self, run: Run, trajectory: Trajectory) -> None:
+        """Store the run before its client learns that it is over, so that a follow-up finds it."""
+        try:
+            self.store.put(_stored(run, trajectory, run.render(run) if run.render else b"{}"))
+        except Exception:
+            log.exception("the run %s could not be stored", run.id)
+
+    # ---- upkeep and the end
+
+    async def sweep(self) -> None:
+        """Forget what is too old, for as long as the server runs."""
+        while True:
+            try:
+                self._sweep_once()
+            except Exception:
+                log.exception("stored responses could not be tidied up")
+            await asyncio.sleep(_SWEEP_S)
+
+    def _sweep_once(self) -> None:
+        now = time.monotonic()
+        while self._recent and (
+            len(self._recent) > _REMEMBERED_RUNS or next(iter(self._recent.values()))[0] < now - _REMEMBERED_S
+        ):
+            self._recent.popitem(last=False)
+        for call, (since, caller, held) in list(self._suspended.items()):
+            if since < now - _SUSPENDED_S:
+                del self._suspended[call]
+                if self.store.by_call(call, caller.key) is None:
+                    self._abandon(held.trajectory)
+        for run in self.store.expire():
+            if run.status == RunStatus.WAITING:
+                self._abandon(run.trajectory)
+
+    def _abandon(self, trajectory: Trajectory) -> None:
+        """Nobody will continue this run: it is written as it is."""
+        if self._writer is not None:
+            with suppress(CoaError):
+                self._writer.write(trajectory)
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more runs, let those that run finish, and cancel the rest after that time."""
+        self.draining = True
+        tasks = [run.task for run in self._active.values() if run.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        await asyncio.gather(*(run.cancel() for run in list(self._active.values())))
+
+    async def close(self) -> None:
+        await self.drain(0)
+        for call, (_, caller, held) in self._suspended.items():
+            if self.store.by_call(call, caller.key) is None:
+                self._abandon(held.trajectory)
+        self._suspended.clear()
+
+
+def _call_of(run: Run, trajectory: Trajectory, names: Mapping[str, str]) -> ClientCall:
+    tag = trajectory.steps[-1].agent
+    done = next(event for event in reversed(run.events) if isinstance(event, ItemDone) and event.arguments is not None)
+    return ClientCall(CALL_PREFIX + secrets.token_hex(12), names.get(tag, tag), dict(done.arguments or {}))
+
+
+def _stored(run: Run, trajectory: Trajectory, body: bytes) -> StoredRun:
+    request = run.request
+    return StoredRun(
+        run.id, run.caller.key, request.protocol, request.agent, run.created, str(run.status), request.previous,
+        run.conversation, request.task.question, run.call.id if run.call is not None else None, body,
+        trajectory_line(trajectory),
+    )  # fmt: skip
+
+
+__all__ = [
+    "Caller", "ClientCall", "Run", "RunRequest", "RunStatus", "Service", "Suspended", "open_service",
+]  # fmt: skip
