@@ -96,7 +96,7 @@ class UnfinishedGeneration:
 
 
 class Transcript:
-    """Of one run. `listen` is called with each step of the model's when it is appended."""
+    """Of one run. `listen` is called with each step of the model's once nothing can change it any more."""
 
     def __init__(
         self,
@@ -211,9 +211,6 @@ class Transcript:
         if meta := _provenance(generation, request, partial=partial):
             steps = tuple(step.model_copy(update={"meta": FrozenDict({**step.meta, **meta})}) for step in steps)
         steps = self._append_read(steps, tokens, ends_line=start.ends_line)
-        if self._listen is not None:
-            for step in steps:
-                self._listen(step)
         if ended is not None:
             token, logprob = ended
             self._turn_ends.append(TurnEnd(before=len(self.steps), id=token, logprob=logprob))
@@ -341,6 +338,9 @@ class Transcript:
         written, self.unfinished = self.unfinished, None
         if written is None:
             return
+        if self._listen is not None:
+            for step in self.steps[written.first_step :]:
+                self._listen(step)
         last = len(self.steps) - 1
         if written.text:
             self._pieces.append((Author.MODEL, written.text))

@@ -1,4 +1,4 @@
-"""Reading the JSON body of a request into a pydantic model. What does not fit is refused by the name of its field."""
+"""JSON bodies of requests and answers. What does not fit in a request is refused by the name of its field."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.responses import Response
 
 from coa.serve.api_error import ApiError
 
@@ -15,6 +16,10 @@ class Body(BaseModel):
     """Base of everything that a client sends: types are exact, and a field that nobody knows is refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(value), status, media_type="application/json")
 
 
 B = TypeVar("B", bound=BaseModel)

@@ -1,8 +1,8 @@
 """What every request has to pass before a protocol sees it: host, origin, key, size and speed of the body.
 
 A server on loopback is within reach of every web page that its user opens: a page may send requests there, and with a
-host name of its own that resolves to 127.0.0.1 it could read the answers too. So the `Host` of a request must be one that
-the server knows, and requests that a page of another origin makes are refused unless that origin is listed.
+host name of its own that resolves to 127.0.0.1 it could read the answers too. So the `Host` of a request must be one
+that the server knows, and requests that a page of another origin makes are refused unless that origin is listed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import orjson
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coa.serve.api_error import ApiError
@@ -47,7 +48,6 @@ class Guard:
             await self._app(scope, receive, send)
             return
         sending = _Sending(send)
-        began = time.monotonic()
         try:
             headers = _headers(scope["headers"])
             sending.origin = self._checked_origin(scope, headers)
@@ -55,15 +55,17 @@ class Guard:
                 await sending.preflight()
                 return
             scope.setdefault("state", {})["caller"] = self._caller(scope["path"], headers)
-            body = _Body(receive, headers, self._config)
-            await self._app(scope, body.receive, sending)
+            scope["app"] = self._app  # the router then raises for a wrong path or method instead of answering
+            await self._app(scope, _Body(receive, headers, self._config).receive, sending)
         except ApiError as error:
             await sending.refuse(error)
+        except HTTPException as error:
+            await sending.refuse(_missing(scope, error))
         except Exception:
             log.exception("the request %s %s failed", scope["method"], scope["path"])
             await sending.refuse(ApiError(500, "an error of the server; its log says more", code="internal_error"))
         finally:
-            self._metrics.request(_route(scope), sending.status, time.monotonic() - began)
+            self._metrics.request(scope["method"], _route(scope), sending.status)
 
     def _checked_origin(self, scope: Scope, headers: MutableMapping[str, str]) -> str | None:
         """The origin of a page that may read the answer; None for any other client."""
@@ -184,6 +186,12 @@ class _Sending:
         )
 
 
+def _missing(scope: Scope, error: HTTPException) -> ApiError:
+    if error.status_code == 405:
+        return ApiError(405, f"{scope['method']} is not possible for {scope['path']}", code="method_not_allowed")
+    return ApiError(error.status_code, f"there is nothing at {scope['path']}", code="not_found")
+
+
 def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
 
@@ -195,7 +203,6 @@ def _name(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
-def _route(scope: MutableMapping[str, Any]) -> str:
+def _route(scope: MutableMapping[str, Any]) -> str | None:
     """The path as it was declared, so that ids do not become labels of metrics."""
-    route = scope.get("route")
-    return str(getattr(route, "path", None) or "other")
+    return getattr(scope.get("route"), "path", None)

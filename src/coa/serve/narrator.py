@@ -1,9 +1,9 @@
 """From the events of a chain to those of a served run: items that begin, grow and end one after another.
 
-The chain speaks twice of what a model writes: `Opened` and `Delta` while it writes, read from half of the text, then a
-`Step` for each step of the complete generation. Clients need one story. So an item ends when the next one begins or when
-its step is recorded, whichever comes first, and a step that has been shown is not shown again. A tool call ends with its
-arguments, which are known when the call is made.
+The chain reports what a model writes twice: `Opened` and `Delta` while it writes, read from half of the text, then a
+`Step` for each step of the complete generation. Clients need one story. So an item ends when the next one begins or
+when its step is recorded, whichever comes first, and a step that has been shown is not shown again. A tool call ends
+with its arguments, which are known when the call is made.
 """
 
 from __future__ import annotations

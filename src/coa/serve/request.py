@@ -10,14 +10,13 @@ from coa.errors import CoaError
 from coa.runtime.setting import Setting
 from coa.serve.api_error import ApiError
 from coa.tools import Observation, Tool
-from coa.tools.client import ClientTool
 from coa.tools.schema import tag_for
 from coa.trajectory import Limits, Task, Trajectory
 
 EFFORTS: Final[Mapping[str, float]] = {
     "none": 0.0, "minimal": 0.125, "low": 0.25, "medium": 0.5, "high": 1.0, "xhigh": 1.0, "max": 1.0,
 }  # fmt: skip
-"""The share of the agent's budgets (steps, tool calls, tokens) that a reasoning effort allows. `none` allows no tools."""
+"""The share of the agent's budgets (steps, tool calls, tokens) that an effort allows. `none` allows no tool calls."""
 _FEWEST: Final = {"steps": 8, "model_tokens": 256}
 """What every effort leaves, so that there is room for an answer."""
 
@@ -94,6 +93,10 @@ def setting_for(request: RunRequest, setting: Setting) -> tuple[Setting, dict[st
 
 
 def _client_tools(functions: tuple[ClientFunction, ...], setting: Setting) -> tuple[dict[str, Tool], dict[str, str]]:
+    if not functions:
+        return {}, {}
+    from coa.tools.client import ClientTool
+
     tools: dict[str, Tool] = {}
     names: dict[str, str] = {}
     taken = {*setting.profile.tags, *setting.tools}

@@ -50,6 +50,8 @@ class Run:
         self.began = time.monotonic()
         self.status = RunStatus.QUEUED
         self.events: list[RunEvent] = []
+        self.first_event_s: float | None = None
+        """Time from the request to the first event."""
         self.trajectory: Trajectory | None = None
         self.call: ClientCall | None = None
         """The call that the client has to make, if the run waits for one."""
@@ -69,6 +71,8 @@ class Run:
         return self.chain.usage if self.chain is not None else Usage()
 
     def emit(self, event: RunEvent) -> None:
+        if not self.events:
+            self.first_event_s = time.monotonic() - self.began
         self.events.append(event)
         if self._waiters:
             self._wake()

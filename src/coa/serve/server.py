@@ -13,11 +13,11 @@ import resource
 import socket
 import threading
 from asyncio.events import TimerHandle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -32,6 +32,7 @@ from coa.serve.service import Service, open_service
 from coa.tools import Tool
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 _FILES: Final = 16384
 """Number of open files to ask for: every connection is one."""
 _LAST_WORDS_S: Final = 3
@@ -71,6 +72,7 @@ class AgentServer:
         self._socket: socket.socket | None = None
         self._uvicorn: _Uvicorn | None = None
         self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
         self.service: Service | None = None
         """While it runs. It belongs to the thread of the server."""
@@ -83,6 +85,11 @@ class AgentServer:
         host = self.config.host
         shown = "127.0.0.1" if host == "0.0.0.0" else "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
         return f"http://{shown}:{self._socket.getsockname()[1]}"
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the thread of the server, where its service lives, and wait for the result."""
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def run_forever(self, on_ready: Callable[[AgentServer], None] | None = None) -> None:
         """Serve until SIGINT or SIGTERM, then let running runs finish. Call it from the main thread."""
@@ -133,6 +140,7 @@ class AgentServer:
         _allow_files(self.config.max_connections)
 
     async def _serve(self, on_ready: Callable[[AgentServer], None] | None, *, signals: bool) -> None:
+        self._loop = asyncio.get_running_loop()
         assert self._socket is not None
         async with open_service(
             self.config, out=self._out, models=self._models, tools=self._tools, progress=self._progress

@@ -1,8 +1,8 @@
 """The service behind every protocol: it admits runs, executes them, and keeps what became of them.
 
-A protocol turns a request into a `RunRequest`, calls `start`, and renders the events of the `Run` that it gets. Whatever
-the protocol, a run waits for a free place, is cancelled when its client goes away, is written to the trajectories of
-`--out`, counted in the metrics, and stored if the client wants to come back to it.
+A protocol turns a request into a `RunRequest`, calls `start`, and renders the events of the `Run` that it gets.
+Whatever the protocol, a run waits for a free place, is cancelled when its client goes away, is written to the
+trajectories of `--out`, counted in the metrics, and stored if the client wants to come back to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coa.serve.agents import ServedAgent, open_agents
 from coa.serve.api_error import ApiError
 from coa.serve.caller import Caller
 from coa.serve.config import ServeConfig
-from coa.serve.events import ItemDone
+from coa.serve.events import ItemBegan, ItemDone, ToolReturned
 from coa.serve.limits import KeyLimits
 from coa.serve.metrics import Metrics
 from coa.serve.narrator import Narrator
@@ -78,6 +78,7 @@ class Service:
     ) -> None:
         self.config, self.agents, self.store = config, agents, store
         self.metrics = Metrics()
+        self.metrics.watch_queue(lambda: self.queued)
         self.limits = KeyLimits.of(config)
         self.draining = False
         """Whether the server is about to stop and takes no more runs."""
@@ -107,11 +108,16 @@ class Service:
         if self.draining:
             raise ApiError(503, "the server is shutting down", code="shutting_down", retry_after_s=5)
         if len(self._active) >= self.config.max_runs + self.config.max_queue:
+            self.metrics.run_refused(request.agent, request.protocol)
             raise ApiError(
                 429, "the server has no free place and its queue is full; try again later",
                 code="server_busy", retry_after_s=max(1.0, self.config.heartbeat_s / 2),
             )  # fmt: skip
-        self.limits.admit(caller)
+        try:
+            self.limits.admit(caller)
+        except ApiError:
+            self.metrics.run_refused(request.agent, request.protocol)
+            raise
         run = Run(request, caller, self.config.heartbeat_s, self._conversation(request, caller), render)
         narrator = Narrator(setting.profile, names, run.emit)
         try:
@@ -125,7 +131,6 @@ class Service:
             raise ApiError(400, str(error), code="invalid_request") from error
         run.chain = chain
         self._active[run.id] = run
-        self.metrics.run_started(request.agent, request.protocol)
         run.task = asyncio.create_task(self._execute(run, chain, narrator, names))
         return run
 
@@ -181,9 +186,11 @@ class Service:
 
     async def _execute(self, run: Run, chain: Chain, narrator: Narrator, names: Mapping[str, str]) -> None:
         trajectory: Trajectory | None = None
+        request, begun = run.request, False
         try:
             async with self._places:
-                run.status = RunStatus.RUNNING
+                run.status, begun = RunStatus.RUNNING, True
+                self.metrics.run_started(request.agent, request.protocol)
                 trajectory = await chain.run()
         except asyncio.CancelledError:
             trajectory = chain.trajectory()  # it was stopped on purpose, and this task ends by itself
@@ -194,6 +201,8 @@ class Service:
         finally:
             try:
                 self._finish(run, narrator, trajectory or chain.trajectory(), names)
+                if begun:
+                    self._measure(run)
             finally:
                 run.close()
                 self._active.pop(run.id, None)
@@ -223,9 +232,23 @@ class Service:
                 self._writer.write(trajectory)
             except CoaError as error:
                 log.error("the run %s could not be written: %s", run.id, error)
-        self.metrics.run_ended(run)
         before = request.resume.trajectory.usage.total_tokens if request.resume is not None else 0
         self.limits.spent(run.caller, trajectory.usage.total_tokens - before)
+
+    def _measure(self, run: Run) -> None:
+        assert run.trajectory is not None
+        request = run.request
+        before = request.resume.trajectory.usage if request.resume is not None else None
+        seconds = time.monotonic() - run.began
+        self.metrics.run_ended(run.trajectory, request.agent, request.protocol, seconds, before=before)
+        if run.first_event_s is not None:
+            self.metrics.first_event(request.agent, request.protocol, run.first_event_s)
+        began = {event.item: event for event in run.events if isinstance(event, ItemBegan)}
+        for event in run.events:
+            if isinstance(event, ToolReturned):
+                ok, took = bool(event.step.meta.get("ok", True)), event.step.meta.get("seconds")
+                took_s = float(took) if isinstance(took, int | float) else 0.0
+                self.metrics.tool_called(began[event.item].agent, ok, took_s)
 
     def _keep(self, run: Run, trajectory: Trajectory) -> None:
         """Store the run before its client learns that it is over, so that a follow-up finds it."""

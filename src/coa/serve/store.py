@@ -1,8 +1,8 @@
 """Stored runs: what `previous_response_id`, `GET /v1/responses/{id}` and the history of the page read.
 
 One SQLite file in the state folder. It survives a kill of the process, since a run is written before its client learns
-that it is done. Runs expire, and the oldest go first when the file would grow beyond its limit. A run belongs to the key
-that started it; other keys do not see it.
+that it is done. Runs expire, and the oldest go first when the file would grow beyond its limit. A run belongs to the
+key that started it; other keys do not see it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from coa.trajectory.store import Lines
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS runs (
   id TEXT PRIMARY KEY, owner TEXT NOT NULL, protocol TEXT NOT NULL, agent TEXT NOT NULL, created REAL NOT NULL,
-  status TEXT NOT NULL, previous TEXT, conversation TEXT NOT NULL, question TEXT NOT NULL, call TEXT, body BLOB NOT NULL,
-  trajectory BLOB NOT NULL, size INTEGER NOT NULL
+  status TEXT NOT NULL, previous TEXT, conversation TEXT NOT NULL, question TEXT NOT NULL, call TEXT,
+  body BLOB NOT NULL, trajectory BLOB NOT NULL, size INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS runs_by_time ON runs (created);
 CREATE INDEX IF NOT EXISTS runs_by_owner ON runs (owner, created);

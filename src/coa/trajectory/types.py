@@ -47,6 +47,8 @@ class Stop(StrEnum):
     """A person or a signal stopped it."""
     FAILED = "failed"
     """A model, tool or scorer failed; see `Trajectory.failure`."""
+    WAITING = "waiting"
+    """The model called a tool that the client has to answer. The call is the last step; `Chain.resume` goes on."""
 
     @property
     def words(self) -> str:
@@ -65,6 +67,7 @@ _STOP_WORDS: Final = {
     Stop.COST: "stopped: out of money",
     Stop.INTERRUPTED: "interrupted",
     Stop.FAILED: "failed",
+    Stop.WAITING: "waiting for the client's tool",
 }
 
 
