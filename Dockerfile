@@ -1,0 +1,35 @@
+# syntax=docker/dockerfile:1
+# The agent behind an API, on a CPU: the weights are served elsewhere, by vLLM for example (see compose.yaml).
+#
+#   docker build -t chain-of-agents .
+#   docker build -t chain-of-agents --build-arg EXTRAS=serve,tools,local .    # to run weights in the container itself
+#
+# The same image is the sandbox in compose.yaml. docs/serve.md says how to run both.
+
+FROM python:3.13.9-slim-trixie AS build
+ARG EXTRAS=serve,tools
+# For programs that the model writes, where this image is the sandbox.
+ARG PACKAGES="numpy sympy"
+WORKDIR /src
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY src ./src
+RUN --mount=type=cache,target=/root/.cache/pip \
+    python -m venv /opt/coa \
+    && /opt/coa/bin/pip install --disable-pip-version-check -c constraints.txt ".[${EXTRAS}]" ${PACKAGES}
+
+FROM python:3.13.9-slim-trixie
+RUN useradd --system --uid 10001 --user-group --create-home --home-dir /var/lib/coa coa \
+    && install --directory --owner=coa --group=coa /runs
+COPY --from=build /opt/coa /opt/coa
+ENV PATH=/opt/coa/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    XDG_STATE_HOME=/var/lib/coa/state
+USER 10001:10001
+WORKDIR /var/lib/coa
+# Stored responses and caches; finished runs, with --out /runs.
+VOLUME ["/var/lib/coa", "/runs"]
+EXPOSE 8080
+HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/health', timeout=4)"]
+ENTRYPOINT ["coa"]
+CMD ["serve", "--host", "0.0.0.0"]
