@@ -23,6 +23,7 @@ from coa.cli.record import record
 from coa.cli.rl import rl
 from coa.cli.sandbox import sandbox
 from coa.cli.score import score
+from coa.cli.serve import serve
 from coa.cli.sft import sft
 from coa.cli.tools import tools
 from coa.cli.world import world
@@ -50,6 +51,7 @@ app.command()(rl)
 app.command("eval", cls=evaluating.Command)(evaluating.evaluate)
 app.command()(score)
 app.command()(compare)
+app.command()(serve)
 app.add_typer(profile, name="profile")
 app.add_typer(tools, name="tools")
 app.add_typer(index, name="index")
