@@ -20,6 +20,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         'coa run "Who founded the firm in Brivna?" --model http://127.0.0.1:8000 --profile web',
         "coa run --tasks tasks.jsonl --model runs/sft --out runs/answers",
     ),
+    "serve": (
+        "coa serve --model nano",
+        "coa serve --model http://127.0.0.1:8000 --profile web --out runs/served",
+        "coa serve agents.toml --port 8080",
+    ),
     "record": (
         "coa record --upstream http://127.0.0.1:8000 --out traces/",
         "coa record --upstream https://api.openai.com --out traces/ -- python my_team.py tasks.jsonl",
