@@ -111,6 +111,11 @@ class Breaker:
             self._closed_at = self.clock() + self.rest_s
 
 
+def pause_s(patience: Patience, failures: int) -> float:
+    """How long to wait after that many failures in a row; doubled with each, with jitter."""
+    return min(patience.backoff_s * 2 ** min(failures - 1, 16), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.5)
+
+
 async def retried(
     name: str,
     attempt: Callable[[], Awaitable[Answer]],
@@ -138,7 +143,7 @@ async def retried(
             asked = (error.wait_s if isinstance(error, Transient) else None) or 0.0
             if asked > patience.max_wait_s and not patience.waits_out:
                 raise failure(f"{name} asks to wait {asked:.0f} seconds: {reason}", error="quota") from error
-            pause = min(patience.backoff_s * 2 ** (number - 1), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.5)
+            pause = pause_s(patience, number)
             log.info("%s: attempt %d failed (%s)", name, number, reason)
             await asyncio.sleep(max(pause, min(asked, patience.max_wait_s)))
         else:

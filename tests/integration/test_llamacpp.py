@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pytest
 from coa.choices import Mode
 from coa.distill.gateway.config import RecordConfig
 from coa.distill.gateway.stage import record as gateway
-from coa.models.base import Context, Finish, Generation, Sampling
-from coa.models.connect import connect
+from coa.models.base import Context, Finish, Generation, Home, Sampling
+from coa.models.connect import connect, connect_all
 from coa.models.tokenizer import smollm2_file
 from coa.scoring import JudgeScorer, Verdict
 from coa.trajectory import Limits, Message, Stop, Task, Trajectory, check, ledger_of, load_profile
@@ -40,9 +41,8 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    log = tmp_path_factory.mktemp("llama") / "log"
+@contextmanager
+def llama_server(log: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-c", SERVER, str(smollm2_file())],
@@ -53,10 +53,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         if address is None:
             pytest.fail(f"the server did not start: {Path(log).read_text()[-2000:]}")
         try:
-            yield f"{address}/v1"
+            yield f"{address}/v1", process
         finally:
             process.kill()
             process.communicate()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with llama_server(tmp_path_factory.mktemp("llama") / "log") as (url, _):
+        yield url
 
 
 async def _generate(url: str, mode: Mode, text: str, stop: list[str]) -> Generation:
@@ -202,3 +208,35 @@ def test_asking_for_ids_never_breaks_a_call_that_cannot_have_them(server: str, t
     with gateway(RecordConfig(upstream=server, port=0, tokens=True), tmp_path) as running:
         asyncio.run(_recorded(running.base_url(), "/chat/completions", body))
     assert calls(tmp_path)[0][1]["complete"]
+
+
+@pytest.mark.parametrize("mode", [Mode.TOKENS, Mode.CHAT])
+def test_of_two_servers_one_is_killed_while_it_writes_and_the_other_writes_the_same(
+    mode: Mode, server: str, tmp_path: Path
+) -> None:
+    messages = [Message(role="user", content="Count from one to fifty in words.")]
+    greedy = Sampling(temperature=0, top_p=1.0, top_k=1, max_tokens=48)
+
+    async def go() -> tuple[Generation, Generation]:
+        with llama_server(tmp_path / "log") as (mortal, process):
+            model = await connect_all([mortal, server], mode=mode, tokenizer="smollm2")
+            ids = model.tokenizer.encode_prompt(messages)[1] if model.tokenizer is not None else None
+            home, killed = Home(), False
+
+            def kill(text: str) -> None:
+                nonlocal killed
+                if len(text) > 20 and not killed:
+                    killed = True
+                    process.kill()
+                    process.wait()
+
+            try:
+                context = Context(messages, "", ids, home=home)
+                broken = await model.generate(context, stop=[], sampling=greedy, on_text=kill)
+                assert killed
+                return broken, await model.generate(context, stop=[], sampling=greedy)
+            finally:
+                await model.close()
+
+    broken, again = asyncio.run(go())
+    assert broken.text == again.text and broken.usage.completion_tokens == 48

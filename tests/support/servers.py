@@ -135,7 +135,8 @@ class FakeServer:
         return (text[: min(ends)], "stop") if ends else (text, "stop")
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[str]:
+    async def running(self, port: int = 0) -> AsyncIterator[str]:
+        """Its address. With `port`, a server that was stopped can come back where it was."""
         app = web.Application(client_max_size=1 << 26)
         app.router.add_get("/v1/models", self.models)
         app.router.add_post("/v1/completions", self.completions)
@@ -144,13 +145,21 @@ class FakeServer:
         app.router.add_routes(self.routes())
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
         await site.start()
-        port = runner.addresses[0][1]
+        self._site = site
         try:
-            yield f"http://127.0.0.1:{port}/v1"
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
         finally:
             await runner.cleanup()
+
+    async def stop(self) -> None:
+        """Refuse connections from now on and drop those that are there, as a server that is killed does."""
+        runner = self._site._runner
+        await self._site.stop()
+        for connection in runner.server.connections if runner.server is not None else ():
+            if connection.transport is not None:
+                connection.transport.abort()
 
 
 def status(code: int, body: str = '{"error": {"message": "busy"}}', **headers: str) -> Handler:

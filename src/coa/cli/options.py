@@ -19,7 +19,9 @@ OUTPUT: Final = "Output"
 Model = Annotated[
     str | None,
     typer.Option(
-        "--model", help="URL of a model server, nano, smollm2, a model folder, or a hub id.", rich_help_panel=AGENT
+        "--model",
+        help="URL of a model server (several, with commas, share the work), nano, smollm2, a folder, or a hub id.",
+        rich_help_panel=AGENT,
     ),
 ]
 ModelName = Annotated[

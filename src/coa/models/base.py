@@ -43,6 +43,15 @@ class Sampling:
     """The reply must be JSON of this schema. Servers enforce it if they can; other models ignore it."""
 
 
+class Home:
+    """Where a run is at home. A model on several servers notes here which of them has the run's prefix in its cache."""
+
+    __slots__ = ("server",)
+
+    def __init__(self) -> None:
+        self.server: object | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What the model continues: the messages of the prompt, and the one assistant turn so far as text and as ids."""
@@ -55,6 +64,8 @@ class Context:
     """The turn cut where the author changes, as (by the model, text), for servers that cannot continue a turn."""
     thought: Callable[[str], str] | None = None
     """Writes reasoning that a server reports apart from its reply as a step; None where no thought may stand."""
+    home: Home | None = None
+    """The same in all calls of one run; None for a call that belongs to no run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from typing import Any, Final
 
+from coa.addresses import public
 from coa.choices import Mode
 from coa.errors import ModelError, TokenizerError
 from coa.http import Patience
@@ -13,7 +15,8 @@ from coa.models.base import Model
 from coa.models.chat import ChatModel
 from coa.models.completions import CompletionsModel
 from coa.models.dialects import Dialect, dialect_of
-from coa.models.server import DEFAULT_KEY_ENV, ModelServer, ModelUnserved, key_for
+from coa.models.pool import Connect, ModelPool, PooledServer
+from coa.models.server import DEFAULT_KEY_ENV, PATIENCE, ModelServer, ModelUnserved, key_for
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -22,17 +25,43 @@ log = logging.getLogger(__name__)
 async def connect(
     url: str, name: str | None = None, *, mode: Mode = Mode.AUTO, tokenizer: str | TextTokenizer | None = None,
     api_key_env: str = DEFAULT_KEY_ENV, patience: Patience | None = None,
+    loaded: dict[str, TextTokenizer] | None = None,
 ) -> Model:  # fmt: skip
-    """A model behind an OpenAI-compatible server. `api_key_env` names the environment variable with the key."""
+    """A model behind an OpenAI-compatible server. `api_key_env` names the environment variable with the key.
+
+    `loaded` keeps tokenizers by their place, for several servers that have the same one.
+    """
     server = ModelServer(url, key=key_for(url, api_key_env), patience=patience)
     try:
-        return await _connect(server, name, mode, tokenizer)
+        return await _connect(server, name, mode, tokenizer, {} if loaded is None else loaded)
     except BaseException:
         await server.close()
         raise
 
 
-async def _connect(server: ModelServer, name: str | None, mode: Mode, tokenizer: str | TextTokenizer | None) -> Model:
+async def connect_all(
+    urls: Sequence[str], name: str | None = None, *, mode: Mode = Mode.AUTO,
+    tokenizer: str | TextTokenizer | None = None, api_key_env: str = DEFAULT_KEY_ENV, patience: Patience | None = None,
+) -> Model:  # fmt: skip
+    """One model behind several servers, which share the work; behind a single one, as `connect`."""
+    if len(urls) == 1:
+        return await connect(urls[0], name, mode=mode, tokenizer=tokenizer, api_key_env=api_key_env, patience=patience)
+    loaded: dict[str, TextTokenizer] = {}
+
+    def connecting(url: str) -> Connect:
+        return lambda patience: connect(
+            url, name, mode=mode, tokenizer=tokenizer, api_key_env=api_key_env, patience=patience, loaded=loaded
+        )
+
+    pool = ModelPool([PooledServer(public(url), connecting(url)) for url in urls], patience or PATIENCE)
+    await pool.open()
+    return pool
+
+
+async def _connect(
+    server: ModelServer, name: str | None, mode: Mode, tokenizer: str | TextTokenizer | None,
+    loaded: dict[str, TextTokenizer],
+) -> Model:  # fmt: skip
     try:
         listed = await _models(server)
     except ModelUnserved as error:
@@ -46,7 +75,7 @@ async def _connect(server: ModelServer, name: str | None, mode: Mode, tokenizer:
         raise ModelError(f"{server.name} does not serve {name!r}; it serves {', '.join(names)}")
     dialect = dialect_of(listed)
     if mode is not Mode.CHAT and dialect is not None:
-        found = await _tokenizer(server, tokenizer, name, listed, dialect)
+        found = await _tokenizer(server, tokenizer, name, listed, dialect, loaded)
         if isinstance(found, TextTokenizer):
             return CompletionsModel(server, name, found, dialect)
         if mode is Mode.TOKENS:
@@ -95,11 +124,12 @@ _GIVE_TOKENIZER: Final = (
 
 
 async def _tokenizer(
-    server: ModelServer, given: str | TextTokenizer | None, name: str, listed: list[dict[str, Any]], dialect: Dialect
-) -> TextTokenizer | str:
+    server: ModelServer, given: str | TextTokenizer | None, name: str, listed: list[dict[str, Any]], dialect: Dialect,
+    loaded: dict[str, TextTokenizer],
+) -> TextTokenizer | str:  # fmt: skip
     """The given tokenizer, or that of the file, folder or hub id of the served model, or why there is none."""
     if given is not None:
-        return load_tokenizer(given) if isinstance(given, str) else given
+        return _load(given, loaded) if isinstance(given, str) else given
     roots = [str(row["root"]) for row in listed if row.get("id") == name and row.get("root")]
     if dialect is Dialect.LLAMACPP:
         roots += await _weights(server)
@@ -107,10 +137,16 @@ async def _tokenizer(
     reasons = []
     for source in dict.fromkeys([*roots, *named]):
         try:
-            return load_tokenizer(source)
+            return _load(source, loaded)
         except TokenizerError as error:
             reasons.append(error.message.splitlines()[0])
     return "; ".join(reasons)
+
+
+def _load(source: str, loaded: dict[str, TextTokenizer]) -> TextTokenizer:
+    if source not in loaded:
+        loaded[source] = load_tokenizer(source)
+    return loaded[source]
 
 
 async def _weights(server: ModelServer) -> list[str]:

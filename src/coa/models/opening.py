@@ -8,8 +8,8 @@ import sys
 from coa.choices import Mode
 from coa.errors import ModelError
 from coa.models.base import Model
-from coa.models.connect import connect
-from coa.models.places import check_model, is_url
+from coa.models.connect import connect_all
+from coa.models.places import check_model, is_url, server_urls
 from coa.models.server import DEFAULT_KEY_ENV
 
 
@@ -19,12 +19,14 @@ async def open_model(
 ) -> Model:  # fmt: skip
     """Open the URL of a server, `nano`, `smollm2`, a model folder, or a hub id. Close the model when done.
 
+    Several URLs, separated by commas, are servers of the same model that share the work (`coa.models.pool`).
     `name` chooses a model of a server that serves several. `rows` is the number of runs that a model in this process
     decodes at a time.
     """
     check_model(source)
     if is_url(source):
-        return await connect(source, name, mode=mode, tokenizer=tokenizer, api_key_env=api_key_env)
+        urls = server_urls(source)
+        return await connect_all(urls, name, mode=mode, tokenizer=tokenizer, api_key_env=api_key_env)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # set before torch is imported: waiting threads must not spin
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from coa import hub
+from coa.addresses import public, without_passwords
 from coa.errors import ModelError, nothing_at
 from coa.models.server import refuse_no_address
 from coa.models.tokenizer import BUILT_IN, built_in_like
 
 _HINT: Final = "give a model folder, a hub id such as owner/name, nano, smollm2, or the URL of a model server"
 
+_POOL: Final = "http://host1:8000,http://host2:8000"
 _GGUF: Final = "serve it with llama.cpp (llama-server -m FILE) and give the URL of the server"
 
 
@@ -22,15 +26,39 @@ def refuse_untrainable(source: str) -> None:
 
 
 def is_url(source: str) -> bool:
+    """Whether the model is on a server, or on several."""
     return source.startswith(("http://", "https://"))
+
+
+def server_urls(source: str) -> list[str]:
+    """The servers in `URL` or `URL,URL,...`. A comma within an address, as in a password, does not end it."""
+    urls = re.split(r"\s*,\s*(?=https?://)", source.strip())
+    for url in urls:
+        refuse_no_address(url)
+        if url.endswith(",") or "," in urlsplit(url).netloc.rpartition("@")[2]:
+            shown = without_passwords(url)
+            raise ModelError(f"{shown!r} is not the address of a server", hint=f"write each address in full: {_POOL}")
+    bare = [_bare(url) for url in urls]
+    for at, address in enumerate(bare):
+        if address in bare[:at]:
+            raise ModelError(f"the model server {address} is given twice", hint=f"name each server once: {_POOL}")
+    return urls
+
+
+def _bare(url: str) -> str:
+    return public(url).rstrip("/").removesuffix("/v1")
 
 
 def check_model(source: str) -> None:
     """Refuse a model that cannot be there. A hub is asked once; the server behind a URL is not."""
-    if not is_url(source):
+    if is_url(source):
+        server_urls(source)
+    elif ",http" in source:
+        raise ModelError(
+            f"{source.partition(',')[0]!r} is not the address of a server", hint=f"several models: {_POOL}"
+        )
+    else:
         weights_place(source)
-        return
-    refuse_no_address(source)
 
 
 def weights_place(source: str | Path) -> str:

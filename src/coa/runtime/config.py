@@ -28,7 +28,8 @@ class RunConfig(Frozen):
     """How to run an agent."""
 
     model: str = "smollm2"
-    """URL of a model server, `nano`, `smollm2`, a model folder, or a hub id."""
+    """URL of a model server, `nano`, `smollm2`, a model folder, or a hub id. Several URLs, separated by commas, are
+    servers of the same model that share the work."""
     model_name: str | None = None
     """Name of the model on a server that serves several."""
     mode: Mode = Mode.AUTO

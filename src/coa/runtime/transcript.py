@@ -34,7 +34,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from coa.models.base import Context, Finish, Generation
+from coa.models.base import Context, Finish, Generation, Home
 from coa.trajectory import (
     Author,
     Ledger,
@@ -119,6 +119,7 @@ class Transcript:
         self._ledger = Ledger(tokenizer) if tokenizer is not None else None
         self._turn_ends: list[TurnEnd] = []
         self._reported_tokens = 0
+        self._home = Home()
 
     def open(self) -> None:
         """Tokenise the prompt."""
@@ -152,6 +153,7 @@ class Transcript:
             ids=self._ledger.ids + list(self._unfinished_ids()) if self._ledger is not None else None,
             turns=turns,
             thought=None if opening else self._thought_writer(),
+            home=self._home,
         )
 
     def _thought_writer(self) -> Callable[[str], str] | None:
