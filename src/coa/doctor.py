@@ -30,6 +30,7 @@ def examine() -> Iterator[Check]:
     yield _attempt("tokenizer of the embedded model (smollm2)", _smollm2, needed=False)
     yield _attempt("tokenizers from the hub", _hub, needed=False)
     yield _attempt("models in this process", _local, needed=False)
+    yield _attempt("serving behind an API", _serving, needed=False)
     yield _attempt("isolation of model-written code", _isolation, needed=False)
     yield _attempt("paging in the terminal", _pager, needed=False)
     yield from _tools()
@@ -91,15 +92,22 @@ def _hub() -> str:
 
 
 def _local() -> str:
-    """Asks the package list, not torch itself, which takes seconds to import."""
+    return _installed("local", "torch", "transformers", "accelerate", "gguf")
+
+
+def _serving() -> str:
+    return _installed("serve", "starlette", "uvicorn", "httptools", "prometheus-client", "mcp")
+
+
+def _installed(extra: str, *names: str) -> str:
+    """Asks the package list, not the packages themselves: torch takes seconds to import."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        found = [f"{name} {version(name)}" for name in ("torch", "transformers", "accelerate", "gguf")]
+        return ", ".join(f"{name} {version(name)}" for name in names)
     except PackageNotFoundError as error:
-        hint = f"{sys.executable} -m pip install 'chain-of-agents[local]'"
+        hint = f"{sys.executable} -m pip install 'chain-of-agents[{extra}]'"
         raise CoaError(f"{error.name} is not installed", hint=hint) from error
-    return ", ".join(found)
 
 
 def _isolation() -> str:

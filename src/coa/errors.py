@@ -5,6 +5,7 @@ A failed attempt at a task is not an error: it is a trajectory with `stop=FAILED
 
 import errno
 import os
+import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
@@ -119,6 +120,25 @@ def refused(doing: str, error: OSError, kind: type[CoaError] = StoreError) -> Co
     """What the operating system refused to do, such as "write runs/a", and what to do about it."""
     reason = error.strerror or str(error) or type(error).__name__
     return kind(f"cannot {doing}: {reason}", hint=_OS_HINTS.get(error.errno or 0))
+
+
+_EXTRAS: Final = {
+    "torch": "local", "transformers": "local", "accelerate": "local", "peft": "local", "safetensors": "local",
+    "gguf": "local", "tensorboard": "train", "math_verify": "eval", "smolagents": "teacher",
+    "reasoning_gym": "worlds", "tantivy": "tools", "trafilatura": "tools", "mcp": "tools", "pypdf": "tools",
+    "starlette": "serve", "uvicorn": "serve", "httptools": "serve", "prometheus_client": "serve",
+}  # fmt: skip
+"""The extra that installs a package."""
+
+
+def not_installed(error: ImportError) -> CoaError | None:
+    """What to install, for an import that failed because an extra of coa is missing; None for any other."""
+    name = error.name or ""
+    extra = _EXTRAS.get(name.partition(".")[0])
+    if extra is None or not isinstance(error, ModuleNotFoundError):
+        return None
+    hint = f"{sys.executable} -m pip install 'chain-of-agents[{extra}]'"
+    return CoaError(f"this needs the package {name}, which is not installed", hint=hint)
 
 
 def nothing_at(path: str | Path, noun: str = "file or folder", kind: type[CoaError] = StoreError) -> CoaError:

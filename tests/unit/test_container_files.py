@@ -74,10 +74,15 @@ def test_images_are_pinned_and_the_server_is_not_root() -> None:
         assert re.search(r":(local|v\d+\.\d+\.\d+[\w-]*)$", service["image"]), name
 
 
-@pytest.mark.parametrize("name", ["sandbox"])
+@pytest.mark.parametrize("name", ["agent", "sandbox"])
 def test_commands_of_the_containers_parse(name: str) -> None:
     given = CliRunner().invoke(app, [*services()[name]["command"], "--help"])
     assert given.exit_code == 0, given.output
+
+
+def test_the_command_of_the_image_parses() -> None:
+    (command,) = (yaml.safe_load(rest) for word, rest in instructions() if word == "CMD")
+    assert CliRunner().invoke(app, [*command, "--help"]).exit_code == 0
 
 
 def test_the_agent_is_published_on_loopback_only_and_nothing_else_is() -> None:

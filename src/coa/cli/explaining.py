@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from coa.errors import CoaError, refused
+from coa.errors import CoaError, not_installed, refused
 
 _MEMORY: Final = "use a smaller model or less data at a time, lower --concurrency, or use a machine with more memory"
 _DAMAGED: Final = "the file is damaged or incomplete: download or make it again"
@@ -34,11 +34,6 @@ _KINDS: Final = {
 """Errors of Python and of libraries, by full name, with what they mean here and what to do."""
 _LIBRARY: Final = {"site-packages", "coa"}
 """Folders whose code is not the user's, wherever they are."""
-_EXTRAS: Final = {
-    "torch": "local", "transformers": "local", "accelerate": "local", "peft": "local", "safetensors": "local",
-    "gguf": "local", "tensorboard": "train", "math_verify": "eval", "smolagents": "teacher",
-    "reasoning_gym": "worlds", "tantivy": "tools", "trafilatura": "tools", "mcp": "tools", "pypdf": "tools",
-}  # fmt: skip
 
 
 def explained(error: BaseException) -> CoaError:
@@ -65,9 +60,8 @@ def _explained(error: BaseException) -> CoaError:
     if isinstance(error, OSError) and (error.errno is not None or error.filename is not None):
         doing = "write" if error.errno in _WRITING else "read or write"
         return refused(f"{doing} {error.filename}" if error.filename else f"{doing} a file", error, CoaError)
-    if isinstance(error, ModuleNotFoundError) and error.name and (extra := _EXTRAS.get(error.name.partition(".")[0])):
-        hint = f"{sys.executable} -m pip install 'chain-of-agents[{extra}]'"
-        return CoaError(f"this needs the package {error.name}, which is not installed", hint=hint)
+    if isinstance(error, ImportError) and (missing := not_installed(error)) is not None:
+        return missing
     for kind in type(error).__mro__:
         if meaning := _KINDS.get(f"{kind.__module__}.{kind.__qualname__}"):
             detail = _one_line(error)

@@ -2,13 +2,14 @@
 
 with coa.serve(coa.ServeConfig(run=coa.RunConfig(model="nano"))) as server:
     print(server.url)
+
+Settings and keys need no package of the extra `serve`; the server itself is imported on first use.
 """
 
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from coa.errors import ConfigError
+from coa.errors import not_installed
 from coa.serve.config import ServeConfig
 from coa.stage import Stage
 
@@ -19,19 +20,13 @@ __all__ = ["AgentServer", "ServeConfig", "serve"]
 
 
 def __getattr__(name: str) -> object:
-    """What needs the packages of the extra `serve` is imported on first use."""
-    if name not in ("AgentServer", "serve"):
-        raise AttributeError(f"module 'coa.serve' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        value: object = getattr(import_module("coa.serve.server"), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("coa"):
-            raise
-        raise ConfigError(
-            f"serving needs the package {error.name}", hint=f"{sys.executable} -m pip install 'chain-of-agents[serve]'"
-        ) from error
-    globals()[name] = value
-    return value
+        from coa.serve import server
+    except ImportError as error:
+        raise (not_installed(error) or error) from error
+    return getattr(server, name)
 
 
 sys.modules[__name__].__class__ = Stage
