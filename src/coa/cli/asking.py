@@ -15,7 +15,7 @@ from coa.runtime import AskConfig, Chain, ChainEvent, best_of, open_setting
 from coa.runtime.best_of import SELECTED
 from coa.scoring.opening import open_judge
 from coa.tools.task_files import missing_files
-from coa.trajectory import JsonlWriter, Stop, Task, Trajectory
+from coa.trajectory import CUT_SHORT, JsonlWriter, Task, Trajectory
 from coa.trajectory.store import Lines
 
 
@@ -40,7 +40,7 @@ def ask_one(task: Task, config: AskConfig, out: Path | None, *, as_json: bool) -
         typer.echo(Lines().line(picked))
     else:
         close(picked, done)
-    return int(picked.stop in (Stop.FAILED, Stop.INTERRUPTED))
+    return int(picked.stop in CUT_SHORT)
 
 
 def _watched(task: Task, config: AskConfig, *, show: bool) -> list[Trajectory]:

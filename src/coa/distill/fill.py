@@ -107,7 +107,7 @@ async def fill(trajectory: Trajectory, profile: Profile, writer: Writer) -> Traj
                 text, by = trajectory.answer or "", "answer"
             else:
                 before = [*steps[:index], *made]
-                text = await writer.write(trajectory.task.question, before, steps[index], tag, profile)
+                text = await writer.write(trajectory.task.question_in_context, before, steps[index], tag, profile)
                 by = writer.name
             if text:
                 made.append(Step(agent=tag, text=text, meta={FILLED: by}))

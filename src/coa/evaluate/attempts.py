@@ -8,7 +8,7 @@ from typing import Final
 
 from coa.errors import ProfileError
 from coa.runtime.best_of import SELECTED, own_score
-from coa.trajectory import Author, Stop, Trajectory, Usage, profile_of
+from coa.trajectory import CUT_SHORT, Author, Stop, Trajectory, Usage, profile_of
 
 GROUPS: Final = (
     "level", "Level", "difficulty", "difficulty_level", "topic", "category", "family", "hops", "type", "subject",
@@ -62,8 +62,8 @@ class Attempt:
 
     @property
     def failed(self) -> bool:
-        """Whether it failed or was interrupted before there was an answer."""
-        return self.answer is None and self.stop in (Stop.FAILED, Stop.INTERRUPTED)
+        """Whether it failed, was interrupted or still waits for the client before there was an answer."""
+        return self.answer is None and self.stop in CUT_SHORT
 
     @property
     def unscored(self) -> bool:

@@ -22,7 +22,7 @@ from coa.runtime import BatchProgress, Setting, run_many
 from coa.runtime.best_of import judged
 from coa.runtime.many import Outcome
 from coa.scoring import Scorer, score_trajectory
-from coa.trajectory import Stop, Trajectory, read
+from coa.trajectory import CUT_SHORT, Trajectory, read
 from coa.trajectory.store import set_aside
 
 
@@ -97,7 +97,7 @@ async def evaluate_benchmark(plan: Plan, setting: Setting, folder: Folder, progr
     settle(folder)
     wanted = {(task.id, sample) for task in plan.loaded.tasks for sample in range(plan.samples)}
     if plan.retry_failed and folder.trajectories.is_file():
-        set_aside(folder.trajectories, (Stop.FAILED, Stop.INTERRUPTED), wanted)
+        set_aside(folder.trajectories, CUT_SHORT, wanted)
     progress.total = len(wanted)
     journal = Journal(folder)
     attempts: list[Attempt] = []
@@ -148,7 +148,7 @@ async def _scored(trajectory: Trajectory, scorers: Sequence[Scorer]) -> Trajecto
 async def _choose(plan: Plan, attempts: list[Attempt], journal: Journal) -> list[Attempt]:
     """Mark one attempt at each task that has an answer; one chosen among the same answers stays chosen."""
     assert plan.select is not None
-    questions = {task.id: task.question for task in plan.loaded.tasks}
+    questions = {task.id: task.question_in_context for task in plan.loaded.tasks}
     picked: dict[tuple[str, int], int] = {}
     how = plan.select
 

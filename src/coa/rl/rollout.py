@@ -23,7 +23,7 @@ from coa.rl.groups import Group, RewardedAttempt
 from coa.rl.reward import REWARD, Rewards, overlong_penalty
 from coa.runtime import Setting, run_many
 from coa.tools import Tool
-from coa.trajectory import Message, Profile, Stop, Task, Tokenizer, Trajectory, load_profile, profile_of, to_sample
+from coa.trajectory import CUT_SHORT, Message, Profile, Task, Tokenizer, Trajectory, load_profile, profile_of, to_sample
 
 _SEEDS: Final = 1 << 12
 """Distance between the seeds of two groups, so that no two attempts have the same seed."""
@@ -133,7 +133,7 @@ def _why_not(trajectory: Trajectory) -> str:
 
 
 def _ended(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-    return [t for t in trajectories if t.stop not in (Stop.FAILED, Stop.INTERRUPTED)]
+    return [t for t in trajectories if t.stop not in CUT_SHORT]
 
 
 @cache

@@ -90,7 +90,7 @@ def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
         raise TrainingError("there are no tasks to learn from", hint="add --tasks FILE")
     tasks = _of_families(_read(config.tasks), config)
     held_out = _read(config.eval_tasks)[: config.num_eval_tasks] if config.eval_tasks else []
-    both = {task.question for task in held_out} & {task.question for task in tasks}
+    both = {task.question_in_context for task in held_out} & {task.question_in_context for task in tasks}
     if both:
         raise TrainingError(
             f"{len(both)} of the tasks to evaluate on are also learnt from, e.g. {min(both)!r}",
@@ -105,7 +105,7 @@ def load_tasks(config: RlConfig) -> tuple[list[Task], list[Task], str]:
         )
     digest = hashlib.sha256()
     for task in (*tasks, *held_out):
-        digest.update(task.model_dump_json().encode())
+        digest.update(task.model_dump_json(exclude=None if task.conversation else {"conversation"}).encode())
     return tasks, held_out, digest.hexdigest()[:16]
 
 

@@ -91,7 +91,7 @@ async def select(
         case Select.JUDGE:
             if judge is None:
                 raise ModelError("selecting by a judge needs a judge", hint="add --judge URL")
-            return await judged(answered, answered[0].task.question, judge)
+            return await judged(answered, answered[0].task.question_in_context, judge)
 
 
 def majority(candidates: Sequence[Candidate]) -> Candidate:

@@ -23,6 +23,7 @@ from coa.scoring.answers import final
 from coa.scoring.exact import normalise
 from coa.tools import being_cancelled
 from coa.trajectory import (
+    CUT_SHORT,
     Failure,
     FailureSite,
     JsonlWriter,
@@ -318,7 +319,7 @@ def _file(
     """The file to append to, for this process alone, and what it holds already."""
     with lock_file(out):
         if retry_failed:
-            set_aside(out, (Stop.FAILED, Stop.INTERRUPTED), asked)
+            set_aside(out, CUT_SHORT, asked)
         with JsonlWriter(out) as writer:
             yield writer, {trajectory.key: Outcome.of(trajectory) for trajectory in read(out)}
 

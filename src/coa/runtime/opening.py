@@ -32,9 +32,9 @@ from coa.scoring.opening import open_judge
 from coa.tools import Tool
 from coa.tools.recorded import open_cached_tools
 from coa.tools.task_files import missing_files
-from coa.trajectory import Limits, Message, Profile, Task, Trajectory, load_profile
-from coa.trajectory.formats.tasks import content_id
-from coa.trajectory.profile import asking
+from coa.trajectory import Limits, Profile, Task, Trajectory, load_profile
+from coa.trajectory.conversation import prompt_messages
+from coa.trajectory.identity import content_id
 from coa.worlds import world_tools
 
 log = logging.getLogger(__name__)
@@ -191,11 +191,11 @@ def prompts_of(config: RunConfig, tasks: Sequence[Task]) -> Prompt:
     if file is None:
         return lambda task: None
     try:
-        system = Message(role="system", content=file.read_text(encoding="utf-8"))
+        system = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise StoreError(f"cannot read the prompt {file}: {reason}", hint="check the setting prompt_file") from error
-    return lambda task: [system, asking(task)]
+    return lambda task: prompt_messages(system, task)
 
 
 def _warn_of_missing_files(tasks: Sequence[Task], config: RunConfig) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from coa.errors import StoreError
 from coa.sampling.difficulty import Rate
 from coa.scoring import Scorer, score_trajectory
-from coa.trajectory import Stop, Task, Trajectory, Usage, read
+from coa.trajectory import CUT_SHORT, Task, Trajectory, Usage, read
 from coa.trajectory.store import set_aside
 from coa.trajectory.types import FrozenDict
 
@@ -35,7 +35,7 @@ class Attempts:
 
     def retry_failed(self) -> int:
         """Set failed runs aside, so that they are made again, and return their number."""
-        return set_aside(self.file, (Stop.FAILED, Stop.INTERRUPTED))
+        return set_aside(self.file, CUT_SHORT)
 
     async def load(self, tasks: Mapping[str, Task]) -> None:
         """Read the attempts at these tasks from the file."""
@@ -46,7 +46,7 @@ class Attempts:
             task = tasks.get(trajectory.task.id)
             if task is None:
                 continue
-            if task.question != trajectory.task.question:
+            if task.question_in_context != trajectory.task.question_in_context:
                 hint = "use another --out, or give the tasks ids that do not change"
                 raise StoreError(f"{self.file} holds attempts at another task under the id {task.id!r}", hint=hint)
             same = (task.answer, task.tests) == (trajectory.task.answer, trajectory.task.tests)

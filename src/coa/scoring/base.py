@@ -17,7 +17,7 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from coa.errors import CoaError
-from coa.trajectory import Stop, Task, Trajectory
+from coa.trajectory import CUT_SHORT, Task, Trajectory
 
 log = logging.getLogger(__name__)
 
@@ -113,8 +113,8 @@ async def score_trajectory(trajectory: Trajectory, scorer: Scorer, *, name: str 
     A run that broke or was interrupted before it answered is unscored: its answer is unknown.
     """
     answer = trajectory.answer
-    if answer is None and trajectory.stop in (Stop.FAILED, Stop.INTERRUPTED):
-        why = trajectory.failure.message if trajectory.failure else "it was interrupted"
+    if answer is None and trajectory.stop in CUT_SHORT:
+        why = trajectory.failure.message if trajectory.failure else f"{trajectory.stop.words}"
         verdict = Verdict(None, f"the run did not end: {why}"[:300], scorer.name)
     else:
         verdict = await verdict_of(scorer, trajectory.task, answer)

@@ -87,7 +87,7 @@ class JudgeScorer:
         if how is None:
             return unknown_mode(self.name, task)
         wanted = golds(task)
-        key = verdict_key(self._model.name, PROMPT_HASH, how.value, task.question, wanted, answer)
+        key = verdict_key(self._model.name, PROMPT_HASH, how.value, task.question_in_context, wanted, answer)
         place = (id(asyncio.get_running_loop()), key)
         lock = self._asking.get(place)
         if lock is None:
@@ -96,7 +96,7 @@ class JudgeScorer:
             kept = await asyncio.to_thread(self._verdicts.get, key)
             if kept is not None:
                 return Verdict(kept[0], kept[1], self.name, detail={"cached": True})
-            verdict = await self._ask(judge_prompt(task.question, wanted, answer, how))
+            verdict = await self._ask(judge_prompt(task.question_in_context, wanted, answer, how))
             if verdict.value is not None:
                 await asyncio.to_thread(self._verdicts.put, key, verdict.value, verdict.reason, self._model.name)
                 return verdict
@@ -108,7 +108,7 @@ class JudgeScorer:
     async def _judges_gold(self, task: Task, wanted: list[str], answer: str, how: AnswerMode) -> bool:
         """Whether the judge finds the gold right, given as the answer. Asked once for each task."""
         golden = wanted[0] if how is AnswerMode.ANY else " | ".join(wanted)
-        key = verdict_key(how.value, task.question, wanted)
+        key = verdict_key(how.value, task.question_in_context, wanted)
         if key in self._confusing_golds or answer == golden:
             return False
         if (await self.score(task, golden)).value != 1.0:

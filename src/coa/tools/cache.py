@@ -73,7 +73,7 @@ def keys_of(
     name: str, tool: Described, arguments: Mapping[str, JsonValue], context: ToolContext, fingerprint: str = ""
 ) -> Keys:
     task = context.task
-    parts: dict[Part, JsonValue] = {Part.QUESTION: task.question, Part.FILES: list(task.files)}
+    parts: dict[Part, JsonValue] = {Part.QUESTION: task.question_in_context, Part.FILES: list(task.files)}
     parts[Part.THOUGHT] = context.thought
     call: list[JsonValue] = [name, tool.settings, dict(arguments), {part.value: parts[part] for part in tool.uses}]
     whole: list[JsonValue] = ["failure", tool.given, *call, task.id, *parts.values()]

@@ -165,7 +165,7 @@ class CrawlPage:
         aim = f"\n\nPresent aim: {context.thought.strip()}" if context.thought.strip() else ""
         links = "".join(f"\n- {link.text}: {link.url}" for link in document.links)
         request = (
-            f"Question: {context.task.question.strip()}{aim}\n\nTitle of the page: {document.title}\n"
+            f"Question: {context.task.question_in_context.strip()}{aim}\n\nTitle of the page: {document.title}\n"
             f"Text of the page:\n{document.text[:_SUMMARISED]}\n\nLinks of the page:{links or ' none'}"
         )
         try:

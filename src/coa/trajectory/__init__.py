@@ -7,13 +7,25 @@ from coa.trajectory.protocol import Rule, State, check
 from coa.trajectory.sample import Drop, Tally, fit, to_sample, to_samples
 from coa.trajectory.shapes import ArgumentField, Form, Reading, Shape, Slip
 from coa.trajectory.store import JsonlWriter, ParquetWriter, read, write, writer
-from coa.trajectory.types import OBSERVATION, Author, CodeTests, Failure, FailureSite, Message, Repair, RepairKind
+from coa.trajectory.types import CUT_SHORT, OBSERVATION, Author, CodeTests, Failure, FailureSite, Message, Repair
 
 # isort: split
-from coa.trajectory.types import Score, Step, Stop, Task, TestCase, Tokens, Trajectory, TurnEnd, Usage, observation
+from coa.trajectory.types import (
+    RepairKind,
+    Score,
+    Step,
+    Stop,
+    Task,
+    TestCase,
+    Tokens,
+    Trajectory,
+    TurnEnd,
+    Usage,
+    observation,
+)
 
 __all__ = [
-    "OBSERVATION", "Agent", "ArgumentField", "Author", "Closed", "CodeTests", "Delta", "Drop",
+    "CUT_SHORT", "OBSERVATION", "Agent", "ArgumentField", "Author", "Closed", "CodeTests", "Delta", "Drop",
     "Event", "Failure", "FailureSite", "Form", "JsonlWriter", "Kind", "Ledger", "Limits", "Message", "Opened",
     "ParquetWriter", "Parser", "Profile", "Reading", "Repair", "RepairKind", "Rule", "Sample", "Score", "Shape",
     "Slip", "State", "Step", "Stop", "Tally", "Task", "TestCase", "Tokenizer", "Tokens", "Trajectory",

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 
 from coa.errors import ProfileError, refused
+from coa.trajectory.conversation import prompt_messages
 from coa.trajectory.definitions import definition, remember
 from coa.trajectory.shapes import Form, Shape, expectation
 from coa.trajectory.types import OBSERVATION, Frozen, FrozenDict, Message, Task, Trajectory
@@ -223,12 +224,7 @@ class Profile(Frozen):
 
     def messages(self, task: Task) -> tuple[Message, ...]:
         """The prompt for a task, before the model's chat template."""
-        return Message(role="system", content=self.system_prompt), asking(task)
-
-
-def asking(task: Task) -> Message:
-    """The user's message: the question and the task's files."""
-    return Message(role="user", content=task.question + "".join(f"\nfile: {path}" for path in task.files))
+        return prompt_messages(self.system_prompt, task)
 
 
 def with_tool(profile: Profile, tag: str, *, title: str, does: str, shape: Shape) -> Profile:

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from coa.errors import SchemaVersionError
 from coa.trajectory.definitions import definition, remember
+from coa.trajectory.identity import content_id
 
 SCHEMA_VERSION: Final = 2
 READABLE_VERSIONS: Final = (1, 2)
@@ -69,6 +70,9 @@ _STOP_WORDS: Final = {
     Stop.FAILED: "failed",
     Stop.WAITING: "waiting for the client's tool",
 }
+CUT_SHORT: Final = (Stop.FAILED, Stop.INTERRUPTED, Stop.WAITING)
+"""The run did not come to its end, for a reason that is not the model's: without an answer it is unscored, and
+`--retry-failed` runs it again."""
 
 
 class RepairKind(StrEnum):
@@ -284,8 +288,25 @@ class Task(Frozen):
     tests: CodeTests | None = None
     files: tuple[str, ...] = ()
     prompt: tuple[Message, ...] | None = None
-    """The prompt of the row, if it has one (AFM rows do). It replaces the profile's prompt on request."""
+    """The prompt of the row, if it has one (AFM rows do). It replaces the profile's prompt on request, as a whole: the
+    conversation is not added to it."""
+    conversation: tuple[Message, ...] = ()
+    """Earlier turns, before the question. They are part of the prompt and never trained. `system` messages join the
+    system prompt."""
     meta: Meta = Field(default_factory=lambda: EMPTY)
+
+    @property
+    def request(self) -> Message:
+        """The user's message: the question and the task's files."""
+        return Message(role="user", content=self.question + "".join(f"\nfile: {path}" for path in self.files))
+
+    @property
+    def question_in_context(self) -> str:
+        """The question for somebody who has to understand it without the prompt: a judge, or a tool that summarises."""
+        if not self.conversation:
+            return self.question
+        turns = "\n".join(f"{turn.role}: {turn.content}" for turn in self.conversation if turn.role != "system")
+        return f"{turns}\nuser: {self.question}"
 
 
 class FailureSite(StrEnum):
@@ -399,6 +420,24 @@ class Trajectory(Frozen):
     def scored(self, name: str, value: float | None, reason: str = "") -> Trajectory:
         """A copy with this score."""
         return self.model_copy(update={"scores": FrozenDict({**self.scores, name: Score(value=value, reason=reason)})})
+
+    def follow_up(self, question: str) -> Task:
+        """The next task of the conversation: this run's earlier turns, its question and its answer, then `question`.
+
+        A run without an answer leaves its question unanswered: the model then reads both questions in one message.
+        Files of the task can still be read.
+        """
+        task, said = self.task, (Message(role="assistant", content=self.answer),) if self.answer is not None else ()
+        conversation = (*task.conversation, task.request, *said)
+        asked = Message(role="user", content=question)
+        return Task(
+            id=content_id(question, None, ((turn.role, turn.content) for turn in conversation)),
+            question=question,
+            profile=task.profile,
+            files=task.files,
+            prompt=(*task.prompt, *said, asked) if task.prompt is not None else None,
+            conversation=conversation,
+        )
 
     def to_json(self) -> str:
         """One line of JSON: the version first, without fields that have their default.

@@ -41,7 +41,7 @@ from coa.distill.team_run import (
     ToolResult,
 )
 from coa.errors import TraceError
-from coa.trajectory.formats.tasks import content_id
+from coa.trajectory.identity import content_id
 from coa.trajectory.types import Task, Usage
 
 Json = Mapping[str, Any]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from coa.distill.team_run import AgentRun, Event, LeftOut, ModelCall, Source, TeamRun, ToolCall
-from coa.trajectory.formats.tasks import content_id
+from coa.trajectory.identity import content_id
 from coa.trajectory.types import Failure, FailureSite, Stop, Task, Usage, clean_text
 
 FINISHING: Final = frozenset(

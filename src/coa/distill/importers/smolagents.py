@@ -17,7 +17,7 @@ from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.importers.wrapped import unwrapped_task
 from coa.distill.team_run import AgentRun, Event, LeftOut, ModelCall, Source, SubRun, TeamRun, ToolCall
 from coa.errors import TraceError
-from coa.trajectory.formats.tasks import content_id
+from coa.trajectory.identity import content_id
 from coa.trajectory.types import Task, Usage
 
 Json = Mapping[str, Any]

@@ -18,7 +18,9 @@ VERSION: Final = "ATIF-v1.8"
 def to_atif(trajectory: Trajectory, profile: Profile) -> dict[str, Any]:
     prompt = trajectory.prompt or profile.messages(trajectory.task)
     steps: list[dict[str, Any]] = [
-        {"source": "agent" if message.role == "assistant" else message.role, "message": message.content}
+        {"source": "agent", "message": message.content, "is_copied_context": True}
+        if message.role == "assistant"
+        else {"source": message.role, "message": message.content}
         for message in prompt
     ]
     calls = 0

@@ -75,8 +75,8 @@ def _tasks(trajectories: Iterator[Trajectory]) -> Iterator[Task]:
     """Each task once. Ids such as "1" occur in every data set, so the question distinguishes two tasks with one id."""
     seen: set[tuple[str, str]] = set()
     for task in (trajectory.task for trajectory in trajectories):
-        if (task.id, task.question) not in seen:
-            seen.add((task.id, task.question))
+        if (task.id, task.question_in_context) not in seen:
+            seen.add((task.id, task.question_in_context))
             yield task
 
 

@@ -13,13 +13,13 @@ import orjson
 
 from coa.trajectory.codec import pieces
 from coa.trajectory.profile import Profile
-from coa.trajectory.types import Author, Task, Trajectory
+from coa.trajectory.types import Author, Message, Task, Trajectory
 
 
 def to_messages(trajectory: Trajectory, profile: Profile) -> dict[str, Any]:
     """OpenAI-style `{"messages": [...]}`."""
     prompt = trajectory.prompt or profile.messages(trajectory.task)
-    messages = [message.model_dump() for message in prompt]
+    messages: list[dict[str, Any]] = [{**message.model_dump(), **_untrained(message)} for message in prompt]
     for author, text in turns(trajectory, profile):
         messages.append({"role": "assistant" if author is Author.MODEL else "tool", "content": text})
     return {"messages": messages}
@@ -29,9 +29,10 @@ def to_sharegpt(trajectory: Trajectory, profile: Profile) -> dict[str, Any]:
     """ShareGPT-style `{"system": ..., "conversations": [...]}` with `human`, `gpt` and `observation`."""
     prompt = trajectory.prompt or profile.messages(trajectory.task)
     names = {"user": "human", "assistant": "gpt"}
-    conversations = [
-        {"from": names[message.role], "value": message.content} for message in prompt if message.role != "system"
-    ]
+    conversations: list[dict[str, Any]] = [
+        {"from": names[message.role], "value": message.content, **_untrained(message)}
+        for message in prompt if message.role != "system"
+    ]  # fmt: skip
     for author, text in turns(trajectory, profile):
         conversations.append({"from": "gpt" if author is Author.MODEL else "observation", "value": text})
     system = "\n\n".join(message.content for message in prompt if message.role == "system")
@@ -42,15 +43,21 @@ def to_verl(trajectory: Trajectory, profile: Profile) -> dict[str, Any]:
     """One row for both trainers of verl: SFT reads `messages`; RL reads `prompt`, `reward_model` and `extra_info`."""
     task = trajectory.task
     prompt = trajectory.prompt or profile.messages(task)
+    earlier = {"conversation": [turn.model_dump() for turn in task.conversation]} if task.conversation else {}
     return {
         "data_source": str(task.meta.get("data_source") or profile.name),
         "prompt": [message.model_dump() for message in prompt],
         "ability": str(task.meta.get("ability") or profile.name),
         "reward_model": {"style": "rule", "ground_truth": _ground_truth(task)},
-        "extra_info": {"index": task.id, "question": task.question, "answer": list(task.answer)},
+        "extra_info": {"index": task.id, "question": task.question, "answer": list(task.answer), **earlier},
         "agent_name": "coa",
         **to_messages(trajectory, profile),
     }
+
+
+def _untrained(message: Message) -> dict[str, int]:
+    """The mark of an assistant message that is context: an answer earlier in the conversation, which is not trained."""
+    return {"weight": 0} if message.role == "assistant" else {}
 
 
 def turns(trajectory: Trajectory, profile: Profile) -> list[tuple[Author, str]]:

@@ -9,7 +9,6 @@ whole fields are written as JSON text.
 from __future__ import annotations
 
 import ast
-import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +21,7 @@ from pydantic import ValidationError
 from coa.errors import StoreError
 from coa.trajectory.formats.rows import Row, read_rows
 from coa.trajectory.formats.sources import files
+from coa.trajectory.identity import content_id
 from coa.trajectory.types import CodeTests, Message, Task, TestCase
 
 _IDS: Final = ("id", "task_id", "_id", "index", "question_id")
@@ -70,13 +70,15 @@ def to_task(row: Row) -> Task:
         raise ValueError(f"it has no question; the fields are {sorted(row)}")
     answer = _first(row, _ANSWERS)
     own = {name: row[name] for name in ("profile", "tests", "files", "prompt") if row.get(name) is not None}
-    used = {*_IDS, *_QUESTIONS, *_ANSWERS, *own, "meta"}
+    conversation = _conversation(row.get("conversation"))
+    used = {*_IDS, *_QUESTIONS, *_ANSWERS, *own, "conversation", "meta"}
     others = {key: value for key, value in row.items() if key not in used and value is not None}
     identity = _first(row, _IDS)
     return Task(
-        id=str(identity) if identity is not None else content_id(str(question), answer),
+        id=str(identity) if identity is not None else content_id(str(question), answer, _turns(conversation)),
         question=str(question),
         answer=_plain(answer),
+        conversation=conversation,
         meta={key: _plain(value) for key, value in {**dict(row.get("meta") or {}), **others}.items()},
         **own,
     )
@@ -85,11 +87,6 @@ def to_task(row: Row) -> Task:
 def from_task(task: Task) -> dict[str, Any]:
     """A row that `to_task` reads back exactly."""
     return task.model_dump(mode="json", exclude_defaults=True)
-
-
-def content_id(question: str, answer: object) -> str:
-    """An id that depends only on the content, so that a file gives the same ids wherever it is read."""
-    return hashlib.sha256(f"{question}\x00{answer}".encode()).hexdigest()[:12]
 
 
 def question_in(content: str) -> str:
@@ -112,8 +109,10 @@ def _from_rl_row(row: Row, reward: Mapping[str, Any]) -> Task:
     answer = () if tests else _answer(truth, _first(row, _ANSWERS) if beside in (None, "") else _unspelled(beside))
     source = str(row.get("data_source") or "task")
     # Without an index the content decides. A constant would put all rows into one group.
-    identity = _index(info.get("index")) or content_id(str(question), truth)
-    kept = {"question", "answer", "index", "need_tools_kwargs", "tools_kwargs"}
+    given = info.get("conversation")
+    conversation = _conversation(given) if given is not None else _before_question(prompt)
+    identity = _index(info.get("index")) or content_id(str(question), truth, _turns(conversation))
+    kept = {"question", "answer", "index", "conversation", "need_tools_kwargs", "tools_kwargs"}
     meta = {key: _plain(value) for key, value in info.items() if key not in kept and value not in (None, "")}
     if tests and isinstance(truth, Mapping) and truth.get("question_id"):
         meta["question_id"] = str(truth["question_id"])
@@ -123,6 +122,7 @@ def _from_rl_row(row: Row, reward: Mapping[str, Any]) -> Task:
         answer=_plain(answer),
         tests=tests,
         prompt=prompt or None,
+        conversation=conversation,
         meta={"data_source": source, "ability": str(row.get("ability") or ""), **meta},
     )
 
@@ -141,6 +141,31 @@ def _messages(prompt: Any) -> tuple[Message, ...]:
     if isinstance(prompt, str):
         prompt = _json_list(prompt, dict) or [{"role": "user", "content": prompt}]
     return tuple(Message(role=row["role"], content=row["content"]) for row in prompt or ())
+
+
+def _conversation(value: Any) -> tuple[Message, ...]:
+    """Earlier turns: a list of messages, or one written as JSON text."""
+    turns = _json_list(value, dict) if isinstance(value, str) else value
+    if value is not None and not isinstance(turns, list | tuple):
+        raise ValueError("its `conversation` is not a list of messages with `role` and `content`")
+    try:
+        return _messages(turns)
+    except (KeyError, TypeError, ValidationError) as error:
+        raise ValueError(
+            "its `conversation` has an entry that is not a message: `role` is system, user or assistant, and `content` "
+            "is text"
+        ) from error
+
+
+def _before_question(prompt: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The earlier turns of a prompt that is a whole conversation, without its system prompt."""
+    earlier = prompt[:-1]
+    talked = any(message.role == "assistant" for message in earlier)
+    return tuple(message for message in earlier if message.role != "system") if talked else ()
+
+
+def _turns(conversation: Iterable[Message]) -> Iterator[tuple[str, str]]:
+    return ((turn.role, turn.content) for turn in conversation)
 
 
 def _unspelled(value: object) -> object:

@@ -151,8 +151,8 @@ def _parquet_file(path: str | Path) -> Any:
 
 
 def _to_row(trajectory: Trajectory) -> dict[str, Any]:
-    data = trajectory.model_dump(mode="json")
-    task = data.pop("task")
+    data = trajectory.model_dump(mode="json", exclude={"task"})
+    task = trajectory.task.model_dump(mode="json", exclude_defaults=True)  # as in JSONL
     for step in data["steps"]:
         tokens = step.pop("tokens") or {}
         step["ids"], step["logprobs"] = tokens.get("ids"), tokens.get("logprobs")

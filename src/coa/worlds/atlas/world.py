@@ -52,7 +52,7 @@ class Atlas:
             digest.update(f"{address}\n{text}\n".encode())
         for split in Split:
             for task in self.tasks(split):
-                digest.update(task.model_dump_json().encode())
+                digest.update(task.model_dump_json(exclude={"conversation"}).encode())
         return digest.hexdigest()
 
     def _rng(self, what: str) -> random.Random:
