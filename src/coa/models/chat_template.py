@@ -20,6 +20,9 @@ PLAIN: Final = "{% for message in messages %}{{ message['content'] }}\n\n{% endf
 
 
 _HINT: Final = "correct chat_template.jinja or `chat_template` in tokenizer_config.json of the model"
+_CONVERSATION_HINT: Final = (
+    "begin the conversation with a user message and let user and assistant take turns, as many templates demand"
+)
 
 
 class ChatTemplate:
@@ -36,9 +39,12 @@ class ChatTemplate:
         except Exception as error:  # a template is a program, and can fail in any way
             if len(messages) < 2 or messages[0].role != "system":
                 said = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
-                raise TokenizerError(f"the model's chat template refuses the prompt: {said}", hint=_HINT) from error
+                hint = _HINT if len(messages) < 3 else _CONVERSATION_HINT
+                raise TokenizerError(f"the model's chat template refuses the prompt: {said}", hint=hint) from error
         # Some templates refuse a system message; its text then comes before that of the user.
         system, first, *rest = messages
+        if first.role != "user":
+            return self.render([system.model_copy(update={"role": "user"}), first, *rest])
         return self.render([first.model_copy(update={"content": f"{system.content}\n\n{first.content}"}), *rest])
 
     @cached_property

@@ -49,6 +49,12 @@ class Budget:
     def start(self) -> None:
         self._started = time.monotonic()
 
+    def resume(self, used: Usage, writing_s: float) -> None:
+        """Start where a recorded run stopped. The time since then does not count."""
+        self.usage = used.model_copy(update={"seconds": 0.0})
+        self.writing_s = writing_s
+        self._started = time.monotonic() - used.seconds
+
     def pay(self, used: Usage) -> None:
         if self._price is not None:
             used = used.model_copy(update={"cost": self._price.of(used)})
@@ -90,6 +96,11 @@ class Budget:
     def seconds_left(self) -> float:
         """Until it is time to answer; a tenth of the whole is kept for that."""
         return self._started + 0.9 * self.limits.seconds - time.monotonic()
+
+    @property
+    def seconds_to_end(self) -> float:
+        """Until the run is cut off."""
+        return self._started + self.limits.seconds - time.monotonic()
 
     @property
     def room(self) -> int:
@@ -166,7 +177,7 @@ class Budget:
         """Tokens for which there is time at the pace so far, half of it kept back; few where there is no pace yet."""
         if not self.usage.completion_tokens:
             return _UNPACED_TOKENS
-        left = max(self._started + self.limits.seconds - time.monotonic(), 0.0)
+        left = max(self.seconds_to_end, 0.0)
         return int(self.usage.completion_tokens / max(self.writing_s, 1e-6) * left / 2)
 
 

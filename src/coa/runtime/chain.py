@@ -9,6 +9,9 @@ model, the whole run is one assistant turn.
 A model that forgets the closing tag of a tool call writes on and invents the result. Where its text shows that the
 call is over, the call is cut there and made, and what was written behind it is discarded (`transcript.py`).
 
+A tool may be the client's to answer (`ClientTool`). Its call ends `run` with `Stop.WAITING`, and `Chain.resume` goes on
+with the client's answer as if a tool had given it at once: with the same ids, protocol state and budgets.
+
 When a budget runs out (steps, tokens, context, money, time), the run is led to an answer, for which a share of the
 budget is kept back. A tool call that is only half written is withdrawn. The model is given `<answer>` to fill in; if it
 does not, its last `<suggested_answer>` counts, or else a result that it has stated in passing. What the environment
@@ -26,11 +29,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pydantic import JsonValue, ValidationError
 
-from coa.errors import CoaError, ModelError
+from coa.errors import CoaError, ModelError, ToolError
 from coa.models.base import Finish, Generation, Sampling
 from coa.runtime import wording
 from coa.runtime.budget import Budget
@@ -38,7 +41,7 @@ from coa.runtime.constrained import ProtocolConstraint, constrained
 from coa.runtime.setting import Setting
 from coa.runtime.streaming import Called, ChainEvent, ChainListener, Observed, PartialGeneration
 from coa.runtime.transcript import GenerationRequest, Transcript
-from coa.tools import Observation, Tool, ToolContext, call_tool
+from coa.tools import ClientTool, Observation, ToolContext, call_tool
 from coa.trajectory import (
     OBSERVATION,
     Author,
@@ -55,8 +58,8 @@ from coa.trajectory import (
     Trajectory,
     Usage,
     observation,
+    profile_of,
 )
-from coa.trajectory.profile import with_tool
 from coa.trajectory.shapes import read, stated_result, write
 from coa.trajectory.shorten import shorten
 from coa.trajectory.types import clean_text
@@ -73,18 +76,34 @@ async def run(
     return await Chain(task, setting, sample=sample, listen=listen).run()
 
 
+class _Waited(NamedTuple):
+    """A run that waited for the client, and the client's answer."""
+
+    run: Trajectory
+    answer: Observation
+
+
 class Chain:
     """One run in progress. `trajectory()` is what there is of it at any time, also after an interruption."""
 
     def __init__(
-        self, task: Task | str, setting: Setting, *, sample: int = 0, listen: ChainListener | None = None
+        self,
+        task: Task | str,
+        setting: Setting,
+        *,
+        sample: int = 0,
+        listen: ChainListener | None = None,
+        waited: _Waited | None = None,
     ) -> None:
         self._task = Task(id="question", question=task) if isinstance(task, str) else task
         self._model, self._tools, self._sampling = setting.model, setting.tools, setting.sampling
-        self._profile = _with_tools(setting.profile_of(self._task), self._tools)
-        self._sample, self._listen = sample, listen
+        recorded = waited.run if waited is not None else None
+        known = recorded is not None and recorded.profile_hash is not None
+        self._profile = setting.with_tools(profile_of(recorded)) if known else setting.profile_of(self._task)
+        self._sample, self._listen, self._waited = sample, listen, waited
         self._attachments = setting.attachments
-        prompt = tuple(setting.prompt(self._task) or self._profile.messages(self._task))
+        prompt = recorded.prompt if recorded is not None else None
+        prompt = prompt or tuple(setting.prompt(self._task) or self._profile.messages(self._task))
         self._transcript = Transcript(self._profile, self._model.tokenizer, prompt, listen)
         model = constrained(self._model, setting.constrain)
         self._constraint = ProtocolConstraint(model, self._profile, self._tools) if model is not None else None
@@ -99,18 +118,37 @@ class Chain:
         self.doing = "starting"
         """What it waits for, for whoever asks why it takes so long."""
 
+    @classmethod
+    def resume(
+        cls, trajectory: Trajectory, answer: Observation, setting: Setting, *, listen: ChainListener | None = None
+    ) -> Chain:
+        """A run that goes on where `trajectory` waits for the client's tool, with what the tool answered.
+
+        `setting` is that of the first part. The time in between does not count. A trajectory that was put together from
+        elsewhere needs no token ids; its text is tokenised then.
+        """
+        chain = cls(
+            trajectory.task, setting, sample=trajectory.sample, listen=listen, waited=_Waited(trajectory, answer)
+        )
+        last = trajectory.steps[-1] if trajectory.steps else None
+        if trajectory.stop is not Stop.WAITING or last is None or last.agent not in chain._profile.tools:
+            raise ToolError(
+                f"the run of task {trajectory.task.id!r} does not wait for a tool of the client's",
+                hint="resume a trajectory whose `stop` is `waiting` and whose last step is the call of a tool",
+            )
+        return chain
+
     @property
     def usage(self) -> Usage:
         """What the model calls and tool calls that have ended took."""
         return self._budget.usage
 
     async def run(self) -> Trajectory:
-        self._budget.start()
+        self._start_budget()
         try:
-            async with asyncio.timeout(self._budget.limits.seconds):
-                self._transcript.open()
-                self._stop = await self._loop()
-                if self._stop is not Stop.ANSWERED:
+            async with asyncio.timeout(self._budget.seconds_to_end):
+                self._stop = self._open() or await self._loop()
+                if self._stop not in (Stop.ANSWERED, Stop.WAITING):
                     await self._conclude(self._stop)
         except TimeoutError:
             self._stop = Stop.TIME
@@ -145,7 +183,38 @@ class Chain:
 
     def _meta(self) -> dict[str, JsonValue]:
         discarded = self._transcript.discarded_tokens
-        return {"model": self._model.name, **({"discarded_tokens": discarded} if discarded else {})}
+        meta: dict[str, JsonValue] = {"model": self._model.name}
+        if discarded:
+            meta["discarded_tokens"] = discarded
+        if self._stop is Stop.WAITING:  # what `resume` cannot read from the steps
+            meta["waiting"] = {"context_tokens": self._transcript.tokens, "writing_s": self._budget.writing_s}
+        return meta
+
+    # ---- the beginning
+
+    def _start_budget(self) -> None:
+        if self._waited is None:
+            self._budget.start()
+        else:
+            run = self._waited.run
+            self._budget.resume(run.usage, float(_number(run.meta.get("waiting"), "writing_s")))
+
+    def _open(self) -> Stop | None:
+        """Write the prompt, and all of a run that goes on; the reason to stop if that run was led to its answer."""
+        if self._waited is None:
+            self._transcript.open()
+            return None
+        run, answer = self._waited
+        self._transcript.restore(run, int(_number(run.meta.get("waiting"), "context_tokens")))
+        self._transcript.discarded_tokens = int(_number(run.meta, "discarded_tokens"))
+        for index, step in enumerate(run.steps, start=1):
+            reading = read(self._profile.shape(step.agent), step.text) if step.agent in self._tools else None
+            if isinstance(reading, Reading) and step.author is Author.MODEL:
+                self._calls_made.setdefault(_call_key(step, reading), index)
+        text = shorten(answer.text, self._budget.limits.observation_characters)
+        self._observe(Observation(text, answer.ok, answer.meta))
+        led = run.steps[-1].meta.get("led")
+        return Stop(led) if isinstance(led, str) and led in set(Stop) else None
 
     # ---- the loop
 
@@ -223,7 +292,10 @@ class Chain:
         if last is not None and agent is not None and agent.kind is Kind.TOOL:
             if not self._budget.calls_left:
                 return Stop.TOOL_CALLS
-            self._observe(await self._call(last))
+            answer = await self._call(last)
+            if answer is None:
+                return Stop.WAITING
+            self._observe(answer)
             self._nudges = 0
             return None
         forged = last is not None and last.agent == OBSERVATION
@@ -241,20 +313,22 @@ class Chain:
         self._observe(Observation(note, ok=False, meta={"error": "unfinished"}))
         return None
 
-    async def _call(self, step: Step) -> Observation:
-        """The answer to a tool call: the tool's, or a note that says why there is none."""
+    async def _call(self, step: Step) -> Observation | None:
+        """The answer to a tool call: the tool's, or a note that says why there is none; None if the client answers."""
         reading = read(self._profile.shape(step.agent), step.text)
         if not isinstance(reading, Reading):
             return Observation(wording.slip(step.agent, reading), ok=False, meta={"error": "format"})
         tool = self._tools.get(step.agent)
         if tool is None:
             return Observation(wording.missing(step.agent, self._tools), ok=False, meta={"error": "no_such_tool"})
-        call = (step.agent, repr(sorted(reading.arguments.items())))
+        call = _call_key(step, reading)
         if call in self._calls_made:
             return Observation(wording.repeated(self._calls_made[call]), ok=False, meta={"error": "repeated"})
         self._calls_made[call] = len(self._transcript.steps)
         self._notify(Called(step.agent, reading.arguments))
         self._budget.pay(Usage(tool_calls=1))
+        if isinstance(tool, ClientTool):
+            return None
         self.doing = f"waiting for the tool {step.agent}"
         thoughts = (s.text for s in reversed(self._transcript.steps) if s.agent == self._profile.thought)
         began = time.monotonic()
@@ -343,7 +417,11 @@ class Chain:
             if not steps or not generation.constrained or transcript.state.done:
                 return transcript.state.done
             if transcript.state.waiting and transcript.unfinished is None:
-                self._observe(await self._call(steps[-1]))
+                answer = await self._call(steps[-1])
+                if answer is None:
+                    self._stop = Stop.WAITING
+                    return True
+                self._observe(answer)
         return False
 
     def _fall_back(self, error: ModelError | None = None) -> None:
@@ -378,12 +456,15 @@ class Chain:
         self._failure = Failure(site=FailureSite.MODEL, message=message, step=len(self._transcript.steps))
 
 
-def _with_tools(profile: Profile, tools: Mapping[str, Tool]) -> Profile:
-    """Tools that the profile does not name join it, described by themselves."""
-    for tag, tool in tools.items():
-        if tag not in profile.agents:
-            profile = with_tool(profile, tag, title=tag, does=tool.about, shape=tool.shape)
-    return profile
+def _call_key(step: Step, reading: Reading) -> tuple[str, str]:
+    """Equal for two calls that ask the same."""
+    return step.agent, repr(sorted(reading.arguments.items()))
+
+
+def _number(values: object, name: str) -> int | float:
+    """A number in a record that somebody else may have written; 0 if it has none."""
+    value = values.get(name) if isinstance(values, Mapping) else None
+    return value if isinstance(value, int | float) else 0
 
 
 def _pauses(profile: Profile) -> tuple[str, ...]:

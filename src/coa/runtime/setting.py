@@ -10,6 +10,7 @@ from coa.models.base import Model, Sampling
 from coa.models.price import Price
 from coa.tools import Tool
 from coa.trajectory import Limits, Message, Profile, Task, load_profile
+from coa.trajectory.profile import with_tool
 
 Prompt = Callable[[Task], Sequence[Message] | None]
 """The messages in front of a task's run; None for the profile's own prompt."""
@@ -40,4 +41,11 @@ class Setting:
     """Files that came with the question, for a setting of a single run; the task lists their names."""
 
     def profile_of(self, task: Task) -> Profile:
-        return load_profile(task.profile) if task.profile else self.profile
+        """The profile of a run of the task. Tools that it does not name join it, described by themselves."""
+        return self.with_tools(load_profile(task.profile) if task.profile else self.profile)
+
+    def with_tools(self, profile: Profile) -> Profile:
+        for tag, tool in self.tools.items():
+            if tag not in profile.agents:
+                profile = with_tool(profile, tag, title=tag, does=tool.about, shape=tool.shape)
+        return profile

@@ -29,6 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import groupby
 from typing import Final
 
@@ -48,11 +49,13 @@ from coa.trajectory import (
     Stop,
     Tokenizer,
     Tokens,
+    Trajectory,
     TurnEnd,
     attribute,
+    pieces,
 )
 from coa.trajectory.codec import canonical, element
-from coa.trajectory.codec.writer import patterns
+from coa.trajectory.codec.writer import Piece, patterns
 from coa.trajectory.grammar import Grammar
 from coa.trajectory.shapes import call_length, has_open_fence
 from coa.trajectory.types import FrozenDict
@@ -125,6 +128,24 @@ class Transcript:
         """Tokenise the prompt."""
         if self._ledger is not None:
             self._ledger.open(self.prompt)
+
+    def restore(self, trajectory: Trajectory, reported_tokens: int) -> None:
+        """Open it and write what a recorded run has written, as the run did: sampled ids as sampled, a text of the
+        model's that has none as a whole, and each text of the environment's by itself."""
+        self.open()
+        tokenizer, written = self.tokenizer, list(pieces(trajectory.steps, self._profile))
+        sampled = tokenizer is not None and trajectory.tokenizer == tokenizer.fingerprint
+        for author, turn in groupby(written, key=lambda piece: piece.author):
+            for text, index, tokens in _turn(list(turn), trajectory.steps if sampled else None, author):
+                self._pieces.append((author, text))
+                if self._ledger is not None and tokens is not None:
+                    self._ledger.append_sampled(tokens, step=index, text=text)
+                elif self._ledger is not None:
+                    self._ledger.append(author, text, step=index)
+        for step in trajectory.steps:
+            self._append(step)
+        self._turn_ends = list(trajectory.ends)
+        self._reported_tokens = reported_tokens
 
     @property
     def tokens(self) -> int:
@@ -384,6 +405,17 @@ class Transcript:
     def _append(self, step: Step) -> None:
         self.steps.append(step)
         self.state, _ = self.state.advance(step)
+
+
+def _turn(
+    written: Sequence[Piece], steps: Sequence[Step] | None, author: Author
+) -> list[tuple[str, int, Tokens | None]]:
+    """What one author wrote without a break, in the parts in which it is tokenised: text, step and ids of each."""
+    if author is Author.ENVIRONMENT:
+        return [(piece.text, piece.step, None) for piece in written]
+    ids = [steps[piece.step].tokens for piece in written] if steps is not None else [None]
+    tokens = reduce(_joined, ids)
+    return [("".join(piece.text for piece in written), written[-1].step, tokens)]
 
 
 def extent(surface: str, profile: Profile, tag: str) -> int:
