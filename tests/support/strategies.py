@@ -52,6 +52,9 @@ tasks = st.builds(
     tests=st.none() | tests,
     files=st.lists(st.text(max_size=8), max_size=2).map(tuple),
     prompt=st.none() | st.lists(st.builds(Message, role=st.just("user"), content=ANY_TEXT), max_size=2).map(tuple),
+    conversation=st.lists(
+        st.builds(Message, role=st.sampled_from(["system", "user", "assistant"]), content=ANY_TEXT), max_size=2
+    ).map(tuple),
     meta=metas,
 )
 trajectories = st.builds(

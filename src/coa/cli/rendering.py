@@ -36,6 +36,7 @@ def with_headings(
 
 def show_task(console: Console, task: Task) -> None:
     console.rule(Text(f"task {task.id}", style="bold"), align="left")
+    _show_conversation(console, task)
     console.print(Text(printable(task.question)))
     if task.answer:
         console.print(Text(f"answer: {' | '.join(task.answer)}", style="green"))
@@ -48,6 +49,7 @@ def show_trajectory(console: Console, trajectory: Trajectory, profile: Profile, 
     """`fold` is the number of lines after which an observation is cut off."""
     sample = f" #{trajectory.sample}" if trajectory.sample else ""
     console.rule(Text(f"task {trajectory.task.id}{sample}", style="bold"), align="left")
+    _show_conversation(console, trajectory.task)
     console.print(Text(printable(trajectory.task.question), style="bold"))
     for step in trajectory.steps:
         _show_step(console, step, profile, fold)
@@ -69,6 +71,12 @@ def show_trajectory(console: Console, trajectory: Trajectory, profile: Profile, 
     for violation in violations:
         console.print(Text(f"  step {violation.step}: {violation.rule}: {violation.message}", style="red"))
     console.print()
+
+
+def _show_conversation(console: Console, task: Task) -> None:
+    """The turns before the question."""
+    for turn in task.conversation:
+        console.print(Text.assemble((f"{turn.role}: ", "bold bright_black"), (printable(turn.content), "bright_black")))
 
 
 def _show_step(console: Console, step: Step, profile: Profile, fold: int | None) -> None:
