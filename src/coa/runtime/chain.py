@@ -98,8 +98,10 @@ class Chain:
         self._task = Task(id="question", question=task) if isinstance(task, str) else task
         self._model, self._tools, self._sampling = setting.model, setting.tools, setting.sampling
         recorded = waited.run if waited is not None else None
-        known = recorded is not None and recorded.profile_hash is not None
-        self._profile = setting.with_tools(profile_of(recorded)) if known else setting.profile_of(self._task)
+        if recorded is not None and recorded.profile_hash is not None:
+            self._profile = setting.with_tools(profile_of(recorded))
+        else:
+            self._profile = setting.profile_of(self._task)
         self._sample, self._listen, self._waited = sample, listen, waited
         self._attachments = setting.attachments
         prompt = recorded.prompt if recorded is not None else None
@@ -325,6 +327,7 @@ class Chain:
         if call in self._calls_made:
             return Observation(wording.repeated(self._calls_made[call]), ok=False, meta={"error": "repeated"})
         self._calls_made[call] = len(self._transcript.steps)
+        self._transcript.write_unfinished()  # the call is complete, so its step is heard before `Called`
         self._notify(Called(step.agent, reading.arguments))
         self._budget.pay(Usage(tool_calls=1))
         if isinstance(tool, ClientTool):

@@ -241,7 +241,7 @@ class Transcript:
             self._reported_tokens = generation.usage.prompt_tokens + generation.usage.completion_tokens
         self.unfinished = replace(start, request=request, text=text, tokens=tokens)
         if not cut:
-            self._write_unfinished()
+            self.write_unfinished()
         return steps
 
     def withdraw_call(self) -> bool:
@@ -261,7 +261,7 @@ class Transcript:
         steps = tuple(step.model_copy(update={"meta": meta}) for step, meta in zip(steps, metas, strict=True))
         self._append_read(steps, tokens, ends_line=unfinished.ends_line)
         self.unfinished = replace(unfinished, text=text, tokens=tokens)
-        self._write_unfinished()
+        self.write_unfinished()
         return True
 
     def _start(self, request: GenerationRequest) -> UnfinishedGeneration:
@@ -356,7 +356,7 @@ class Transcript:
             self._append(step)
         return steps
 
-    def _write_unfinished(self) -> None:
+    def write_unfinished(self) -> None:
         """Nothing will be added to the last generation: it becomes part of the text and the ledger."""
         written, self.unfinished = self.unfinished, None
         if written is None:
@@ -397,7 +397,7 @@ class Transcript:
         return f"{'' if not fence or self.ends_line else chr(10)}{fence}</{last.agent}>"
 
     def _write_environment(self, text: str, step: int) -> None:
-        self._write_unfinished()
+        self.write_unfinished()
         self._pieces.append((Author.ENVIRONMENT, text))
         if self._ledger is not None:
             self._ledger.append(Author.ENVIRONMENT, text, step=step)
