@@ -1,0 +1,87 @@
+"""Stored runs: found again by their owner only, after a kill too, and not for ever."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from coa.errors import StoreError
+from coa.serve.store import Store, StoredRun, trajectory_line
+from coa.trajectory import Step, Task, Trajectory, load_profile, profile_of
+
+WEB = load_profile("web")
+LINE = trajectory_line(
+    Trajectory(
+        task=Task(id="a", question="q?"), profile="web", profile_hash=WEB.hash, steps=(Step(agent="answer", text="7"),)
+    )
+)
+
+
+def stored(number: int, *, owner: str = "alice", call: str | None = None, body: bytes = b"{}") -> StoredRun:
+    return StoredRun(
+        f"run{number}", owner, "responses", "agent", float(number), "done", None, "run0", "q?", call, body, LINE
+    )
+
+
+def opened(folder: Path, *, at: float = 100.0, days: float = 1.0, most_bytes: int = 1 << 20) -> Store:
+    return Store(folder, days=days, most_bytes=most_bytes, clock=lambda: at)
+
+
+def test_a_run_is_found_again_by_its_owner_only(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.put(stored(1, call="call_1"))
+    assert store.get("run1", "alice") == stored(1, call="call_1")
+    assert store.by_call("call_1", "alice") is not None
+    assert store.get("run1", "bob") is None and store.by_call("call_1", "bob") is None
+    assert not store.delete("run1", "bob") and store.delete("run1", "alice")
+    assert store.get("run1", "alice") is None
+
+
+def test_runs_survive_a_process_that_never_closed_the_file(tmp_path: Path) -> None:
+    opened(tmp_path).put(stored(1))
+    found = opened(tmp_path).get("run1", "alice")
+    assert found is not None and found.trajectory.answer == "7" and profile_of(found.trajectory) == WEB
+
+
+def test_old_runs_expire_and_are_returned_once(tmp_path: Path) -> None:
+    store = opened(tmp_path, at=86400 + 2.0)
+    for number in (1, 2, 3):
+        store.put(stored(number))
+    assert [run.id for run in store.expire()] == ["run1"]
+    assert store.expire() == [] and [run.id for run in store.recent("alice")] == ["run3", "run2"]
+
+
+def test_the_oldest_go_first_when_the_file_is_full(tmp_path: Path) -> None:
+    store = opened(tmp_path, most_bytes=20_000)
+    for number in range(30):
+        store.put(stored(number, body=b"x" * 2_000))
+    kept = [run.id for run in store.recent("alice")]
+    assert kept and kept[0] == "run29" and kept == sorted(kept, key=lambda name: -int(name[3:]))
+    assert sum(len(run.body) + len(run.line) for run in store.recent("alice")) < 20_000
+
+
+def test_a_run_that_alone_is_too_large_is_kept_until_the_next(tmp_path: Path) -> None:
+    store = opened(tmp_path, most_bytes=5_000)
+    store.put(stored(1, body=b"x" * 9_000))
+    assert store.get("run1", "alice") is not None
+
+
+def test_replacing_a_run_does_not_count_it_twice(tmp_path: Path) -> None:
+    store = opened(tmp_path, most_bytes=20_000)
+    for _ in range(50):
+        store.put(stored(1, body=b"x" * 4_000))
+    store.put(stored(2, body=b"x" * 4_000))
+    assert {run.id for run in store.recent("alice")} == {"run1", "run2"}
+
+
+def test_only_this_user_may_read_the_file(tmp_path: Path) -> None:
+    store = opened(tmp_path / "state")
+    assert stat.S_IMODE(os.stat(store.path).st_mode) == 0o600
+
+
+def test_a_file_that_is_no_database_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "runs.sqlite").write_bytes(b"this is text, and long enough to be looked at as a file" * 20)
+    with pytest.raises(StoreError, match="cannot be read") as error:
+        opened(tmp_path)
+    assert "move the file away" in (error.value.hint or "")
