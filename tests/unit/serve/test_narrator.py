@@ -95,7 +95,9 @@ def test_items_are_the_steps_of_the_run_however_the_model_streams(
     thoughts: list[str], query: str, answer: str, sizes: list[int], most: int | None
 ) -> None:
     first = "\n".join(f"<think>{text}</think>" for text in thoughts) + f"\n<web_search>{query}</web_search>"
-    events, trajectory = narrated(Streaming([first, f"<plan>{thoughts[0]}</plan>\n<answer>{answer}</answer>"], sizes, most))
+    events, trajectory = narrated(
+        Streaming([first, f"<plan>{thoughts[0]}</plan>\n<answer>{answer}</answer>"], sizes, most)
+    )
     check_order(events)
     recorded = [(step.agent, step.text.strip()) for step in trajectory.steps if step.author is Author.MODEL]
     assert [(agent, text) for agent, text in texts(events)] == recorded
