@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+
 from support.served import ServedAgent, served
 
 KEY = "a-key-of-a-tester-0123456789"

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.served import PageTool
 
 from coa.models.base import Context, Finish, Generation, OnText, Sampling
 from coa.models.scripted import ScriptedModel
@@ -13,6 +12,7 @@ from coa.runtime import Chain, Setting
 from coa.serve.events import ItemBegan, ItemDone, ItemKind, ItemText, RunEvent, ToolReturned
 from coa.serve.narrator import Narrator
 from coa.trajectory import Author, Limits, Stop, Trajectory, load_profile
+from support.served import PageTool
 
 PROFILE = load_profile("nano")
 WORDS = st.text("ab <>&\n\u00e9/", min_size=1, max_size=12).map(str.strip).filter(bool)
