@@ -56,16 +56,22 @@ class PartialGeneration:
         self._tools = profile.tools
         self._parser = Parser(profile)
         self._text = ""
-        self._shown = 0
+        self._shown = ""
+        """What has been passed on to the listener."""
         self._call_made = False
         self._pass_on(self._parser.feed(request.opening))
         self._parser.feed(before)
 
     def on_text(self, text: str) -> None:
-        """Takes the text so far, which the model reports again and again, and passes on what is new."""
+        """Takes the text so far, which the model reports again and again, and passes on what is new.
+
+        A call that broke off is made again. If the model then writes something else, nothing more is passed on: it
+        would read as the continuation of words that are no longer there. The record has the new words.
+        """
         self._text = text = text.rstrip("\ufffd")  # a character of which some bytes are still missing
-        self._pass_on(self._parser.feed(text[self._shown :]))
-        self._shown = max(self._shown, len(text))
+        if len(text) > len(self._shown) and text.startswith(self._shown):
+            self._pass_on(self._parser.feed(text[len(self._shown) :]))
+            self._shown = text
 
     def _pass_on(self, events: Iterable[Event]) -> None:
         """Up to the end of the first tool call: what a model writes behind it is discarded."""

@@ -94,3 +94,17 @@ def test_a_stream_that_is_cut_off_is_a_generation_up_to_its_stop_string() -> Non
     made = partial.cut_off(tokenizer("smollm2"), 10)
     assert made is not None and made.text == "<think>ö</think><answer>Ada</answer>" and made.tokens is None
     assert made.finish is Finish.LENGTH and made.usage.prompt_tokens == 10 and made.usage.completion_tokens > 5
+
+
+def test_what_a_model_writes_anew_after_a_broken_call_is_not_shown_as_a_continuation() -> None:
+    events: list[object] = []
+    partial = PartialGeneration(REQUEST, WEB, events.append)
+    partial.on_text("<think>It is the first")
+    for again in ("<think>It", "<think>It is the second of two", "<think>It is the second of two</think>"):
+        partial.on_text(again)
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == "It is the first"
+    same = PartialGeneration(REQUEST, WEB, events.append)
+    events.clear()
+    for text in ("<think>It is the fi", "<think>It", "<think>It is the first of two"):
+        same.on_text(text)
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == "It is the first of two"
