@@ -93,7 +93,7 @@ def describe_config(kind: type[BaseModel], prefix: str = "") -> str:
             about = f"{about} One of {', '.join(values)}."
         table = _table_of(field.annotation)
         if table is not None:
-            tables.append(describe_config(table, f"{prefix}{name}."))
+            tables.append(describe_config(table, f"{prefix}{name}.{'NAME.' if _is_named(field.annotation) else ''}"))
         else:
             lines.append(f"{prefix + name:<26} {default!s:<16} {about}".rstrip())
     return "\n".join([*lines, *tables])
@@ -154,7 +154,12 @@ def with_new_names(
         field = kind.model_fields.get(new)
         table = _table_of(field.annotation, lists=True) if field is not None else None
         inside = f"{prefix}{new}."
-        if table is not None and isinstance(value, Mapping):
+        if table is not None and isinstance(value, Mapping) and field is not None and _is_named(field.annotation):
+            value = {
+                own: with_new_names(table, v, warn=warn, prefix=f"{inside}{own}.") if isinstance(v, Mapping) else v
+                for own, v in value.items()
+            }
+        elif table is not None and isinstance(value, Mapping):
             value = with_new_names(table, value, warn=warn, prefix=inside)
         elif table is not None and isinstance(value, list | tuple):
             value = [with_new_names(table, v, warn=warn, prefix=inside) if isinstance(v, Mapping) else v for v in value]
@@ -186,6 +191,11 @@ def _table_of(annotation: Any, *, lists: bool = False) -> type[BaseModel] | None
     return None
 
 
+def _is_named(annotation: Any) -> bool:
+    """Whether a field holds tables by names of the user's: `agents: dict[str, Table]`."""
+    return get_origin(annotation) in (dict, Mapping)
+
+
 def first_problem(error: ValidationError, kind: type[BaseModel] | None = None) -> str:
     """Where in a config the first mistake is, and what is wrong; for a wrong key, the keys that look like it."""
     # A misspelled key of a table can leave another one without a value; the misspelling is the cause.
@@ -204,13 +214,14 @@ def _keys(kind: type[BaseModel], prefix: str = "") -> Iterator[str]:
         table = _table_of(field.annotation, lists=True)
         yield f"{prefix}{name}"
         if table is not None:
-            yield from _keys(table, f"{prefix}{name}.")
+            yield from _keys(table, f"{prefix}{name}.{'NAME.' if _is_named(field.annotation) else ''}")
 
 
 def _near(wrong: str, known: Sequence[str]) -> list[str]:
     """The keys that were probably meant: ours for another library's name, that of another table, the nearest ones."""
     wrong = ".".join(part for part in wrong.split(".") if not part.isdecimal())
     name = wrong.rpartition(".")[2]
+    known = sorted(known, key=lambda key: key.partition(".")[0] != wrong.partition(".")[0])  # those of its table first
     ours = ELSEWHERE.get(name, ())
     if called := [key for key in known if key in ours or key.rpartition(".")[2] in ours]:
         return called[:2]

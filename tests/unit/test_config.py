@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 from pydantic import BaseModel
 
-from coa.config import ELSEWHERE, load_config
+from coa.config import ELSEWHERE, describe_config, load_config
 from coa.distill import DistillConfig, TeachConfig
 from coa.errors import ConfigError
 from coa.evaluate import EvalConfig
 from coa.rl import RlConfig
 from coa.runtime import AskConfig
 from coa.sampling import SampleConfig
+from coa.serve.config import ServeConfig
 from coa.sft import SftConfig
 
 STAGES: list[type[BaseModel]] = [SftConfig, RlConfig, EvalConfig, SampleConfig, DistillConfig, TeachConfig, AskConfig]
@@ -35,6 +38,8 @@ STAGES: list[type[BaseModel]] = [SftConfig, RlConfig, EvalConfig, SampleConfig, 
         (DistillConfig, "qualty.tolerated=1", "did you mean quality?"),
         (DistillConfig, "max_tokens=100", "did you mean length.max_tokens?"),
         (TeachConfig, "max_token=3", "did you mean max_tokens?"),
+        (ServeConfig, "agents.quick.temprature=1", "did you mean agents.NAME.temperature?"),
+        (ServeConfig, "agents.quick.wolrd='atlas'", "did you mean agents.NAME.world?"),
         (AskConfig, "top-p=1", "did you mean top_p?"),
     ],
 )
@@ -44,6 +49,23 @@ def test_a_key_that_does_not_exist_names_the_one_that_was_meant(
     with pytest.raises(ConfigError) as refused:
         load_config(kind, settings=[setting])
     assert "there is no such setting" in str(refused.value) and meant in str(refused.value)
+
+
+def test_a_name_of_the_users_is_not_taken_for_an_old_key(caplog: pytest.LogCaptureFixture) -> None:
+    class Part(BaseModel):
+        RENAMED: ClassVar[dict[str, str]] = {"old": "new"}
+        new: int = 0
+
+    class Whole(BaseModel):
+        parts: dict[str, Part] = {}
+
+    found = load_config(Whole, settings=["parts.old.old=3"])
+    assert found.parts == {"old": Part(new=3)}
+    assert "parts.old.old is now called new" in caplog.text
+
+
+def test_keys_of_named_tables_are_listed_with_a_place_for_the_name() -> None:
+    assert "\nagents.NAME.model " in describe_config(ServeConfig)
 
 
 def test_a_key_like_no_other_names_none() -> None:
