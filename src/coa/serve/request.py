@@ -9,8 +9,8 @@ from typing import Any, Final
 from coa.errors import CoaError
 from coa.runtime.setting import Setting
 from coa.serve.api_error import ApiError
-from coa.tools import Observation, Tool
-from coa.tools.schema import tag_for
+from coa.tools import Observation
+from coa.tools.client import ClientTool, client_tools
 from coa.trajectory import Limits, Task, Trajectory
 
 EFFORTS: Final[Mapping[str, float]] = {
@@ -82,40 +82,29 @@ class RunRequest:
 
 def setting_for(request: RunRequest, setting: Setting) -> tuple[Setting, dict[str, str]]:
     """The agent's setting with what the request changes, and the names of the client's tools by their tags."""
-    tools, names = _client_tools(request.functions, setting)
+    tools = _client_tools(request.functions, setting)
     sampling = setting.sampling
     if request.temperature is not None:
         sampling = replace(sampling, temperature=request.temperature)
     if request.top_p is not None:
         sampling = replace(sampling, top_p=request.top_p)
     limits = _limits(request, setting.limits or setting.profile.limits)
+    names = {tag: tool.name for tag, tool in tools.items()}
     return replace(setting, tools={**setting.tools, **tools}, sampling=sampling, limits=limits), names
 
 
-def _client_tools(functions: tuple[ClientFunction, ...], setting: Setting) -> tuple[dict[str, Tool], dict[str, str]]:
-    if not functions:
-        return {}, {}
-    from coa.tools.client import ClientTool
-
-    tools: dict[str, Tool] = {}
-    names: dict[str, str] = {}
-    taken = {*setting.profile.tags, *setting.tools}
+def _client_tools(functions: tuple[ClientFunction, ...], setting: Setting) -> dict[str, ClientTool]:
+    """The client's tools by their tags."""
+    made = []
     for number, function in enumerate(functions):
-        if function.name in names.values():
-            raise ApiError(400, f"there are two tools with the name {function.name!r}", param=f"tools[{number}].name")
-        tag = next(tag for tag in _tags(function.name) if tag not in taken and tag not in tools)
         try:
-            tools[tag] = ClientTool.from_function(function.name, function.description, dict(function.parameters))
+            made.append(ClientTool.from_function(function.name, function.description, dict(function.parameters)))
         except CoaError as error:
             raise ApiError(400, str(error), code="invalid_function", param=f"tools[{number}]") from error
-        names[tag] = function.name
-    return tools, names
-
-
-def _tags(name: str) -> list[str]:
-    """Tags for a tool of this name, the best first. The agent may have a tool of that name itself."""
-    bare = tag_for(name)
-    return [bare, f"client_{bare}", *(f"client_{bare}_{number}" for number in range(2, 200))]
+    try:
+        return client_tools(made, {*setting.profile.tags, *setting.tools})
+    except CoaError as error:
+        raise ApiError(400, str(error), code="invalid_function", param="tools") from error
 
 
 def _limits(request: RunRequest, limits: Limits) -> Limits:

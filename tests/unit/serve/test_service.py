@@ -15,9 +15,10 @@ from coa.serve.api_error import ApiError
 from coa.serve.caller import Caller
 from coa.serve.config import ServeConfig
 from coa.serve.events import RunEnded, RunEvent
-from coa.serve.request import RunRequest, setting_for
+from coa.serve.request import ClientFunction, RunRequest, setting_for
 from coa.serve.run import Run, RunStatus
 from coa.serve.service import Service, open_service
+from coa.tools import Observation
 from coa.trajectory import Stop, Task, read
 from support.served import AGENT, PageTool
 
@@ -224,3 +225,60 @@ async def test_effort_and_limits_of_a_request_only_ever_lower_the_budgets(tmp_pa
         assert half is not None and half.tool_calls == most.tool_calls // 2
         with pytest.raises(ApiError, match="there is no effort"):
             setting_for(request(effort="some"), setting)
+
+
+WEATHER = ClientFunction(
+    "getWeather",
+    "says the weather",
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
+CALL = '<get_weather>{"city": "Vell"}</get_weather>'
+
+
+async def test_a_client_tool_suspends_the_run_and_its_result_continues_it(tmp_path: Path) -> None:
+    async with service_of(ScriptedModel([CALL, ANSWER]), tmp_path) as service:
+        run = await service.start(request(functions=(WEATHER,)), CALLER)
+        await run.wait()
+        assert run.status is RunStatus.WAITING and run.call is not None
+        assert (run.call.name, run.call.arguments) == ("getWeather", {"city": "Vell"})
+        assert not list(read(tmp_path / "runs")), "a run that goes on later is written when it ends"
+        assert service.suspended(run.call.id, Caller("another")) is None
+        held = service.suspended(run.call.id, CALLER)
+        assert held is not None
+        result = Observation("rain")
+        rest = await service.start(request(functions=(WEATHER,), resume=held, result=result), CALLER)
+        trajectory = await rest.wait()
+        assert [step.agent for step in trajectory.steps] == ["get_weather", "observation", "answer"]
+        assert trajectory.steps[1].text == "rain" and trajectory.answer == "7" and trajectory.usage.tool_calls == 1
+        assert rest.conversation == run.conversation
+        assert [kept.answer for kept in read(tmp_path / "runs")] == ["7"]
+
+
+async def test_a_suspended_run_continues_after_a_restart(tmp_path: Path) -> None:
+    async with service_of(ScriptedModel([CALL]), tmp_path) as service:
+        run = await service.start(request(functions=(WEATHER,)), CALLER)
+        await run.wait()
+        assert run.call is not None
+    assert not list(read(tmp_path / "runs"))
+    async with service_of(ScriptedModel([ANSWER]), tmp_path) as service:
+        held = service.suspended(run.call.id, CALLER)
+        assert held is not None
+        rest = await service.start(request(functions=(WEATHER,), resume=held, result=Observation("sun")), CALLER)
+        assert [step.text for step in (await rest.wait()).steps][1:] == ["sun", "7"]
+
+
+async def test_a_suspended_run_that_is_not_stored_is_written_when_the_service_closes(tmp_path: Path) -> None:
+    async with service_of(ScriptedModel([CALL]), tmp_path) as service:
+        await (await service.start(request(functions=(WEATHER,), store=False), CALLER)).wait()
+    assert [kept.stop for kept in read(tmp_path / "runs")] == [Stop.WAITING]
+
+
+async def test_a_client_tool_with_the_name_of_an_agent_gets_a_tag_of_its_own(tmp_path: Path) -> None:
+    function = ClientFunction("web_search", "searches the shop", {"type": "object", "properties": {}})
+    async with service_of(ScriptedModel(["<client_web_search>{}</client_web_search>"]), tmp_path) as service:
+        run = await service.start(request(functions=(function,)), CALLER)
+        await run.wait()
+        assert run.call is not None and run.call.name == "web_search"
+        with pytest.raises(ApiError, match="offered twice") as error:
+            await service.start(request(functions=(function, function)), CALLER)
+        assert error.value.param == "tools"
