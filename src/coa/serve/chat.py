@@ -10,14 +10,13 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from coa.serve.api_error import ApiError, unsupported
-from coa.serve.bodies import read_body
+from coa.serve.bodies import json_response, read_body
 from coa.serve.caller import Caller
 from coa.serve.chat_render import (
     Chunks,
@@ -51,7 +50,7 @@ def routes(service: Service) -> list[BaseRoute]:
         if body.stream:
             return EventStream(reply.stream())
         await finished(request, run, service)
-        return Response(orjson.dumps(await reply.whole()), media_type="application/json")
+        return json_response(await reply.whole())
 
     return [Route("/v1/chat/completions", complete, methods=["POST"])]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
 import orjson
-from pydantic import Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
 from coa.serve.api_error import ApiError, unsupported
 from coa.serve.bodies import Body
@@ -60,31 +60,30 @@ class UserMessage(Body):
     name: str | None = None
 
 
-class CalledFunction(Body):
+class _Echoed(Body):
+    """Something that a server wrote and a client sends back, with fields of that server and of the client's library."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class CalledFunction(_Echoed):
     name: str
     arguments: str
 
 
-class ToolCall(Body):
+class ToolCall(_Echoed):
     id: str = Field(min_length=1)
     type: Literal["function"] = "function"
     function: CalledFunction
-    index: int | None = None
 
 
-class AssistantMessage(Body):
-    """Also with the fields that this server added to it, which clients send back."""
-
+class AssistantMessage(_Echoed):
     role: Literal["assistant"]
     content: str | list[AssistantPart] | None = None
     tool_calls: list[ToolCall] | None = None
-    name: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    annotations: JsonValue = None
-    coa: JsonValue = None
-    audio: None = None
     function_call: None = None
 
 
