@@ -25,7 +25,8 @@ _HEADERS: Final = [
 class EventStream:
     """A response of server-sent events. `chunks` are whole events, several at a time where there are several.
 
-    When the client goes away, `chunks` is closed where it waits, so that its `finally` blocks run.
+    The response begins with the first of them: before that, `chunks` may raise `ApiError`. When the client goes away,
+    `chunks` is closed where it waits, so that its `finally` blocks run.
     """
 
     def __init__(self, chunks: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> None:
@@ -46,9 +47,12 @@ class EventStream:
             raise error
 
     async def _write(self, send: Send) -> None:
+        begun = False
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             async for chunk in self._chunks:
+                if not begun:
+                    await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+                    begun = True
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
