@@ -183,6 +183,10 @@ class ChatBody(Body):
             value = getattr(self, name)
             if value is not None and value not in neutral:
                 raise unsupported(name, why)
+        if self.tool_choice == "required":
+            raise unsupported("tool_choice", "the agent decides itself whether it calls a tool. Use `auto` or `none`.")
+        if isinstance(self.tool_choice, NamedChoice):
+            raise unsupported("tool_choice", "the agent decides itself which tool it calls. Offer only that one.")
         if self.stream_options is not None and not self.stream:
             raise ApiError(400, "`stream_options` needs `stream: true`.", code="invalid_value", param="stream_options")
         if self.max_tokens not in (None, self.max_output_tokens):
