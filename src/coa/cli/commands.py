@@ -18,6 +18,7 @@ from coa.cli.helping import Group, use_for
 from coa.cli.index import index
 from coa.cli.inspect import inspect
 from coa.cli.judge import judge
+from coa.cli.mcp import mcp
 from coa.cli.profile import profile
 from coa.cli.record import record
 from coa.cli.rl import rl
@@ -52,6 +53,7 @@ app.command("eval", cls=evaluating.Command)(evaluating.evaluate)
 app.command()(score)
 app.command()(compare)
 app.command()(serve)
+app.command()(mcp)
 app.add_typer(profile, name="profile")
 app.add_typer(tools, name="tools")
 app.add_typer(index, name="index")

@@ -25,6 +25,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "coa serve --model http://127.0.0.1:8000 --profile web --out runs/served",
         "coa serve agents.toml --port 8080",
     ),
+    "mcp": (
+        "coa mcp --model nano",
+        "coa mcp --model http://127.0.0.1:8000 --profile web --out runs/asked",
+        "coa mcp agents.toml --http --port 8090",
+    ),
     "record": (
         "coa record --upstream http://127.0.0.1:8000 --out traces/",
         "coa record --upstream https://api.openai.com --out traces/ -- python my_team.py tasks.jsonl",

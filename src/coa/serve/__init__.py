@@ -7,6 +7,7 @@ Settings and keys need no package of the extra `serve`; the server itself is imp
 """
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from coa.errors import not_installed
@@ -14,19 +15,21 @@ from coa.serve.config import ServeConfig
 from coa.stage import Stage
 
 if TYPE_CHECKING:
+    from coa.serve.mcp import serve_mcp
     from coa.serve.server import AgentServer, serve
 
-__all__ = ["AgentServer", "ServeConfig", "serve"]
+__all__ = ["AgentServer", "ServeConfig", "serve", "serve_mcp"]
+_HOMES = {"AgentServer": "coa.serve.server", "serve": "coa.serve.server", "serve_mcp": "coa.serve.mcp"}
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from coa.serve import server
+        home = import_module(_HOMES[name])
     except ImportError as error:
         raise (not_installed(error) or error) from error
-    return getattr(server, name)
+    return getattr(home, name)
 
 
 sys.modules[__name__].__class__ = Stage

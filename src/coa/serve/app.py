@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
-from coa.serve import chat, models
+from coa.serve import chat, mcp, models
 from coa.serve.bodies import json_response
 from coa.serve.guard import Guard
 from coa.serve.keys import Keys
@@ -17,11 +17,11 @@ from coa.serve.service import Service
 
 def build_app(service: Service, keys: Keys) -> ASGIApp:
     """A handler may raise `ApiError` anywhere before its answer begins."""
-    routes: list[BaseRoute] = [
-        *chat.routes(service),
-        *models.routes(service),
-        *_upkeep(service),
-    ]
+    routes: list[BaseRoute] = [*_upkeep(service)]
+    if service.config.api:
+        routes += [*chat.routes(service), *models.routes(service)]
+    if service.config.mcp:
+        routes += mcp.routes(service)
     # A bare router: Starlette's own application would answer errors itself, and not in the standard shape.
     return Guard(Router(routes, redirect_slashes=False), service.config, keys, service.metrics)
 

@@ -27,6 +27,10 @@ class ServeConfig(Frozen):
     """Address to listen on. Any other than a loopback address requires a key."""
     port: int = Field(8080, ge=0, le=65535)
     """Port to listen on; 0 chooses a free one."""
+    api: bool = True
+    """Whether to serve the Responses and Chat Completions APIs, at /v1."""
+    mcp: bool = True
+    """Whether to serve MCP, at /mcp."""
     page: bool = True
     """Whether to serve the web page."""
     keys_env: str = KEYS_ENV

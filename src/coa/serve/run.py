@@ -46,7 +46,7 @@ class Run:
         self.conversation = conversation or self.id
         """Id of the first run of its conversation."""
         self.request, self.caller = request, caller
-        self.created = time.time()
+        self.created = self.updated = time.time()
         self.began = time.monotonic()
         self.status = RunStatus.QUEUED
         self.events: list[RunEvent] = []
@@ -74,6 +74,7 @@ class Run:
         if not self.events:
             self.first_event_s = time.monotonic() - self.began
         self.events.append(event)
+        self.updated = time.time()
         if self._waiters:
             self._wake()
 

@@ -12,10 +12,10 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from coa.errors import CoaError
 from coa.models.base import Model
@@ -83,6 +83,7 @@ class Service:
         self.draining = False
         """Whether the server is about to stop and takes no more runs."""
         self._writer = writer
+        self._beside: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(config.max_runs)
         self._active: dict[str, Run] = {}
         self._recent: OrderedDict[str, tuple[float, Run]] = OrderedDict()
@@ -162,6 +163,12 @@ class Service:
         """Delete a run from the store; whether there was one."""
         self._recent.pop(run_id, None)
         return self.store.delete(run_id, caller.key)
+
+    def accompany(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let this go on beside the runs. It is cancelled when the service closes."""
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     @property
     def queued(self) -> int:
@@ -299,6 +306,10 @@ class Service:
 
     async def close(self) -> None:
         await self.drain(0)
+        beside = [*self._beside]
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         for call, (_, caller, held) in self._suspended.items():
             if self.store.by_call(call, caller.key) is None:
                 self._abandon(held.trajectory)
