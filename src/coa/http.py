@@ -113,7 +113,7 @@ class Breaker:
 
 def pause_s(patience: Patience, failures: int) -> float:
     """How long to wait after that many failures in a row; doubled with each, with jitter."""
-    return min(patience.backoff_s * 2 ** min(failures - 1, 16), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.5)
+    return min(patience.backoff_s * 2.0 ** min(failures - 1, 16), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.5)
 
 
 async def retried(
