@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
-from coa.serve import chat, mcp, models
+from coa.serve import chat, mcp, models, responses
 from coa.serve.bodies import json_response
 from coa.serve.guard import Guard
 from coa.serve.keys import Keys
@@ -19,7 +19,7 @@ def build_app(service: Service, keys: Keys) -> ASGIApp:
     """A handler may raise `ApiError` anywhere before its answer begins."""
     routes: list[BaseRoute] = [*_upkeep(service)]
     if service.config.api:
-        routes += [*chat.routes(service), *models.routes(service)]
+        routes += [*responses.routes(service), *chat.routes(service), *models.routes(service)]
     if service.config.mcp:
         routes += mcp.routes(service)
     # A bare router: Starlette's own application would answer errors itself, and not in the standard shape.

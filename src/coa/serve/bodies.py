@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import orjson
@@ -51,9 +51,21 @@ def refusal(error: ValidationError, data: object) -> ApiError:
         case "extra_forbidden":
             message = f"`{param}` is not a parameter that this server knows."
             return ApiError(400, message, code="unknown_parameter", param=param)
+        case "union_tag_not_found" | "union_tag_invalid" if isinstance(problem["input"], dict):
+            return _wrong_type(f"{param}.type", problem.get("ctx", {}))
+        case "union_tag_not_found":
+            return ApiError(400, f"`{param}` must be an object.", code="invalid_value", param=param)
     message = problem["msg"].removeprefix("Value error, ").rstrip(".")
     where = f"`{param}`: " if param else ""
     return ApiError(400, f"{where}{message}.", code="invalid_value", param=param or None)
+
+
+def _wrong_type(param: str, about: Mapping[str, Any]) -> ApiError:
+    """For an object whose `type` decides which fields it has."""
+    tag, known = about.get("tag"), str(about.get("expected_tags", "")).replace("'", "`")
+    if tag is None:
+        return ApiError(400, f"`{param}` must be a string.", code="missing_required_parameter", param=param)
+    return ApiError(400, f"`{param}`: {tag!r} is not supported; it can be {known}.", code="invalid_value", param=param)
 
 
 def param_of(path: Sequence[str | int]) -> str:

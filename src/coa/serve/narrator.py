@@ -40,9 +40,16 @@ class _OpenItem:
 class Narrator:
     """The listener of one run's chain. `emit` gets the events in order; `conclude` must be called once at the end."""
 
-    def __init__(self, profile: Profile, client_tools: Collection[str], emit: Callable[[RunEvent], None]) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        client_tools: Collection[str],
+        emit: Callable[[RunEvent], None],
+        tools: Collection[str] = (),
+    ) -> None:
+        """`tools` are the tags of all tools of the run, also of those that its profile does not name."""
         self._kinds = {tag: _kind(agent.kind, tag in client_tools) for tag, agent in profile.agents.items()}
-        self._kinds |= dict.fromkeys(client_tools, ItemKind.CLIENT_TOOL)
+        self._kinds |= dict.fromkeys(tools, ItemKind.TOOL) | dict.fromkeys(client_tools, ItemKind.CLIENT_TOOL)
         self._emit = emit
         self._count = 0
         self._open: _OpenItem | None = None

@@ -78,6 +78,8 @@ class RunRequest:
     background: bool = False
     """Whether the run goes on when its client goes away."""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    attachments: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that came with the question; the task lists their names."""
 
 
 def setting_for(request: RunRequest, setting: Setting) -> tuple[Setting, dict[str, str]]:
@@ -90,7 +92,8 @@ def setting_for(request: RunRequest, setting: Setting) -> tuple[Setting, dict[st
         sampling = replace(sampling, top_p=request.top_p)
     limits = _limits(request, setting.limits or setting.profile.limits)
     names = {tag: tool.name for tag, tool in tools.items()}
-    return replace(setting, tools={**setting.tools, **tools}, sampling=sampling, limits=limits), names
+    used = {**setting.tools, **tools}
+    return replace(setting, tools=used, sampling=sampling, limits=limits, attachments=request.attachments), names
 
 
 def _client_tools(functions: tuple[ClientFunction, ...], setting: Setting) -> dict[str, ClientTool]:

@@ -120,7 +120,7 @@ class Service:
             self.metrics.run_refused(request.agent, request.protocol)
             raise
         run = Run(request, caller, self.config.heartbeat_s, self._conversation(request, caller), render)
-        narrator = Narrator(setting.profile, names, run.emit)
+        narrator = Narrator(setting.profile, names, run.emit, setting.tools)
         try:
             if request.resume is not None and request.result is not None:
                 chain = Chain.resume(request.resume.trajectory, request.result, setting, listen=narrator)

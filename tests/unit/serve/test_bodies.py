@@ -60,7 +60,7 @@ def test_what_is_not_a_json_object_is_refused(raw: bytes) -> None:
         (b'{"said": [{}]}', "said[0].content", "missing_required_parameter"),
         (b'{"said": [{"content": 1}]}', "said[0].content", "invalid_value"),
         (b'{"said": [{"content": [{"type": "text"}]}]}', "said[0].content[0].text", "missing_required_parameter"),
-        (b'{"said": [{"content": [{"type": "sound"}]}]}', "said[0].content[0]", "invalid_value"),
+        (b'{"said": [{"content": [{"type": "sound"}]}]}', "said[0].content[0].type", "invalid_value"),
         (b'{"said": [{"content": "a", "warmth": "1"}]}', "said[0].warmth", "invalid_value"),
         (b'{"said": [{"content": "a", "warmth": 3}]}', "said[0].warmth", "invalid_value"),
         (b'{"said": [{"content": "a"}], "n": true}', "n", "invalid_value"),
