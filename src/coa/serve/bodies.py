@@ -52,7 +52,7 @@ def refusal(error: ValidationError, data: object) -> ApiError:
             message = f"`{param}` is not a parameter that this server knows."
             return ApiError(400, message, code="unknown_parameter", param=param)
         case "union_tag_not_found" | "union_tag_invalid" if isinstance(problem["input"], dict):
-            return _wrong_type(f"{param}.type", problem.get("ctx", {}))
+            return _wrong_kind(param, problem.get("ctx", {}))
         case "union_tag_not_found":
             return ApiError(400, f"`{param}` must be an object.", code="invalid_value", param=param)
     message = problem["msg"].removeprefix("Value error, ").rstrip(".")
@@ -60,8 +60,10 @@ def refusal(error: ValidationError, data: object) -> ApiError:
     return ApiError(400, f"{where}{message}.", code="invalid_value", param=param or None)
 
 
-def _wrong_type(param: str, about: Mapping[str, Any]) -> ApiError:
-    """For an object whose `type` decides which fields it has."""
+def _wrong_kind(param: str, about: Mapping[str, Any]) -> ApiError:
+    """For an object of which one field, mostly `type`, decides which others it has."""
+    field = str(about.get("discriminator", "")).strip("'")
+    param = f"{param}.{field if field.isidentifier() else 'type'}"
     tag, known = about.get("tag"), str(about.get("expected_tags", "")).replace("'", "`")
     if tag is None:
         return ApiError(400, f"`{param}` must be a string.", code="missing_required_parameter", param=param)

@@ -138,7 +138,7 @@ def test_the_message_that_this_server_wrote_may_be_sent_back_as_it_is() -> None:
             "messages[1].tool_calls[0].function.arguments",
         ),
         ([{"role": "user", "content": [{"type": "input_audio"}]}], "messages[0].content[0].type"),
-        ([{"role": "function", "name": "f", "content": "x"}], "messages[0]"),
+        ([{"role": "function", "name": "f", "content": "x"}], "messages[0].role"),
         ([{"role": "user"}], "messages[0].content"),
         ([{"role": "user", "content": "x", "mood": "good"}], "messages[0].mood"),
     ],
