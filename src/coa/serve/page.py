@@ -1,0 +1,327 @@
+"""The web page at `/`, and the small API behind it: JSON, and server-sent events that the page reads with `fetch`.
+
+The pages themselves hold no data and ask for no key; everything that they show comes from `/page/...`, which does. A
+run that the page starts goes on when the tab is closed, so that a reload finds it again; only the stop button ends it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, TypedDict
+
+import orjson
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from coa.runtime.config import RunConfig
+from coa.serve.api_error import ApiError
+from coa.serve.bodies import Body, read_body
+from coa.serve.caller import Caller
+from coa.serve.events import ItemBegan, ItemDone, ItemText, RunEvent, ToolReturned
+from coa.serve.request import RunRequest
+from coa.serve.run import Run
+from coa.serve.service import Service
+from coa.serve.store import StoredRun
+from coa.serve.streams import HEARTBEAT, EventStream
+from coa.trajectory import Message, Profile, Task, Trajectory, profile_of
+from coa.web import timeline
+from coa.web.pages import page, static_routes
+from coa.web.timeline import ProfileView, TimelineEvent, UsageView
+from coa.worlds.folder import sample_task
+
+PROTOCOL: Final = "page"
+_EXAMPLES: Final = 3
+_API_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+_NO_RUN: Final = ApiError(404, "there is no such run; it may have been deleted", code="not_found")
+
+
+class AgentOffer(TypedDict):
+    name: str
+    profile: ProfileView
+    examples: list[str]
+    """Questions that it can answer."""
+
+
+class RunView(TypedDict):
+    id: str
+    conversation: str
+    agent: str
+    question: str
+    created: float
+    """Seconds since the epoch."""
+    elapsed: float
+    """Seconds since it was started; the clock of the browser may be another."""
+    status: str
+    profile: ProfileView
+    usage: UsageView
+
+
+class RunRecord(TypedDict):
+    """One run with all its events so far. `next` is the number from which to ask for further ones."""
+
+    run: RunView
+    before: list[dict[str, str]]
+    """The messages of the conversation before the question."""
+    events: list[TimelineEvent]
+    next: int
+
+
+class ConversationRow(TypedDict):
+    id: str
+    question: str
+    """The first one."""
+    updated: float
+    running: bool
+
+
+class StartBody(Body):
+    agent: str
+    question: str = Field(min_length=1, max_length=200_000)
+    previous: str | None = None
+    """Id of the run that the question follows up."""
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    api = _Api(service)
+    return [
+        Route("/", _ask),
+        Route("/c/{conversation}", _ask),
+        Route("/runs/{run}", _run),
+        *static_routes(),
+        Route("/page/agents", api.agents),
+        Route("/page/runs", api.start, methods=["POST"]),
+        Route("/page/runs/{run}", api.run),
+        Route("/page/runs/{run}/events", api.events),
+        Route("/page/runs/{run}/cancel", api.cancel, methods=["POST"]),
+        Route("/page/conversations", api.conversations),
+        Route("/page/conversations/{conversation}", api.conversation),
+        Route("/page/conversations/{conversation}", api.delete, methods=["DELETE"]),
+    ]
+
+
+async def _ask(_: Request) -> Response:
+    return page("ask.html", name="ask", script="ask.js")
+
+
+async def _run(request: Request) -> Response:
+    return page("run.html", name="run-page", script="run.js", run=request.path_params["run"])
+
+
+class _Api:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def agents(self, _: Request) -> Response:
+        offers = [
+            AgentOffer(
+                name=name,
+                profile=timeline.profile_view(agent.setting.profile, agent.tools),
+                examples=_examples(agent.config),
+            )
+            for name, agent in self._service.agents.items()
+        ]
+        return _json({"agents": offers})
+
+    async def start(self, request: Request) -> Response:
+        body, caller = read_body(StartBody, await request.body()), _caller(request)
+        task = Task(id="question", question=body.question)
+        if body.previous is not None:
+            before = self._trajectory(body.previous, caller)
+            if before is None:
+                raise ApiError(
+                    409, "the run before this question is not over or was deleted", code="conflict", param="previous"
+                )
+            task = before.follow_up(body.question)
+        asked = RunRequest(
+            agent=body.agent, task=task, previous=body.previous, protocol=PROTOCOL, background=True, store=True
+        )
+        return _json(_live(await self._service.start(asked, caller), self._service), 201)
+
+    async def run(self, request: Request) -> Response:
+        run_id, caller = request.path_params["run"], _caller(request)
+        if (live := self._service.running(run_id, caller)) is not None:
+            return _json(_live(live, self._service))
+        stored = self._service.store.get(run_id, caller.key)
+        if stored is None:
+            raise _NO_RUN
+        return _json(_kept(stored, self._service))
+
+    async def events(self, request: Request) -> Response:
+        run = self._service.running(request.path_params["run"], _caller(request))
+        if run is None:
+            raise _NO_RUN
+        start = request.query_params.get("start", "0")
+        if not start.isdecimal() or int(start) > len(run.events):
+            raise ApiError(400, "`start` must be the number of an event", code="invalid_value", param="start")
+        return EventStream(_stream(run, int(start), self._service), _API_HEADERS)  # type: ignore[return-value]
+
+    async def cancel(self, request: Request) -> Response:
+        run = self._service.running(request.path_params["run"], _caller(request))
+        if run is None:
+            raise _NO_RUN
+        await run.cancel()
+        return Response(status_code=204)
+
+    async def conversations(self, request: Request) -> Response:
+        """The newest first. A conversation is named by its first question."""
+        caller = _caller(request)
+        rows: dict[str, ConversationRow] = {}
+        live = [run for run in self._service.runs(caller) if run.request.protocol == PROTOCOL]
+        for run in live:
+            question = run.request.task.question
+            rows[run.conversation] = ConversationRow(
+                id=run.conversation, question=question, updated=run.created, running=True
+            )
+        for stored in self._service.store.recent(caller.key, PROTOCOL):
+            row = rows.setdefault(
+                stored.conversation,
+                ConversationRow(id=stored.conversation, question="", updated=stored.created, running=False),
+            )
+            row["question"] = stored.question  # the oldest comes last
+        newest = sorted(rows.values(), key=lambda row: row["updated"], reverse=True)
+        return _json({"conversations": newest})
+
+    async def conversation(self, request: Request) -> Response:
+        name, caller = request.path_params["conversation"], _caller(request)
+        records = [
+            _live(run, self._service) if isinstance(run, Run) else _kept(run, self._service)
+            for run in self._members(name, caller)
+        ]
+        if not records:
+            raise ApiError(404, "there is no such conversation; it may have been deleted", code="not_found")
+        return _json({"id": name, "runs": records})
+
+    async def delete(self, request: Request) -> Response:
+        """Stops what still runs in it."""
+        name, caller = request.path_params["conversation"], _caller(request)
+        members = self._members(name, caller)
+        if not members:
+            raise ApiError(404, "there is no such conversation; it may have been deleted", code="not_found")
+        for run in members:
+            if isinstance(run, Run):
+                await run.cancel()
+            self._service.forget(run.id, caller)
+        return Response(status_code=204)
+
+    def _trajectory(self, run_id: str, caller: Caller) -> Trajectory | None:
+        """Of a run that is over."""
+        if (live := self._service.running(run_id, caller)) is not None:
+            return live.trajectory
+        stored = self._service.store.get(run_id, caller.key)
+        return stored.trajectory if stored is not None else None
+
+    def _members(self, conversation: str, caller: Caller) -> list[Run | StoredRun]:
+        """The runs of a conversation, the first one first."""
+        live = [run for run in self._service.runs(caller) if run.conversation == conversation]
+        return [*self._service.store.conversation(conversation, caller.key), *live]
+
+
+def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+def _json(body: object, status: int = 200) -> Response:
+    return Response(orjson.dumps(body), status, _API_HEADERS, "application/json")
+
+
+def _examples(config: RunConfig) -> list[str]:
+    """Questions of the offline world that the agent works in, if it has one."""
+    if config.world is None:
+        return []
+    return list(dict.fromkeys(sample_task(config.world, seed).question for seed in range(_EXAMPLES)))
+
+
+def _live(run: Run, service: Service) -> RunRecord:
+    """A run in memory."""
+    profile = _profile(run, service)
+    view = RunView(
+        id=run.id,
+        conversation=run.conversation,
+        agent=run.request.agent,
+        question=run.request.task.question,
+        created=run.created,
+        elapsed=time.time() - run.created,
+        status=run.status,
+        profile=timeline.profile_view(profile, _tools(run.request.agent, profile, run.trajectory, service)),
+        usage=timeline.usage_view(run.usage),
+    )
+    events = _shown(run.events, profile)
+    return RunRecord(run=view, before=_said(run.request.task.conversation), events=events, next=len(run.events))
+
+
+def _kept(run: StoredRun, service: Service) -> RunRecord:
+    """A run from the store."""
+    trajectory = run.trajectory
+    profile = profile_of(trajectory)
+    view = RunView(
+        id=run.id,
+        conversation=run.conversation,
+        agent=run.agent,
+        question=run.question,
+        created=run.created,
+        elapsed=trajectory.usage.seconds,
+        status=run.status,
+        profile=timeline.profile_view(profile, _tools(run.agent, profile, trajectory, service)),
+        usage=timeline.usage_view(trajectory.usage),
+    )
+    return RunRecord(
+        run=view, before=_said(trajectory.task.conversation), events=timeline.events_of(trajectory), next=0
+    )
+
+
+def _said(conversation: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": message.role, "content": message.content} for message in conversation]
+
+
+def _profile(run: Run, service: Service) -> Profile:
+    if run.trajectory is not None:
+        return profile_of(run.trajectory)
+    return service.agents[run.request.agent].setting.profile_of(run.request.task)
+
+
+def _tools(name: str, profile: Profile, trajectory: Trajectory | None, service: Service) -> set[str]:
+    """Tools that the run could call: those that the agent has, if it is still served, and those that it called."""
+    agent = service.agents.get(name)
+    called = {step.agent for step in trajectory.steps} if trajectory is not None else set()
+    return set(agent.tools if agent is not None else profile.tools) | called
+
+
+async def _stream(run: Run, start: int, service: Service) -> AsyncIterator[bytes]:
+    profile, at = _profile(run, service), start
+    async with service.streaming(run):
+        async for batch in run.follow(start):
+            if not batch:
+                yield HEARTBEAT
+                continue
+            at += len(batch)
+            body = {"next": at, "events": _shown(batch, profile), "usage": timeline.usage_view(run.usage)}
+            yield b"data: " + orjson.dumps(body) + b"\n\n"
+
+
+def _shown(events: Sequence[RunEvent], profile: Profile) -> list[TimelineEvent]:
+    """Events of a run as the timeline takes them. Pieces of text that follow each other become one; those of an item
+    that is complete are left out, since its end has the whole text."""
+    complete = {event.item for event in events if isinstance(event, ItemDone)}
+    shown: list[TimelineEvent] = []
+    for event in events:
+        if isinstance(event, ItemText):
+            if event.item in complete:
+                continue
+            last = shown[-1] if shown else None
+            if last is not None and last["type"] == "text" and last["item"] == event.item:
+                last["text"] += event.text
+            else:
+                shown.append({"type": "text", "item": event.item, "text": event.text})
+        elif isinstance(event, ItemBegan):
+            shown.append({"type": "began", "item": event.item, "agent": event.agent})
+        elif isinstance(event, ItemDone):
+            shown.append(timeline.done(event.item, event.step, profile, event.arguments))
+        elif isinstance(event, ToolReturned):
+            shown.append(timeline.result(event.item, event.step))
+        else:
+            shown.append(timeline.ended(event.trajectory))
+    return shown

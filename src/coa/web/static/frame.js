@@ -1,0 +1,54 @@
+// What every page has: the theme, the shortcuts, the region that screen readers listen to, messages about failures.
+import { showShortcuts } from "./dialogs.js";
+import { element, find, icon } from "./dom.js";
+
+const THEMES = ["auto", "light", "dark"];
+const THEME_ICONS = { auto: "auto", light: "sun", dark: "moon" };
+
+function theme() {
+  return document.documentElement.dataset.theme ?? "auto";
+}
+
+function showTheme(button) {
+  button.replaceChildren(icon(THEME_ICONS[theme()]));
+  const words = `Theme: ${theme()}`;
+  button.setAttribute("aria-label", words);
+  button.title = words;
+}
+
+export function startFrame() {
+  const themes = find("#theme");
+  showTheme(themes);
+  themes.addEventListener("click", () => {
+    const next = THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length];
+    if (next === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = next;
+    localStorage.setItem("coa-theme", next);
+    showTheme(themes);
+  });
+  const shortcuts = find("#shortcuts");
+  shortcuts.append(icon("keys"));
+  shortcuts.addEventListener("click", showShortcuts);
+}
+
+let told = 0;
+
+/** Says something to a screen reader; at most once a second, the newest. */
+export function announce(text) {
+  clearTimeout(told);
+  told = setTimeout(() => (find("#announcer").textContent = text.slice(0, 400)), 400);
+}
+
+/** Shows what went wrong, for a while or until it is closed. */
+export function complain(error) {
+  const close = element("button", { type: "button", class: "quiet round", "aria-label": "Dismiss",
+    click: () => notice.remove() }, icon("cross"));
+  const notice = element("div", { class: "notice", role: "alert" }, element("span", {}, wording(error)), close);
+  find("#notices").append(notice);
+  setTimeout(() => notice.remove(), 15000);
+}
+
+function wording(error) {
+  if (error instanceof TypeError) return "The server does not answer. Is coa serve still running?";
+  return error.message ? error.message[0].toUpperCase() + error.message.slice(1) : String(error);
+}

@@ -1,0 +1,32 @@
+// Keys that work wherever no text is being written.
+import { showShortcuts } from "./dialogs.js";
+
+/** `actions` maps keys to functions. Moving by j and k goes over the visible steps of the whole page. */
+export function listen(actions) {
+  document.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (document.querySelector("dialog[open]")) return;
+    const writing = event.target.closest?.("input, textarea, select, [contenteditable]");
+    if (event.key === "Escape") return void actions.Escape?.(event);
+    if (writing) return;
+    const action = { j: () => move(1), k: () => move(-1), "?": showShortcuts, " ": unfold, ...actions }[event.key];
+    if (action && action(event) !== false) event.preventDefault();
+  });
+}
+
+function move(by) {
+  const steps = [...document.querySelectorAll(".step")].filter((step) => step.offsetParent !== null);
+  if (!steps.length) return;
+  const at = steps.indexOf(document.activeElement.closest(".step"));
+  const next = steps[at < 0 ? (by > 0 ? 0 : steps.length - 1) : Math.min(Math.max(at + by, 0), steps.length - 1)];
+  next.focus({ preventScroll: true });
+  next.scrollIntoView({ block: "nearest" });
+}
+
+/** Only for a step that was reached by the keys; elsewhere the space bar scrolls or presses what has the focus. */
+function unfold() {
+  const details = document.activeElement.matches(".step") && document.activeElement.querySelector("details");
+  if (!details) return false;
+  details.open = !details.open;
+  return true;
+}

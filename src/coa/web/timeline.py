@@ -1,0 +1,263 @@
+"""A run as the timeline of the page shows it: a list of events, each a JSON object.
+
+The page draws every run from these events alone, whether it watches the run or opens one that ended long ago. A live
+run sends `text` events while the model writes, a finished one (`events_of`) has none; everything else is the same:
+
+    began, text*, done           a thought, a plan, a verification, the answer
+    began, text*, done, result   a tool call
+    note                         the environment wrote something that answers no call
+    ended                        once, at the end
+
+Texts are texts: nothing here is markup, and the page turns nothing into markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final, Literal, TypedDict
+
+import orjson
+from pydantic import JsonValue
+
+from coa.trajectory import Author, Form, Kind, Profile, Reading, Shape, Step, Trajectory, Usage, profile_of
+from coa.trajectory.shapes import read
+from coa.web.highlighting import highlight
+from coa.web.hues import hue_of
+
+
+class AgentView(TypedDict):
+    title: str
+    kind: str
+    hue: str
+    does: str
+
+
+class ProfileView(TypedDict):
+    name: str
+    about: str
+    agents: dict[str, AgentView]
+
+
+class Block(TypedDict):
+    """A piece of text with a label. `tokens` are (class, text) pairs that add up to the text, if it is code."""
+
+    label: str
+    text: str
+    tokens: list[tuple[str, str]] | None
+
+
+class Began(TypedDict):
+    type: Literal["began"]
+    item: int
+    agent: str
+
+
+class Text(TypedDict):
+    type: Literal["text"]
+    item: int
+    text: str
+
+
+class Done(TypedDict):
+    type: Literal["done"]
+    item: int
+    text: str
+    summary: str
+    """A tool call in one line; empty for other items."""
+    blocks: list[Block]
+    """The arguments of a tool call."""
+    passed: bool | None
+    """The verdict of a verification or reflection, if it has a readable one."""
+    repairs: list[str]
+
+
+class Result(TypedDict):
+    type: Literal["result"]
+    item: int
+    ok: bool
+    seconds: float | None
+    block: Block
+
+
+class Note(TypedDict):
+    type: Literal["note"]
+    text: str
+
+
+class Source(TypedDict):
+    url: str
+    title: str
+
+
+class UsageView(TypedDict):
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    tool_calls: int
+    model_calls: int
+    seconds: float
+    cost: float | None
+
+
+class Ended(TypedDict):
+    type: Literal["ended"]
+    stop: str
+    words: str
+    """Why it ended, for people."""
+    answer: str | None
+    failure: str | None
+    sources: list[Source]
+    usage: UsageView
+
+
+TimelineEvent = Began | Text | Done | Result | Note | Ended
+
+
+def profile_view(profile: Profile, tools: Collection[str] | None = None) -> ProfileView:
+    """The agents in the order of the profile: the legend of the timeline. `tools` are those that can be called."""
+    agents = {
+        tag: AgentView(title=agent.title, kind=agent.kind.value, hue=hue_of(agent.color), does=agent.does)
+        for tag, agent in profile.agents.items()
+        if agent.kind is not Kind.TOOL or tools is None or tag in tools
+    }
+    return ProfileView(name=profile.name, about=profile.about, agents=agents)
+
+
+def done(item: int, step: Step, profile: Profile, arguments: Mapping[str, JsonValue] | None = None) -> Done:
+    """A step of the model's that is complete. Without `arguments`, those of a tool call are read from its text."""
+    agent = profile.agents.get(step.agent)
+    blocks: list[Block] = []
+    summary = ""
+    if agent is not None and agent.kind is Kind.TOOL:
+        if arguments is None and isinstance(found := read(agent.shape, step.text), Reading):
+            arguments = found.arguments
+        blocks = _arguments(arguments, agent.shape) if arguments is not None else [_block("call", step.text)]
+        summary = _summary(arguments, step.text)
+    passed = agent.verdict.holds(step.text) if agent is not None and agent.verdict is not None else None
+    repairs = list(dict.fromkeys(repair.kind.value.replace("_", " ") for repair in step.repairs))
+    return Done(
+        type="done", item=item, text=step.text.strip(), summary=summary, blocks=blocks, passed=passed, repairs=repairs
+    )
+
+
+def result(item: int, step: Step) -> Result:
+    """What the environment wrote in answer to a tool call."""
+    seconds = step.meta.get("seconds")
+    return Result(
+        type="result",
+        item=item,
+        ok=step.meta.get("ok") is not False,
+        seconds=float(seconds) if isinstance(seconds, int | float) else None,
+        block=_block("result", step.text, "json" if _is_json(step.text) else ""),
+    )
+
+
+def ended(trajectory: Trajectory) -> Ended:
+    return Ended(
+        type="ended",
+        stop=trajectory.stop.value,
+        words=trajectory.stop.words,
+        answer=trajectory.answer,
+        failure=trajectory.failure.message if trajectory.failure is not None else None,
+        sources=sources_of(trajectory),
+        usage=usage_view(trajectory.usage),
+    )
+
+
+def usage_view(usage: Usage) -> UsageView:
+    return UsageView(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cached_tokens=usage.cached_tokens,
+        tool_calls=usage.tool_calls,
+        model_calls=usage.model_calls,
+        seconds=usage.seconds,
+        cost=usage.cost,
+    )
+
+
+def events_of(trajectory: Trajectory) -> list[TimelineEvent]:
+    """A finished run, as the events that it would have sent."""
+    return list(_events(trajectory, profile_of(trajectory)))
+
+
+def _events(trajectory: Trajectory, profile: Profile) -> Iterator[TimelineEvent]:
+    tools = set(profile.tools)
+    item, called = -1, False
+    for step in trajectory.steps:
+        if step.author is Author.ENVIRONMENT and step.agent not in profile.agents:
+            yield result(item, step) if called else Note(type="note", text=step.text)
+            called = False
+            continue
+        item += 1
+        called = step.agent in tools
+        yield Began(type="began", item=item, agent=step.agent)
+        yield done(item, step, profile)
+    yield ended(trajectory)
+
+
+def _block(label: str, text: str, language: str = "") -> Block:
+    return Block(label=label, text=text, tokens=highlight(text, language) if language else None)
+
+
+_LABELS: Final = {"text": "query", "items": "items", "code": "program", "stdin": "standard input"}
+
+
+def _arguments(arguments: Mapping[str, JsonValue], shape: Shape) -> list[Block]:
+    if shape.form is Form.JSON:
+        return [_block("arguments", orjson.dumps(dict(arguments), option=orjson.OPT_INDENT_2).decode(), "json")]
+    return [
+        _block(_LABELS.get(name, name), _lines(value), shape.language if name == "code" else "")
+        for name, value in arguments.items()
+        if value not in (None, "")
+    ]
+
+
+def _lines(value: JsonValue) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return "\n".join(str(item) for item in value)
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+
+
+def _summary(arguments: Mapping[str, JsonValue] | None, text: str) -> str:
+    if arguments is None:
+        return " ".join(text.split())[:300]
+    if isinstance(code := arguments.get("code"), str):
+        first, _, more = code.strip().partition("\n")
+        return f"{first[:300]} …" if more else first[:300]
+    values = [_lines(value) for value in arguments.values() if value not in (None, "")]
+    return " · ".join(" ".join(value.split()) for value in values)[:300]
+
+
+def _is_json(text: str) -> bool:
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+_ADDRESS: Final = re.compile(r"https?://[^\s<>\"'`]+")
+_NUMBERED: Final = re.compile(r"^\d+\. (?P<title>.*) - (?P<url>https?://\S+)", re.MULTILINE)
+
+
+def sources_of(trajectory: Trajectory) -> list[Source]:
+    """Web pages that the run has read, and those that its answer names; with the titles that a search gave them."""
+    titles: dict[str, str] = {}
+    read_pages: list[str] = []
+    for step in trajectory.steps:
+        if step.author is not Author.ENVIRONMENT:
+            continue
+        titles.update({found["url"]: found["title"] for found in _NUMBERED.finditer(step.text)})
+        pages = step.meta.get("pages")
+        for page in pages if isinstance(pages, list) else ():
+            url = page.get("url") if isinstance(page, dict) and not page.get("error") else None
+            if isinstance(url, str) and _ADDRESS.fullmatch(url):
+                read_pages.append(url)
+    named = [url.rstrip(".,;:!?)]") for url in _ADDRESS.findall(trajectory.answer or "")]
+    return [Source(url=url, title=titles.get(url, "")) for url in dict.fromkeys([*named, *read_pages])]
