@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
-from coa.serve import chat, mcp, models, responses
+from coa.serve import chat, mcp, models, page, responses
 from coa.serve.bodies import json_response
 from coa.serve.guard import Guard
 from coa.serve.keys import Keys
@@ -22,6 +22,8 @@ def build_app(service: Service, keys: Keys) -> ASGIApp:
         routes += [*responses.routes(service), *chat.routes(service), *models.routes(service)]
     if service.config.mcp:
         routes += mcp.routes(service)
+    if service.config.page:
+        routes += page.routes(service)
     # A bare router: Starlette's own application would answer errors itself, and not in the standard shape.
     return Guard(Router(routes, redirect_slashes=False), service.config, keys, service.metrics)
 

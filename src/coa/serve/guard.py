@@ -27,8 +27,8 @@ from coa.serve.metrics import Metrics
 log = logging.getLogger(__name__)
 OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/favicon.ico"})
 """Paths that need no key: they show nothing of what agents do."""
-OPEN_PREFIXES: Final = ("/static/", "/runs/")
-"""The same for all paths below; the page of a run gets its content with the key."""
+OPEN_PREFIXES: Final = ("/static/", "/runs/", "/c/")
+"""The same for all paths below; the pages of a run and of a conversation get their content with the key."""
 _ALLOWED_HEADERS: Final = b"authorization, content-type, last-event-id"
 
 

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 
 from coa.runtime.config import RunConfig
 from coa.serve.api_error import ApiError
-from coa.serve.bodies import Body, read_body
+from coa.serve.bodies import Body, json_response, read_body
 from coa.serve.caller import Caller
 from coa.serve.events import ItemBegan, ItemDone, ItemText, RunEvent, ToolReturned
 from coa.serve.request import RunRequest
@@ -34,7 +34,6 @@ from coa.worlds.folder import sample_task
 
 PROTOCOL: Final = "page"
 _EXAMPLES: Final = 3
-_API_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 _NO_RUN: Final = ApiError(404, "there is no such run; it may have been deleted", code="not_found")
 
 
@@ -123,7 +122,7 @@ class _Api:
             )
             for name, agent in self._service.agents.items()
         ]
-        return _json({"agents": offers})
+        return json_response({"agents": offers})
 
     async def start(self, request: Request) -> Response:
         body, caller = read_body(StartBody, await request.body()), _caller(request)
@@ -138,16 +137,16 @@ class _Api:
         asked = RunRequest(
             agent=body.agent, task=task, previous=body.previous, protocol=PROTOCOL, background=True, store=True
         )
-        return _json(_live(await self._service.start(asked, caller), self._service), 201)
+        return json_response(_live(await self._service.start(asked, caller), self._service), 201)
 
     async def run(self, request: Request) -> Response:
         run_id, caller = request.path_params["run"], _caller(request)
         if (live := self._service.running(run_id, caller)) is not None:
-            return _json(_live(live, self._service))
+            return json_response(_live(live, self._service))
         stored = self._service.store.get(run_id, caller.key)
         if stored is None:
             raise _NO_RUN
-        return _json(_kept(stored, self._service))
+        return json_response(_kept(stored, self._service))
 
     async def events(self, request: Request) -> Response:
         run = self._service.running(request.path_params["run"], _caller(request))
@@ -156,7 +155,7 @@ class _Api:
         start = request.query_params.get("start", "0")
         if not start.isdecimal() or int(start) > len(run.events):
             raise ApiError(400, "`start` must be the number of an event", code="invalid_value", param="start")
-        return EventStream(_stream(run, int(start), self._service), _API_HEADERS)  # type: ignore[return-value]
+        return EventStream(_stream(run, int(start), self._service))  # type: ignore[return-value]
 
     async def cancel(self, request: Request) -> Response:
         run = self._service.running(request.path_params["run"], _caller(request))
@@ -168,21 +167,23 @@ class _Api:
     async def conversations(self, request: Request) -> Response:
         """The newest first. A conversation is named by its first question."""
         caller = _caller(request)
-        rows: dict[str, ConversationRow] = {}
-        live = [run for run in self._service.runs(caller) if run.request.protocol == PROTOCOL]
-        for run in live:
-            question = run.request.task.question
-            rows[run.conversation] = ConversationRow(
-                id=run.conversation, question=question, updated=run.created, running=True
+        live = {run.conversation: run for run in self._service.runs(caller) if run.request.protocol == PROTOCOL}
+        rows = [
+            ConversationRow(
+                id=name,
+                question=question,
+                updated=live[name].created if name in live else updated,
+                running=name in live,
             )
-        for stored in self._service.store.recent(caller.key, PROTOCOL):
-            row = rows.setdefault(
-                stored.conversation,
-                ConversationRow(id=stored.conversation, question="", updated=stored.created, running=False),
-            )
-            row["question"] = stored.question  # the oldest comes last
-        newest = sorted(rows.values(), key=lambda row: row["updated"], reverse=True)
-        return _json({"conversations": newest})
+            for name, question, updated in self._service.store.conversations(caller.key, PROTOCOL)
+        ]
+        known = {row["id"] for row in rows}
+        rows += [
+            ConversationRow(id=name, question=run.request.task.question[:300], updated=run.created, running=True)
+            for name, run in live.items()
+            if name not in known
+        ]
+        return json_response({"conversations": sorted(rows, key=lambda row: row["updated"], reverse=True)})
 
     async def conversation(self, request: Request) -> Response:
         name, caller = request.path_params["conversation"], _caller(request)
@@ -192,7 +193,7 @@ class _Api:
         ]
         if not records:
             raise ApiError(404, "there is no such conversation; it may have been deleted", code="not_found")
-        return _json({"id": name, "runs": records})
+        return json_response({"id": name, "runs": records})
 
     async def delete(self, request: Request) -> Response:
         """Stops what still runs in it."""
@@ -222,10 +223,6 @@ class _Api:
 def _caller(request: Request) -> Caller:
     caller: Caller = request.state.caller
     return caller
-
-
-def _json(body: object, status: int = 200) -> Response:
-    return Response(orjson.dumps(body), status, _API_HEADERS, "application/json")
 
 
 def _examples(config: RunConfig) -> list[str]:

@@ -140,6 +140,10 @@ class Service:
         run = self._active.get(run_id) or (self._recent[run_id][1] if run_id in self._recent else None)
         return run if run is not None and run.caller == caller else None
 
+    def runs(self, caller: Caller) -> list[Run]:
+        """The runs of the caller's that are not over, the oldest first."""
+        return [run for run in self._active.values() if run.caller == caller]
+
     def suspended(self, call_id: str, caller: Caller) -> Suspended | None:
         """The run that waits for the result of this call."""
         if (held := self._suspended.get(call_id)) is not None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from coa.errors import StoreError, refused
 from coa.trajectory import Trajectory
@@ -58,6 +58,15 @@ class StoredRun:
     @property
     def trajectory(self) -> Trajectory:
         return Trajectory.from_json(self.line)
+
+
+class Conversation(NamedTuple):
+    id: str
+    """That of its first run."""
+    question: str
+    """The beginning of its first question."""
+    updated: float
+    """When its last run was started."""
 
 
 def trajectory_line(trajectory: Trajectory) -> bytes:
@@ -126,10 +135,15 @@ class Store:
         self._size -= sum(size for (size,) in rows)
         return bool(rows)
 
-    def recent(self, owner: str, protocol: str | None = None, *, limit: int = 200) -> list[StoredRun]:
+    def conversations(self, owner: str, protocol: str, *, limit: int = 200) -> list[Conversation]:
         """The newest first."""
-        where, values = ("AND protocol = ?", (owner, protocol)) if protocol else ("", (owner,))
-        return self._many(f"owner = ? {where} ORDER BY created DESC LIMIT {int(limit)}", *values)
+        first = "SELECT substr(question, 1, 300) FROM runs WHERE conversation = one.conversation AND owner = one.owner"
+        rows = self._db.execute(
+            f"SELECT conversation, ({first} ORDER BY created LIMIT 1), max(created) FROM runs AS one "
+            "WHERE owner = ? AND protocol = ? GROUP BY conversation ORDER BY max(created) DESC LIMIT ?",
+            (owner, protocol, limit),
+        )
+        return [Conversation(*row) for row in rows]
 
     def conversation(self, conversation: str, owner: str) -> list[StoredRun]:
         """Its runs, the first one first."""
