@@ -6,8 +6,10 @@ run that the page starts goes on when the tab is closed, so that a reload finds 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from functools import cache
 from typing import Final, TypedDict
 
 import orjson
@@ -16,7 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from coa.runtime.config import RunConfig
+from coa.models.tokenizer import NANO
+from coa.runtime.nano import about_nano
 from coa.serve.api_error import ApiError
 from coa.serve.bodies import Body, json_response, read_body
 from coa.serve.caller import Caller
@@ -33,13 +36,15 @@ from coa.web.timeline import ProfileView, TimelineEvent, UsageView
 from coa.worlds.folder import sample_task
 
 PROTOCOL: Final = "page"
-_EXAMPLES: Final = 3
-_NO_RUN: Final = ApiError(404, "there is no such run; it may have been deleted", code="not_found")
+_EXAMPLE_SEEDS: Final = (1, 2, 5)
+"""A firm, a person, a calculation."""
 
 
 class AgentOffer(TypedDict):
     name: str
     profile: ProfileView
+    note: str
+    """What a newcomer should know about the model; empty for most."""
     examples: list[str]
     """Questions that it can answer."""
 
@@ -118,7 +123,8 @@ class _Api:
             AgentOffer(
                 name=name,
                 profile=timeline.profile_view(agent.setting.profile, agent.tools),
-                examples=_examples(agent.config),
+                note=about_nano() if agent.config.model == NANO else "",
+                examples=await asyncio.to_thread(_examples, agent.config.world),
             )
             for name, agent in self._service.agents.items()
         ]
@@ -145,13 +151,13 @@ class _Api:
             return json_response(_live(live, self._service))
         stored = self._service.store.get(run_id, caller.key)
         if stored is None:
-            raise _NO_RUN
+            raise _missing("run")
         return json_response(_kept(stored, self._service))
 
     async def events(self, request: Request) -> Response:
         run = self._service.running(request.path_params["run"], _caller(request))
         if run is None:
-            raise _NO_RUN
+            raise _missing("run")
         start = request.query_params.get("start", "0")
         if not start.isdecimal() or int(start) > len(run.events):
             raise ApiError(400, "`start` must be the number of an event", code="invalid_value", param="start")
@@ -160,7 +166,7 @@ class _Api:
     async def cancel(self, request: Request) -> Response:
         run = self._service.running(request.path_params["run"], _caller(request))
         if run is None:
-            raise _NO_RUN
+            raise _missing("run")
         await run.cancel()
         return Response(status_code=204)
 
@@ -192,7 +198,7 @@ class _Api:
             for run in self._members(name, caller)
         ]
         if not records:
-            raise ApiError(404, "there is no such conversation; it may have been deleted", code="not_found")
+            raise _missing("conversation")
         return json_response({"id": name, "runs": records})
 
     async def delete(self, request: Request) -> Response:
@@ -200,7 +206,7 @@ class _Api:
         name, caller = request.path_params["conversation"], _caller(request)
         members = self._members(name, caller)
         if not members:
-            raise ApiError(404, "there is no such conversation; it may have been deleted", code="not_found")
+            raise _missing("conversation")
         for run in members:
             if isinstance(run, Run):
                 await run.cancel()
@@ -220,16 +226,19 @@ class _Api:
         return [*self._service.store.conversation(conversation, caller.key), *live]
 
 
+def _missing(what: str) -> ApiError:
+    return ApiError(404, f"there is no such {what}; it may have been deleted", code="not_found")
+
+
 def _caller(request: Request) -> Caller:
     caller: Caller = request.state.caller
     return caller
 
 
-def _examples(config: RunConfig) -> list[str]:
-    """Questions of the offline world that the agent works in, if it has one."""
-    if config.world is None:
-        return []
-    return list(dict.fromkeys(sample_task(config.world, seed).question for seed in range(_EXAMPLES)))
+@cache
+def _examples(world: str | None) -> list[str]:
+    """Questions of the offline world that an agent works in, if it has one."""
+    return [] if world is None else [sample_task(world, seed).question for seed in _EXAMPLE_SEEDS]
 
 
 def _live(run: Run, service: Service) -> RunRecord:

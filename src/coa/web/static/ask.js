@@ -14,7 +14,7 @@ let turns = [];
 let conversation = null;
 let watching = null; // {turn, abort} while a run goes on
 
-const history_ = new History({
+const conversations = new History({
   open: (id) => show(id, true),
   gone: (id) => id === conversation && begin(true),
 });
@@ -42,8 +42,8 @@ async function ask(question) {
   turn.element.scrollIntoView({ block: "start" });
   announce("The agents are working.");
   watch(turn);
-  history_.mark(conversation);
-  history_.refresh().catch(complain);
+  conversations.mark(conversation);
+  conversations.refresh().catch(complain);
 }
 
 function add(record) {
@@ -78,7 +78,7 @@ async function watch(turn) {
     draw();
     if (!abort.signal.aborted) {
       if (atEnd) toEnd();
-      history_.refresh().catch(complain);
+      conversations.refresh().catch(complain);
     }
   }
 }
@@ -141,7 +141,7 @@ function begin(push) {
   leave();
   conversation = null;
   if (push && location.pathname !== "/") history.pushState(null, "", "/");
-  history_.mark(null);
+  conversations.mark(null);
   draw();
   box.focus();
 }
@@ -161,7 +161,7 @@ async function show(id, push) {
   for (const record of found.runs) add(record);
   for (const turn of turns.slice(0, -1)) turn.timeline.setFolded(true);
   if (offered.some((agent) => agent.name === turns.at(-1)?.run.agent)) agents.value = turns.at(-1).run.agent;
-  history_.mark(id);
+  conversations.mark(id);
   const last = turns.at(-1);
   if (last && !last.over) watch(last);
   draw();
@@ -178,7 +178,7 @@ function route() {
 function introduce() {
   const agent = offered.find(({ name }) => name === agents.value);
   if (!agent) return;
-  find("#about").textContent = agent.profile.about;
+  find("#about").textContent = agent.note || agent.profile.about;
   const known = new Map(Object.values(agent.profile.agents).map((one) => [one.title, one]));
   const cast = [...known.values()].map(({ title, hue, does }) =>
     element("li", { class: "chip", data: { hue, state: "acted" }, title: does }, element("span", { class: "dot" }), title));
@@ -194,7 +194,7 @@ async function start() {
   find("#stop").prepend(icon("stop"));
   find("#to-end").append(icon("fold"));
   find("#new").addEventListener("click", () => {
-    if (history_.shown) history_.show(false);
+    if (conversations.shown) conversations.show(false);
     begin(true);
   });
   find("#stop").addEventListener("click", stop);
@@ -216,7 +216,7 @@ async function start() {
     "/": () => box.focus(),
     n: () => begin(true),
     Escape: () => {
-      if (history_.shown) history_.show(false);
+      if (conversations.shown) conversations.show(false);
       else if (watching) stop();
       else document.activeElement?.blur();
     },
@@ -224,7 +224,7 @@ async function start() {
   ({ agents: offered } = await call("GET", "/page/agents"));
   agents.replaceChildren(...offered.map(({ name }) => element("option", { value: name }, name)));
   introduce();
-  await Promise.all([history_.refresh(), route()]);
+  await Promise.all([conversations.refresh(), route()]);
   document.body.dataset.ready = "";
 }
 
