@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
+from coa.errors import ModelError
+from coa.models.scripted import ScriptedModel
 from coa.runtime import RunConfig
 from coa.tools import Observation, ToolContext
 from coa.trajectory import Form, Shape
-from support.browsing import Visitor
+from support.browsing import Visitor, visited
 from support.gated import GATE, GatedModel
-from support.served import served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -55,7 +56,7 @@ def answered(page: Page, times: int = 1) -> None:
 
 def test_an_agent_lights_up_while_it_acts_and_the_answer_ends_the_timeline(visitor: Visitor) -> None:
     model = GatedModel([f"<plan>1. Find{GATE} the tower.</plan>\n<web_search>tall{GATE}est tower</web_search>", ANSWER])
-    with served(model=model, tools=TOOLS) as server:
+    with visited(visitor, model, tools=TOOLS) as server:
         page = visitor.open(server.url)
         ask(page)
         expect(page.locator(".chip[data-state=acting]")).to_have_text(re.compile("Plan"))
@@ -75,7 +76,7 @@ def test_an_agent_lights_up_while_it_acts_and_the_answer_ends_the_timeline(visit
 
 
 def test_a_tool_call_unfolds_into_arguments_and_result(visitor: Visitor) -> None:
-    with served(model=GatedModel([SEARCH, CODE, ANSWER]), tools=TOOLS) as server:
+    with visited(visitor, GatedModel([SEARCH, CODE, ANSWER]), tools=TOOLS) as server:
         page = visitor.open(server.url)
         ask(page)
         answered(page)
@@ -96,7 +97,7 @@ def test_a_tool_call_unfolds_into_arguments_and_result(visitor: Visitor) -> None
 @pytest.mark.parametrize("how", ["button", "escape"])
 def test_stopping_ends_the_run_and_keeps_what_there_is(visitor: Visitor, how: str) -> None:
     model = GatedModel([f"<plan>1. Find the tower.</plan>\n<think>I wonder{GATE} whether</think>"])
-    with served(model=model, tools=TOOLS) as server:
+    with visited(visitor, model, tools=TOOLS) as server:
         page = visitor.open(server.url)
         ask(page)
         expect(page.locator(".step .live")).to_have_text("I wonder")
@@ -110,7 +111,7 @@ def test_stopping_ends_the_run_and_keeps_what_there_is(visitor: Visitor, how: st
 
 def test_a_follow_up_knows_the_conversation_before_it(visitor: Visitor) -> None:
     model = GatedModel([SEARCH, ANSWER])
-    with served(model=model, tools=TOOLS) as server:
+    with visited(visitor, model, tools=TOOLS) as server:
         page = visitor.open(server.url)
         ask(page)
         answered(page)
@@ -130,7 +131,7 @@ def test_a_follow_up_knows_the_conversation_before_it(visitor: Visitor) -> None:
 
 def test_a_reload_in_the_middle_of_a_run_goes_on_where_it_was(visitor: Visitor) -> None:
     model = GatedModel([f"<plan>1. Find{GATE} the tower.</plan>\n<web_search>tallest tower</web_search>", ANSWER])
-    with served(model=model, tools=TOOLS) as server:
+    with visited(visitor, model, tools=TOOLS) as server:
         page = visitor.open(server.url)
         ask(page)
         expect(page.locator(".step .live")).to_have_text("1. Find")
@@ -145,7 +146,7 @@ def test_a_reload_in_the_middle_of_a_run_goes_on_where_it_was(visitor: Visitor) 
 
 def test_a_run_goes_on_when_its_tab_is_closed(visitor: Visitor) -> None:
     model = GatedModel([f"<plan>1. Find{GATE} the tower.</plan>\n<web_search>tallest tower</web_search>", ANSWER])
-    with served(model=model, tools=TOOLS) as server:
+    with visited(visitor, model, tools=TOOLS) as server:
         page = visitor.open(server.url)
         ask(page)
         expect(page.locator(".step .live")).to_have_text("1. Find")
@@ -157,7 +158,7 @@ def test_a_run_goes_on_when_its_tab_is_closed(visitor: Visitor) -> None:
 
 
 def test_history_opens_and_deletes_conversations(visitor: Visitor) -> None:
-    with served(model=GatedModel([ANSWER]), tools=TOOLS) as server:
+    with visited(visitor, GatedModel([ANSWER]), tools=TOOLS) as server:
         page = visitor.open(server.url)
         for question in ("First?", "Second?"):
             ask(page, question)
@@ -180,7 +181,7 @@ def test_history_opens_and_deletes_conversations(visitor: Visitor) -> None:
 
 
 def test_the_whole_page_works_by_keyboard(visitor: Visitor) -> None:
-    with served(model=GatedModel([SEARCH, ANSWER]), tools=TOOLS) as server:
+    with visited(visitor, GatedModel([SEARCH, ANSWER]), tools=TOOLS) as server:
         page = visitor.open(server.url)
         page.locator("main").focus()
         keys = page.keyboard
@@ -210,7 +211,7 @@ def test_the_whole_page_works_by_keyboard(visitor: Visitor) -> None:
 
 
 def test_a_phone_shows_everything_without_scrolling_sideways(visitor: Visitor) -> None:
-    with served(model=GatedModel([SEARCH, CODE, ANSWER]), tools=TOOLS) as server:
+    with visited(visitor, GatedModel([SEARCH, CODE, ANSWER]), tools=TOOLS) as server:
         page = visitor.open(server.url, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
         ask(page, "A question with averyveryveryveryveryveryveryveryveryveryverylongword?")
         answered(page)
@@ -228,7 +229,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(visitor: Visitor) -
 
 
 def test_every_run_has_a_page_of_its_own(visitor: Visitor) -> None:
-    with served(model=GatedModel([SEARCH, ANSWER]), tools=TOOLS) as server:
+    with visited(visitor, GatedModel([SEARCH, ANSWER]), tools=TOOLS) as server:
         page = visitor.open(server.url)
         ask(page)
         answered(page)
@@ -244,16 +245,8 @@ def test_every_run_has_a_page_of_its_own(visitor: Visitor) -> None:
         expect(page.locator(".turn")).to_have_count(2)
 
 
-def test_a_run_of_another_client_has_a_page_too(visitor: Visitor) -> None:
-    with served(model=GatedModel([SEARCH, ANSWER]), tools=TOOLS) as server:
-        response = server.client.responses.create(model="agent", input=QUESTION)
-        page = visitor.open(f"{server.url}/runs/{response.id.removeprefix('resp_')}")
-        expect(page.locator("h1")).to_have_text(QUESTION)
-        expect(page.locator(".answer")).to_contain_text("The Vell tower.")
-
-
 def test_the_same_question_can_be_asked_by_curl_and_from_python(visitor: Visitor) -> None:
-    with served(model=GatedModel([ANSWER]), tools=TOOLS) as server:
+    with visited(visitor, GatedModel([ANSWER]), tools=TOOLS) as server:
         page = visitor.open(server.url)
         ask(page, 'Who\'s "there" $HOME?')
         answered(page)
@@ -270,10 +263,9 @@ def test_a_server_with_keys_asks_for_one_and_the_tab_keeps_it(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COA_SERVE_KEYS", "open-sesame-open-sesame")
-    with served(model=GatedModel([ANSWER]), tools=TOOLS) as server:
+    with visited(visitor, GatedModel([ANSWER]), tools=TOOLS) as server:
         visitor.expected = ("status of 401",)
-        page = visitor.browser.new_page()
-        page.goto(server.url)
+        page = visitor.open(server.url, ready=False)
         for key in ("wrong", "open-sesame-open-sesame"):
             page.fill("#key", key)
             page.press("#key", "Enter")
@@ -285,13 +277,14 @@ def test_a_server_with_keys_asks_for_one_and_the_tab_keeps_it(
         page.click("text=Use in code")
         assert "$COA_SERVE_KEY" in page.locator("#program").inner_text()
         assert "sesame" not in page.content()
-        page.close()
 
 
 def test_the_agent_is_chosen_before_the_first_question(visitor: Visitor) -> None:
     run = RunConfig(model="http://127.0.0.1:9", profile="nano")
     models = {"one": GatedModel(["<answer>from one</answer>"]), "two": GatedModel(["<answer>from two</answer>"])}
-    with served(models=models, tools=TOOLS, config={"name": None, "agents": {"one": run, "two": run}}) as server:
+    with visited(
+        visitor, models["one"], models=models, tools=TOOLS, config={"name": None, "agents": {"one": run, "two": run}}
+    ) as server:
         page = visitor.open(server.url)
         page.select_option("#agent", "two")
         ask(page)
@@ -301,7 +294,7 @@ def test_the_agent_is_chosen_before_the_first_question(visitor: Visitor) -> None
 
 
 def test_a_chosen_theme_stays(visitor: Visitor) -> None:
-    with served(model=GatedModel([ANSWER]), tools=TOOLS) as server:
+    with visited(visitor, GatedModel([ANSWER]), tools=TOOLS) as server:
         page = visitor.open(server.url, color_scheme="light")
         ground = "getComputedStyle(document.body).backgroundColor"
         light = page.evaluate(ground)
@@ -311,13 +304,12 @@ def test_a_chosen_theme_stays(visitor: Visitor) -> None:
         dark = page.evaluate(ground)
         assert dark != light
         page.reload()
+        page.wait_for_selector("body[data-ready]")
         assert page.evaluate(ground) == dark
 
 
 def test_a_failed_run_says_why(visitor: Visitor) -> None:
-    from coa.errors import ModelError
-
-    with served([ModelError("the model server is gone")], tools=TOOLS) as server:
+    with visited(visitor, ScriptedModel([ModelError("the model server is gone")]), tools=TOOLS) as server:
         page = visitor.open(server.url)
         ask(page)
         expect(page.locator(".outcome")).to_contain_text("The model server is gone.")
@@ -325,7 +317,7 @@ def test_a_failed_run_says_why(visitor: Visitor) -> None:
 
 def test_a_refused_question_stays_in_the_box(visitor: Visitor) -> None:
     model = GatedModel([f"<think>I wonder{GATE}</think><answer>yes</answer>"])
-    with served(model=model, tools=TOOLS, config={"max_runs": 1, "max_queue": 0}) as server:
+    with visited(visitor, model, tools=TOOLS, config={"max_runs": 1, "max_queue": 0}) as server:
         visitor.expected = ("status of 429",)
         page, other = visitor.open(server.url), visitor.open(server.url)
         ask(page)

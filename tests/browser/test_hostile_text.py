@@ -12,9 +12,8 @@ from coa.runtime import RunConfig
 from coa.tools import Observation, ToolContext
 from coa.trajectory import Form, Shape
 from coa.trajectory.profile import shipped_toml
-from support.browsing import Visitor
+from support.browsing import Visitor, visited
 from support.gated import GatedModel
-from support.served import served
 
 EVIL = (
     """<img src=x onerror="window.hurt=1"><script>window.hurt=2</script>"'><svg onload=window.hurt=3>"""
@@ -37,7 +36,7 @@ def test_hostile_text_runs_nothing(visitor: Visitor, tmp_path: Path) -> None:
     profile.write_text(shipped_toml("nano").replace('title = "Plan"', f"title = '{title}'"))
     script = [f"<plan>{EVIL}</plan>\n<web_search>{EVIL} {LINKS}</web_search>", f"<answer>{EVIL}\n\n{LINKS}</answer>"]
     run = RunConfig(model="http://127.0.0.1:9", profile=str(profile))
-    with served(model=GatedModel(script), tools={"web_search": EvilTool()}, config={"run": run}) as server:
+    with visited(visitor, GatedModel(script), tools={"web_search": EvilTool()}, config={"run": run}) as server:
         page = visitor.open(server.url)
         page.fill("#question", EVIL + LINKS)
         page.press("#question", "Enter")
@@ -60,17 +59,15 @@ def test_hostile_text_runs_nothing(visitor: Visitor, tmp_path: Path) -> None:
 
 
 def test_the_address_of_a_run_cannot_carry_markup(visitor: Visitor) -> None:
-    with served(model=GatedModel(["<answer>yes</answer>"])) as server:
+    with visited(visitor, GatedModel(["<answer>yes</answer>"])) as server:
         visitor.expected = ("status of 404",)
-        page = visitor.browser.new_page()
-        page.goto(f"{server.url}/runs/%22%3E%3Cimg src=x onerror=window.hurt=1%3E")
+        page = visitor.open(f"{server.url}/runs/%22%3E%3Cimg src=x onerror=window.hurt=1%3E", ready=False)
         expect(page.locator(".notice")).to_contain_text("there is no such run", ignore_case=True)
         assert page.evaluate("window.hurt") is None
-        page.close()
 
 
 def test_the_browser_refuses_scripts_markup_and_frames(visitor: Visitor) -> None:
-    with served(model=GatedModel(["<answer>yes</answer>"])) as server:
+    with visited(visitor, GatedModel(["<answer>yes</answer>"])) as server:
         visitor.expected = ("Content Security Policy", "TrustedHTML", "violates", "requires", "failed: GET")
         page = visitor.open(server.url)
         for attack in (

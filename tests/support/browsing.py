@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+
+from coa.models.base import Model
+from support.served import ServedAgent, served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, Request
@@ -42,7 +47,8 @@ class Visitor:
     expected: tuple[str, ...] = ()
     """Parts of complaints that belong to what a test does."""
 
-    def open(self, url: str, **options: Any) -> Page:
+    def open(self, url: str, *, ready: bool = True, **options: Any) -> Page:
+        """A page in a new window; `ready` waits until it has its data."""
         context = self.browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
         context.set_default_timeout(TIMEOUT_MS)
         self.contexts.append(context)
@@ -51,7 +57,8 @@ class Visitor:
         page.on("pageerror", lambda error: self._complain(f"error: {error}"))
         page.on("requestfailed", self._request_failed)
         page.goto(url)
-        page.wait_for_selector("body[data-ready]")
+        if ready:
+            page.wait_for_selector("body[data-ready]")
         return page
 
     def _request_failed(self, request: Request) -> None:
@@ -63,5 +70,13 @@ class Visitor:
             self.complaints.append(text)
 
     def leave(self) -> None:
-        for context in self.contexts:
-            context.close()
+        while self.contexts:
+            self.contexts.pop().close()
+
+
+@contextmanager
+def visited(visitor: Visitor, model: Model, **settings: Any) -> Iterator[ServedAgent]:
+    """A server that the visitor leaves before it stops; a page that is still open would complain about that."""
+    with served(model=model, **settings) as server:
+        yield server
+        visitor.leave()

@@ -1,0 +1,44 @@
+"""The files of the web application: nothing from elsewhere, nothing that runs in markup, nothing missing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import coa.web
+from coa.web.hues import HUES
+
+FOLDER = Path(coa.web.__file__).parent
+SCRIPTS = sorted((FOLDER / "static").glob("*.js"))
+FILES = sorted([*(FOLDER / "static").iterdir(), *(FOLDER / "templates").iterdir()])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_no_file_loads_anything_from_elsewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(r"(src|href|url|from|import)\s*[=(]?\s*[\"']?(https?:)?//", text)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_no_script_makes_markup_or_code_of_text(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc", text)
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "templates").iterdir()), ids=lambda path: path.name)
+def test_no_template_has_scripts_or_styles_in_its_markup(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"\son\w+=|<style|\sstyle=|\|\s*safe|<script(?![^>]*src=)", text)
+
+
+def test_every_script_that_is_imported_is_there() -> None:
+    for path in SCRIPTS:
+        for name in re.findall(r'from "\./([\w.]+)"', path.read_text(encoding="utf-8")):
+            assert (path.parent / name).is_file(), f"{path.name} imports {name}"
+
+
+def test_every_hue_has_its_shades() -> None:
+    style = (FOLDER / "static" / "base.css").read_text(encoding="utf-8")
+    assert set(re.findall(r'\[data-hue="(\w+)"\] \{ --hue', style)) == set(HUES)
