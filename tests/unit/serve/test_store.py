@@ -2,6 +2,7 @@
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,12 @@ def opened(folder: Path, *, at: float = 100.0, days: float = 1.0, most_bytes: in
     return Store(folder, days=days, most_bytes=most_bytes, clock=lambda: at)
 
 
+def kept(store: Store) -> list[StoredRun]:
+    """What there is of the runs up to 30, the newest first."""
+    found = [store.get(f"run{number}", "alice") for number in range(30, -1, -1)]
+    return [run for run in found if run is not None]
+
+
 def test_a_run_is_found_again_by_its_owner_only(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.put(stored(1, call="call_1"))
@@ -49,16 +56,16 @@ def test_old_runs_expire_and_are_returned_once(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         store.put(stored(number))
     assert [run.id for run in store.expire()] == ["run1"]
-    assert store.expire() == [] and [run.id for run in store.recent("alice")] == ["run3", "run2"]
+    assert store.expire() == [] and [run.id for run in kept(store)] == ["run3", "run2"]
 
 
 def test_the_oldest_go_first_when_the_file_is_full(tmp_path: Path) -> None:
     store = opened(tmp_path, most_bytes=20_000)
     for number in range(30):
         store.put(stored(number, body=b"x" * 2_000))
-    kept = [run.id for run in store.recent("alice")]
-    assert kept and kept[0] == "run29" and kept == sorted(kept, key=lambda name: -int(name[3:]))
-    assert sum(len(run.body) + len(run.line) for run in store.recent("alice")) < 20_000
+    left = kept(store)
+    assert left and [run.id for run in left] == [f"run{number}" for number in range(29, 29 - len(left), -1)]
+    assert sum(len(run.body) + len(run.line) for run in left) < 20_000
 
 
 def test_a_run_that_alone_is_too_large_is_kept_until_the_next(tmp_path: Path) -> None:
@@ -72,7 +79,7 @@ def test_replacing_a_run_does_not_count_it_twice(tmp_path: Path) -> None:
     for _ in range(50):
         store.put(stored(1, body=b"x" * 4_000))
     store.put(stored(2, body=b"x" * 4_000))
-    assert {run.id for run in store.recent("alice")} == {"run1", "run2"}
+    assert [run.id for run in kept(store)] == ["run2", "run1"]
 
 
 def test_only_this_user_may_read_the_file(tmp_path: Path) -> None:
@@ -85,3 +92,13 @@ def test_a_file_that_is_no_database_is_an_error_with_a_hint(tmp_path: Path) -> N
     with pytest.raises(StoreError, match="cannot be read") as error:
         opened(tmp_path)
     assert "move the file away" in (error.value.hint or "")
+
+
+def test_conversations_are_listed_by_their_first_question_the_newest_first(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for number, conversation, question in ((1, "run1", "first?"), (2, "run2", "other?"), (3, "run1", "second?")):
+        store.put(replace(stored(number), protocol="page", conversation=conversation, question=question))
+    store.put(replace(stored(4), protocol="responses", conversation="run4"))
+    store.put(replace(stored(5, owner="bob"), protocol="page", conversation="run5"))
+    assert store.conversations("alice", "page") == [("run1", "first?", 3.0), ("run2", "other?", 2.0)]
+    assert store.conversations("alice", "page", limit=1) == [("run1", "first?", 3.0)]
