@@ -49,6 +49,7 @@ bench: setup  ## measure every part beside what it is compared with
 	$(BIN)/python -m benchmarks.tools 100000 1000000
 	$(BIN)/python -m benchmarks.crawl
 	$(BIN)/python -m benchmarks.gateway
+	$(BIN)/python -m benchmarks.serve
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
