@@ -16,7 +16,7 @@ from coa.models.base import Context
 from coa.models.scripted import ScriptedModel
 from support.served import AGENT, ANSWER, SEARCH, ServedAgent, served
 
-ASK = [{"role": "user", "content": "Which tower is the tallest?"}]
+ASK: Any = [{"role": "user", "content": "Which tower is the tallest?"}]
 LOOKUP = {
     "type": "function",
     "function": {
@@ -110,7 +110,7 @@ def test_a_stream_adds_up_to_the_whole(agent: ServedAgent) -> None:
 
 
 def test_the_clients_own_accumulation_of_deltas_gives_the_items_of_the_run(agent: ServedAgent) -> None:
-    with agent.client.chat.completions.stream(model=AGENT, messages=ASK) as events:  # type: ignore[arg-type]
+    with agent.client.chat.completions.stream(model=AGENT, messages=ASK) as events:
         final = events.get_final_completion().choices[0].message
     assert final.content == "The Vell tower."
     kinds = [(item["agent"], item["kind"]) for item in extra(final, "coa")]
@@ -121,7 +121,7 @@ def test_the_clients_own_accumulation_of_deltas_gives_the_items_of_the_run(agent
 def test_the_async_client_streams_too(agent: ServedAgent) -> None:
     async def work() -> str:
         async with agent.async_client as client:
-            chunks = await client.chat.completions.create(model=AGENT, messages=ASK, stream=True)  # type: ignore[call-overload]
+            chunks = await client.chat.completions.create(model=AGENT, messages=ASK, stream=True)
             return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
 
     assert asyncio.run(work()) == "The Vell tower."
@@ -270,7 +270,7 @@ def test_tags_and_control_characters_in_question_answer_and_result_stay_text() -
 
 def test_an_unknown_model_is_not_found(agent: ServedAgent) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
-        agent.client.chat.completions.create(model="gpt-5", messages=ASK)  # type: ignore[arg-type]
+        agent.client.chat.completions.create(model="gpt-5", messages=ASK)
     assert caught.value.code == "model_not_found" and caught.value.param == "model"
 
 
@@ -303,7 +303,7 @@ def test_a_model_that_fails_at_once_is_a_status_and_one_that_fails_later_an_even
             assert status.value.status_code == 502 and status.value.code == "model_error"
         got: list[ChatCompletionChunk] = []
         with pytest.raises(openai.APIError) as event:
-            for chunk in server.client.chat.completions.create(model=AGENT, messages=ASK, stream=True):  # type: ignore[call-overload]
+            for chunk in server.client.chat.completions.create(model=AGENT, messages=ASK, stream=True):
                 got.append(chunk)
     assert not isinstance(event.value, openai.APIStatusError) and event.value.code == "model_error"
     assert "I look it up." in joined(got, "reasoning")

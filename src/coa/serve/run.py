@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from enum import StrEnum
 
 from coa.runtime import Chain
@@ -89,7 +89,7 @@ class Run:
             self.emit(RunEnded(self.trajectory))
         self._over.set()
 
-    async def follow(self, start: int = 0) -> AsyncIterator[list[RunEvent]]:
+    async def follow(self, start: int = 0) -> AsyncGenerator[list[RunEvent]]:
         """The events from number `start` on, as many at a time as there are. An empty list is a heartbeat."""
         at = start
         while True:
