@@ -57,7 +57,7 @@ class ServedAgent:
 
 @contextmanager
 def served(
-    script: Sequence[str | Exception] | Callable[[Context], str | Exception] = (SEARCH, ANSWER),
+    script: Sequence[str | Exception] | Callable[[Context], str | Exception] | None = (SEARCH, ANSWER),
     *,
     model: Model | None = None,
     models: Mapping[str, Model] | None = None,
@@ -65,7 +65,9 @@ def served(
     config: Mapping[str, Any] | None = None,
     state: Path | None = None,
 ) -> Iterator[ServedAgent]:
-    """One agent named `AGENT` of the profile `nano`, whose model follows the script; `config` are further settings."""
+    """One agent named `AGENT` of the profile `nano`, whose model follows the script; `config` are further settings.
+
+    Without a script, the agent has the model that `config` names."""
     with tempfile.TemporaryDirectory() as folder:
         settings: dict[str, Any] = {
             "run": RunConfig(model="http://127.0.0.1:9", profile="nano"), "name": AGENT, "port": 0, "shutdown_s": 5.0,
@@ -73,8 +75,9 @@ def served(
         }  # fmt: skip
         chosen = ServeConfig.model_validate(settings)
         names = list(chosen.agents) or [AGENT]
-        given = models or dict.fromkeys(names, model or ScriptedModel(script))
+        if script is not None:
+            models = models or dict.fromkeys(names, model or ScriptedModel(script))
         used = dict.fromkeys(names, tools if tools is not None else {"web_search": PageTool()})
         out = Path(folder) / "runs"
-        with serve(chosen, out=out, models=given, tools=used) as server:
+        with serve(chosen, out=out, models=models, tools=used) as server:
             yield ServedAgent(server, out)

@@ -161,7 +161,8 @@ class _Sending:
     async def refuse(self, error: ApiError) -> None:
         if self.status:
             return  # the answer has begun; the protocol reports what happens later
-        headers = [(b"content-type", b"application/json")]
+        body = orjson.dumps(error.body())
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         if error.retry_after_s is not None:
             headers.append((b"retry-after", str(max(round(error.retry_after_s), 1)).encode()))
         if error.status == 401:
@@ -169,7 +170,7 @@ class _Sending:
         if error.status in (408, 413):
             headers.append((b"connection", b"close"))
         await self({"type": "http.response.start", "status": error.status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": orjson.dumps(error.body())})
+        await self._send({"type": "http.response.body", "body": body})
 
     async def preflight(self) -> None:
         await self({"type": "http.response.start", "status": 204, "headers": []})

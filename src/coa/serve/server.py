@@ -13,14 +13,15 @@ import resource
 import socket
 import threading
 from asyncio.events import TimerHandle
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import HANDLED_SIGNALS
 
 from coa.errors import ConfigError, refused
 from coa.models.base import Model
@@ -148,10 +149,7 @@ class AgentServer:
         ) as service:
             self.service = service
             self._uvicorn = server = _Uvicorn(service, self._keys, lambda: on_ready(self) if on_ready else None)
-            if signals:
-                with suppress(KeyboardInterrupt):
-                    await server.serve(sockets=[self._socket])
-            else:
+            with server.heeding_signals() if signals else nullcontext():
                 await server._serve(sockets=[self._socket])
 
 
@@ -180,6 +178,19 @@ class _Uvicorn(uvicorn.Server):
             )
         )
         self._service, self._on_ready = service, on_ready
+
+    @contextmanager
+    def heeding_signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM end the server; a second SIGINT does not wait for runs. Uvicorn's own way would end the
+        process with the same signal as soon as connections are closed, before runs are saved and tools closed."""
+        loop = asyncio.get_running_loop()
+        for sign in HANDLED_SIGNALS:
+            loop.add_signal_handler(sign, self.handle_exit, sign, None)
+        try:
+            yield
+        finally:
+            for sign in HANDLED_SIGNALS:
+                loop.remove_signal_handler(sign)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
