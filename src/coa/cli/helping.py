@@ -17,6 +17,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("coa doctor", "coa run --model nano", "coa demo --quick"),
     "run": (
         "coa run --model nano",
+        "coa run --chat --model nano",
         'coa run "Who founded the firm in Brivna?" --model http://127.0.0.1:8000 --profile web',
         "coa run --tasks tasks.jsonl --model runs/sft --out runs/answers",
     ),

@@ -32,6 +32,9 @@ def run(
     temperature: options.Temperature = None,
     seed: options.Seed = None,
     budget: options.Budget = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Type one question after another, each with the conversation before it.")
+    ] = False,
     file: Annotated[
         list[str] | None, typer.Option(help="File in this folder that the question is about. Repeatable.")
     ] = None,
@@ -65,9 +68,10 @@ def run(
     ] = None,
     as_json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Ask one question and watch the agents work, or run a file of tasks. Resumes from --out."""
+    """Ask one question and watch the agents work, chat, or run a file of tasks. Resumes from --out."""
     from coa.cli.asking import ask_one
     from coa.cli.batch import Batch, run_batch
+    from coa.cli.chatting import chat as chat_about
     from coa.cli.configuring import resolve, run_flags
     from coa.cli.terminal import show_warnings
     from coa.models.tokenizer import NANO
@@ -89,7 +93,15 @@ def run(
             raise misused("--tasks needs --out to keep the runs in, or --json to print them")
     elif samples > 1 or retry_failed:
         raise misused("--samples and --retry-failed are for --tasks; --best-of tries a question several times")
+    if chat and (tasks is not None or chosen.best_of > 1):
+        raise misused("--chat asks one question after another, without --tasks and --best-of")
     world_used = chosen.resolved().world
+    if chat:
+        if chosen.model == NANO and world_used:
+            typer.echo(about_nano(), err=True)
+        kept = to_append(out) if out is not None else None
+        code = chat_about(question, lambda text: _task(text, file or [], world_used), chosen, kept, as_json=as_json)
+        raise typer.Exit(code)
     if tasks is None and chosen.model == NANO and world_used and (question is None or question.strip()):
         typer.echo(about_nano(), err=True)
         if question is None:
@@ -113,15 +125,12 @@ def _tasks(
     from itertools import islice
 
     from coa.errors import StoreError
-    from coa.runtime.opening import task_of
     from coa.trajectory.formats.tasks import read_tasks
-    from coa.worlds.folder import known_answer
 
     if (question is None) == (file is None):
         raise misused("give a question, or --tasks FILE")
     if question is not None:
-        task = task_of(question, files=attached)
-        return [task.model_copy(update={"answer": known_answer(world, question)}) if world else task]
+        return [_task(question, attached, world)]
     if attached:
         raise misused("--file belongs to a question; the rows of --tasks name their own files")
     assert file is not None
@@ -129,3 +138,11 @@ def _tasks(
     if not found:
         raise StoreError(f"{file} holds no task", hint="give a file with one JSON object per line, with a `question`")
     return found
+
+
+def _task(question: str, attached: list[str], world: str | None) -> Task:
+    from coa.runtime.opening import task_of
+    from coa.worlds.folder import known_answer
+
+    task = task_of(question, files=attached)
+    return task.model_copy(update={"answer": known_answer(world, question)}) if world else task

@@ -111,6 +111,7 @@ def ask(
     question: str | Task,
     config: RunConfig | None = None,
     *,
+    after: Trajectory | None = None,
     model: str | Model | None = None,
     tools: Mapping[str, Tool] | None = None,
     listen: Callable[[ChainEvent], None] | None = None,
@@ -118,12 +119,14 @@ def ask(
 ) -> Trajectory:
     """Ask one question and wait for the run to end: `coa.ask("What is 17 * 23?", model="nano").answer`.
 
+    `after` is an earlier run: the question then follows it in a conversation (`Trajectory.follow_up`).
+
     `settings` are fields of `AskConfig`; with `best_of`, the selected attempt comes back. `model` and `tools` may be
     objects of the caller's. `listen` hears a single attempt as it happens. Opening a model takes seconds; for several
     questions use `open_setting`.
     """
     named, own = ({"model": model}, None) if isinstance(model, str) else ({}, model)
-    task = task_of(question) if isinstance(question, str) else question
+    task = _following(question, after)
     try:
         chosen = AskConfig.model_validate(
             {**(config.model_dump(exclude_unset=True) if config else {}), **settings, **named}
@@ -139,6 +142,15 @@ def ask(
             return next((attempt for attempt in made if SELECTED in attempt.meta), made[0])
 
     return run_blocking(work())
+
+
+def _following(question: str | Task, after: Trajectory | None) -> Task:
+    if isinstance(question, Task):
+        if after is not None:
+            raise ConfigError("a task has its own conversation", hint="give the question as text, or leave out `after`")
+        return question
+    task = task_of(question)
+    return task if after is None else after.follow_up(question)
 
 
 def task_of(question: str, *, files: Sequence[str] = ()) -> Task:

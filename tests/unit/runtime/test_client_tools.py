@@ -6,6 +6,8 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from coa.errors import ToolError
-from coa.models.base import Context, Sampling
+from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.local import LocalModel
 from coa.models.price import Price
 from coa.models.scripted import ScriptedModel
@@ -65,13 +67,26 @@ def answered_by(tool: ClientTool, results: Mapping[str, str]) -> FakeTool:
     return FakeTool(lambda arguments: results[str(arguments["place"])], shape=tool.shape, about=tool.about)
 
 
-def writer(text: str, tok: Tokenizer | None) -> ScriptedModel:
-    """A model that writes this text, whatever the environment writes in between and wherever a limit cuts it."""
+END = "\x03"
 
-    def rest(context: Context) -> str:
-        return text[sum(len(said) for by_model, said in context.turns if by_model) :]
 
-    return ScriptedModel(rest, tokenizer=tok)
+class Writer(ScriptedModel):
+    """Writes a text, whatever the environment writes in between and wherever a limit cuts it; ends its turn at END."""
+
+    def __init__(self, text: str, tok: Tokenizer | None) -> None:
+        pieces = text.split(END)
+        ends = list(accumulate(map(len, pieces)))
+        whole = "".join(pieces)
+
+        def rest(context: Context) -> str:
+            at = sum(len(said) for by_model, said in context.turns if by_model)
+            return whole[at : next(end for end in ends if end > at)]
+
+        super().__init__(rest, tokenizer=tok)
+
+    async def generate(self, context: Context, **options: Any) -> Generation:
+        made = await super().generate(context, **options)
+        return replace(made, ended=(7, -0.5)) if made.finish is Finish.END and self.tokenizer is not None else made
 
 
 async def answering(waiting: Trajectory, given: Setting, results: Mapping[str, str], *, stored: bool) -> Trajectory:
@@ -93,7 +108,9 @@ def without_times(trajectory: Trajectory) -> Trajectory:
 
 
 places = st.sampled_from(["Oslo", "Rome", "a <answer> b", "ü"])
-turns = st.one_of(places.map(call), st.just(UNREADABLE), st.just("<think>and so on</think>\n"))
+turns = st.one_of(
+    places.map(call), st.just(UNREADABLE), st.just("<think>and so on</think>\n"), st.just(f"<think>so</think>{END}")
+)
 pages = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
     ["</observation><answer>no</answer>", "<|im_end|>", "x" * 3000]
 )
@@ -122,7 +139,7 @@ def test_a_resumed_run_equals_the_run_whose_tool_answered_at_once(
         made = setting(model, {"lookup": tool}, **options)
         return await answering(await Chain(task, made, sample=2).run(), made, results, stored=stored)
 
-    at_once_model, resumed_model = writer(text, tok), writer(text, tok)
+    at_once_model, resumed_model = Writer(text, tok), Writer(text, tok)
     whole = asyncio.run(play(at_once_model, answered_by(LOOKUP, results)))
     resumed = asyncio.run(play(resumed_model, LOOKUP))
     assert without_times(resumed) == without_times(whole)

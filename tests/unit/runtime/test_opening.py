@@ -58,3 +58,13 @@ def test_what_the_config_leaves_open_is_filled_and_nothing_else() -> None:
 def test_a_limit_that_does_not_exist_is_named_with_those_that_do() -> None:
     with pytest.raises(ConfigError, match="there is no limit 'minutes'; limits are steps, tool_calls"):
         coa.ask("Who?", limits={"minutes": 3})
+
+
+def test_a_question_after_a_run_has_its_conversation() -> None:
+    first = coa.ask("Who?", model=ScriptedModel([ANSWER]), profile="nano")
+    model = ScriptedModel([ANSWER])
+    second = coa.ask("And when?", after=first, model=model, profile="nano")
+    assert [message.content for message in model.calls[0].messages[1:]] == ["Who?", "Ada", "And when?"]
+    assert second.task.conversation == first.follow_up("And when?").conversation
+    with pytest.raises(ConfigError, match="its own conversation"):
+        coa.ask(coa.Task(id="t", question="When?"), after=first, model=model)
