@@ -245,6 +245,16 @@ def test_every_run_has_a_page_of_its_own(visitor: Visitor) -> None:
         expect(page.locator(".turn")).to_have_count(2)
 
 
+def test_a_run_of_another_client_has_a_page_too(visitor: Visitor) -> None:
+    with visited(visitor, GatedModel([SEARCH, ANSWER]), tools=TOOLS) as server:
+        response = server.client.responses.create(model="agent", input=QUESTION)
+        page = visitor.open(f"{server.url}/runs/{response.id.removeprefix('resp_')}")
+        expect(page.locator("h1")).to_have_text(QUESTION)
+        expect(page.locator(".answer")).to_contain_text("The Vell tower.")
+        page.click("#back")
+        expect(page.locator(".question")).to_have_text(QUESTION)
+
+
 def test_the_same_question_can_be_asked_by_curl_and_from_python(visitor: Visitor) -> None:
     with visited(visitor, GatedModel([ANSWER]), tools=TOOLS) as server:
         page = visitor.open(server.url)

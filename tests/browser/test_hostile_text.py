@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import expect
+from pydantic import JsonValue
 
 from coa.runtime import RunConfig
 from coa.tools import Observation, ToolContext
@@ -26,7 +27,7 @@ class EvilTool:
     about, shape, timeout_s = "looks a query up", Shape(form=Form.LINE), 5.0
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Observation:
-        pages = [{"url": "javascript:window.hurt=7"}, {"url": "https://ok.example/page"}]
+        pages: list[JsonValue] = [{"url": "javascript:window.hurt=7"}, {"url": "https://ok.example/page"}]
         return Observation(f"1. {EVIL} - javascript:window.hurt=8\n{LINKS}", meta={"pages": pages})
 
 

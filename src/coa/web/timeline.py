@@ -13,7 +13,6 @@ Texts are texts: nothing here is markup, and the page turns nothing into markup.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, Literal, TypedDict
 
@@ -21,6 +20,7 @@ import orjson
 from pydantic import JsonValue
 
 from coa.trajectory import Author, Form, Kind, Profile, Reading, Shape, Step, Trajectory, Usage, profile_of
+from coa.trajectory.citations import citations
 from coa.trajectory.shapes import read
 from coa.web.highlighting import highlight
 from coa.web.hues import hue_of
@@ -160,9 +160,16 @@ def ended(trajectory: Trajectory) -> Ended:
         words=trajectory.stop.words,
         answer=trajectory.answer,
         failure=trajectory.failure.message if trajectory.failure is not None else None,
-        sources=sources_of(trajectory),
+        sources=_sources(trajectory),
         usage=usage_view(trajectory.usage),
     )
+
+
+def _sources(trajectory: Trajectory) -> list[Source]:
+    """What the answer cites, each once."""
+    cited = citations(trajectory.answer or "", trajectory.steps)
+    titles = {one.url: one.title for one in reversed(cited)}
+    return [Source(url=url, title=titles[url]) for url in dict.fromkeys(one.url for one in cited)]
 
 
 def usage_view(usage: Usage) -> UsageView:
@@ -240,24 +247,3 @@ def _is_json(text: str) -> bool:
     except orjson.JSONDecodeError:
         return False
     return True
-
-
-_ADDRESS: Final = re.compile(r"https?://[^\s<>\"'`]+")
-_NUMBERED: Final = re.compile(r"^\d+\. (?P<title>.*) - (?P<url>https?://\S+)", re.MULTILINE)
-
-
-def sources_of(trajectory: Trajectory) -> list[Source]:
-    """Web pages that the run has read, and those that its answer names; with the titles that a search gave them."""
-    titles: dict[str, str] = {}
-    read_pages: list[str] = []
-    for step in trajectory.steps:
-        if step.author is not Author.ENVIRONMENT:
-            continue
-        titles.update({found["url"]: found["title"] for found in _NUMBERED.finditer(step.text)})
-        pages = step.meta.get("pages")
-        for page in pages if isinstance(pages, list) else ():
-            url = page.get("url") if isinstance(page, dict) and not page.get("error") else None
-            if isinstance(url, str) and _ADDRESS.fullmatch(url):
-                read_pages.append(url)
-    named = [url.rstrip(".,;:!?)]") for url in _ADDRESS.findall(trajectory.answer or "")]
-    return [Source(url=url, title=titles.get(url, "")) for url in dict.fromkeys([*named, *read_pages])]

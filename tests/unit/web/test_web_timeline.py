@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from coa.trajectory import Repair, RepairKind, Step, Stop, Task, Trajectory, load_profile, observation
 from coa.trajectory.types import Failure, FailureSite, Usage
@@ -73,9 +74,9 @@ def test_repairs_are_named_once() -> None:
     assert timeline.done(0, Step(agent="plan", text="?", repairs=repairs), WEB)["repairs"] == ["missing close"]
 
 
-def test_sources_are_web_pages_only_and_have_the_titles_of_the_search() -> None:
+def test_sources_are_what_the_answer_cites_and_lead_to_the_web_only() -> None:
     found = observation("1. The Vell tower - https://towers.example/vell\n   tall", meta={"ok": True})
-    pages = [
+    pages: list[JsonValue] = [
         {"url": "https://towers.example/vell"},
         {"url": "javascript:alert(1)"},
         {"url": "k/Galbar"},
@@ -84,12 +85,9 @@ def test_sources_are_web_pages_only_and_have_the_titles_of_the_search() -> None:
     run = trajectory(
         Step(agent="web_search", text="tower"), found,
         Step(agent="crawl_page", text="https://towers.example/vell"), observation("tall", meta={"pages": pages}),
-        Step(agent="answer", text="See https://answer.example/x."),
+        Step(agent="answer", text="The Vell tower."),
     )  # fmt: skip
-    assert timeline.sources_of(run) == [
-        {"url": "https://answer.example/x", "title": ""},
-        {"url": "https://towers.example/vell", "title": "The Vell tower"},
-    ]
+    assert timeline.ended(run)["sources"] == [{"url": "https://towers.example/vell", "title": "The Vell tower"}]
 
 
 def test_a_failure_is_told_with_its_reason() -> None:

@@ -19,8 +19,8 @@ import orjson
 
 from coa.serve.events import ItemBegan, ItemDone, ItemKind, ItemText, RunEnded, RunEvent, ToolReturned
 from coa.serve.request import ClientCall
-from coa.serve.responses.citations import citations
 from coa.trajectory import Step, Stop
+from coa.trajectory.citations import Citation, citations
 
 Json = dict[str, Any]
 
@@ -154,7 +154,7 @@ class Output:
             yield from self._close_reasoning(item, None)
 
     def _close_answer(self, item: _OpenItem) -> Iterable[Json]:
-        annotations = citations(item.text, self._returned)
+        annotations = [_annotation(one) for one in citations(item.text, self._returned)]
         at = {"item_id": item.id, "output_index": item.index, "content_index": 0}
         for number, annotation in enumerate(annotations):
             where = {**at, "annotation_index": number, "annotation": annotation}
@@ -245,6 +245,11 @@ def _summary(item: _OpenItem, text: str) -> str:
 
 def _added(item: _OpenItem, shown: Json) -> Json:
     return {"type": "response.output_item.added", "output_index": item.index, "item": shown}
+
+
+def _annotation(cited: Citation) -> Json:
+    place = {"start_index": cited.start, "end_index": cited.end}
+    return {"type": "url_citation", "url": cited.url, "title": cited.title, **place}
 
 
 def _message(item: _OpenItem, status: str, text: str | None, annotations: list[Json]) -> Json:

@@ -205,7 +205,7 @@ export class Timeline {
 
   #sources(sources) {
     const list = element("ol", { class: "sources", "aria-label": "Sources" }, sources.map(({ url, title }) =>
-      element("li", {}, link(url, icon("link"), element("span", {}, title || host(url))))));
+      element("li", {}, link(url, icon("link"), element("span", {}, title === url ? host(url) : title)))));
     const answer = [...this.items.values()].findLast((step) => step.agent.kind === "answer");
     (answer ? answer.body : this.outcome).append(list);
   }

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from coa.trajectory import OBSERVATION, Step
+from coa.trajectory.types import OBSERVATION, Step
 
 MOST: Final = 20
 """Number of citations of one answer."""
@@ -31,19 +31,28 @@ class Source(NamedTuple):
     """Whether the run read the page, and not only saw it in a list of results."""
 
 
-def citations(answer: str, steps: Iterable[Step]) -> list[dict[str, Any]]:
-    """Annotations of the answer; `steps` are those of the run."""
+class Citation(NamedTuple):
+    url: str
+    title: str
+    """The address where no title is known."""
+    start: int
+    """Where in the answer the part that it supports begins, and where it ends."""
+    end: int
+
+
+def citations(answer: str, steps: Iterable[Step]) -> list[Citation]:
+    """`steps` are those of the run."""
     sources = sources_of(steps)
     found = [(match, _trimmed(match.group())) for match in _ADDRESS.finditer(answer)]
     if found:
         return [
-            _citation(url, _title(url, sources), match.start(), match.start() + len(url)) for match, url in found[:MOST]
+            Citation(url, _title(url, sources), match.start(), match.start() + len(url)) for match, url in found[:MOST]
         ]
     cited = [source for source in sources.values() if source.opened]
     said = _ARTICLE.sub("", " ".join(answer.split()).casefold()).rstrip(".")
     if not cited and said:
         cited = [source for source in sources.values() if said in source.passage.casefold()]
-    return [_citation(source.url, source.title or source.url, 0, len(answer)) for source in cited[:MOST] if answer]
+    return [Citation(source.url, source.title or source.url, 0, len(answer)) for source in cited[:MOST] if answer]
 
 
 def sources_of(steps: Iterable[Step]) -> Mapping[str, Source]:
@@ -90,7 +99,3 @@ def _trimmed(address: str) -> str:
 def _title(url: str, sources: Mapping[str, Source]) -> str:
     known = sources.get(url) or sources.get(url.rstrip("/")) or sources.get(f"{url}/")
     return known.title if known is not None and known.title else url
-
-
-def _citation(url: str, title: str, start: int, end: int) -> dict[str, Any]:
-    return {"type": "url_citation", "url": url, "title": title, "start_index": start, "end_index": end}
