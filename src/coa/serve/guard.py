@@ -29,7 +29,9 @@ OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/favicon.ico"})
 """Paths that need no key: they show nothing of what agents do."""
 OPEN_PREFIXES: Final = ("/static/", "/runs/", "/c/")
 """The same for all paths below; the pages of a run and of a conversation get their content with the key."""
-_ALLOWED_HEADERS: Final = b"authorization, content-type, last-event-id"
+_ALLOWED_HEADERS: Final = (
+    b"authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id, mcp-method, mcp-name"
+)
 
 
 class Guard:
@@ -183,6 +185,7 @@ class _Sending:
             (b"access-control-allow-origin", self.origin.encode()),
             (b"access-control-allow-methods", b"GET, POST, DELETE"),
             (b"access-control-allow-headers", _ALLOWED_HEADERS),
+            (b"access-control-expose-headers", b"mcp-session-id"),
             (b"vary", b"origin"),
         )
 
