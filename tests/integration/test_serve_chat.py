@@ -98,6 +98,14 @@ def test_an_answer_is_content_and_the_steps_before_it_are_reasoning(agent: Serve
     assert 0 < (usage.completion_tokens_details.reasoning_tokens or 0) < usage.completion_tokens
 
 
+def test_an_answer_cites_its_sources(agent: ServedAgent) -> None:
+    cited = ask(agent).choices[0].message.annotations
+    assert cited is not None and [one.url_citation.url for one in cited] == ["https://towers.example/vell"]
+    assert cited[0].url_citation.end_index == len("The Vell tower.")
+    deltas = [extra(chunk.choices[0].delta, "annotations") for chunk in stream(agent) if chunk.choices]
+    assert [one["url_citation"]["url"] for found in deltas if found for one in found] == ["https://towers.example/vell"]
+
+
 def test_a_stream_adds_up_to_the_whole(agent: ServedAgent) -> None:
     whole = ask(agent).choices[0].message
     chunks = stream(agent, stream_options={"include_usage": True})
@@ -219,6 +227,24 @@ def test_a_question_after_a_finished_tool_call_sees_its_result() -> None:
     with served(model=model) as server:
         ask(server, [*past, {"role": "user", "content": "How tall?"}], tools=[LOOKUP])
     assert "Vell: 300 m" in model.calls[0].messages[2].content
+
+
+def test_a_result_for_a_function_that_is_no_longer_offered_is_refused() -> None:
+    with served(model=asks_client("Vell")) as server:
+        said = ask(server, tools=[LOOKUP]).choices[0].message
+        assert said.tool_calls
+        messages = [*ASK, said, {"role": "tool", "tool_call_id": said.tool_calls[0].id, "content": "300 m"}]
+        with pytest.raises(openai.BadRequestError) as caught:
+            ask(server, messages)
+    assert caught.value.param == "tools"
+
+
+def test_an_image_needs_a_tool_that_can_open_it(agent: ServedAgent) -> None:
+    url = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
+    content = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(agent, [{"role": "user", "content": content}])
+    assert (caught.value.code, caught.value.param) == ("unsupported_content", "messages")
 
 
 def test_tool_choice_none_offers_no_tool() -> None:

@@ -281,7 +281,10 @@ def test_a_model_server_that_dies_is_a_502_and_its_return_is_noticed() -> None:
 
 
 def test_a_model_server_that_dies_in_mid_stream_is_an_error_event() -> None:
-    script = ["<think>I look it up.</think>\n<web_search>Vell</web_search>", ModelError("the server is gone")]
+    script: list[str | Exception] = [
+        "<think>I look it up.</think>\n<web_search>Vell</web_search>",
+        ModelError("the server is gone"),
+    ]
     with served(script) as server, nothing_left(server):
         answer = exchange(server.url, post({**ASK, "stream": True}))
     assert answer.status == 200

@@ -15,13 +15,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from coa.serve.api_error import ApiError, unsupported
+from coa.serve.api_error import ApiError
 from coa.serve.bodies import json_response, read_body
 from coa.serve.caller import Caller
 from coa.serve.chat_render import (
     Chunks,
     Delta,
     Deltas,
+    annotations,
     completion,
     error_event,
     failure_of,
@@ -32,12 +33,14 @@ from coa.serve.chat_render import (
 from coa.serve.chat_request import Asked, ChatBody, FunctionTool, read_messages
 from coa.serve.events import RunEnded, RunEvent
 from coa.serve.request import ClientFunction, RunRequest, Suspended, setting_for
+from coa.serve.responses.attachments import check_readable
+from coa.serve.responses.citations import citations
 from coa.serve.run import Run
 from coa.serve.service import Service
 from coa.serve.streams import HEARTBEAT, EventStream, finished
 from coa.serve.usage import TokenCount, tokens_of
 from coa.tools import Observation
-from coa.trajectory import Step, Stop, Task, Trajectory, observation
+from coa.trajectory import Step, Stop, Task, Trajectory, Usage, observation
 from coa.trajectory.shapes import write
 
 
@@ -103,8 +106,11 @@ class _Reply:
         return b"".join(written)
 
     def _ending(self, trajectory: Trajectory) -> list[Delta]:
-        """What is known when the run is over: the call that the client has to make."""
-        return [{"tool_calls": tool_calls(self._run.call)}] if self._run.call is not None else []
+        """What is known when the run is over: the call that the client has to make, or the sources of the answer."""
+        if self._run.call is not None:
+            return [{"tool_calls": tool_calls(self._run.call)}]
+        cited = citations(self._deltas.content, trajectory.steps)
+        return [{"annotations": annotations(cited)}] if cited else []
 
     def _count(self, trajectory: Trajectory) -> TokenCount:
         resumed = self._run.request.resume
@@ -112,13 +118,12 @@ class _Reply:
 
 
 def _run_request(body: ChatBody, caller: Caller, service: Service) -> RunRequest:
-    asked = read_messages(body.messages)
-    if asked.images:
-        raise unsupported("messages", "images cannot be shown to this agent.")
+    agent, asked = service.agent(body.model), read_messages(body.messages)
+    check_readable(asked.files, agent.setting.tools, body.model, "messages")
     functions = () if body.tool_choice == "none" else tuple(map(_function, body.tools or ()))
     request = RunRequest(
         body.model,
-        Task(id="chat", question=asked.question, conversation=asked.conversation),
+        Task(id="chat", question=asked.question, conversation=asked.conversation, files=tuple(asked.files)),
         functions,
         temperature=body.temperature,
         top_p=body.top_p,
@@ -127,6 +132,7 @@ def _run_request(body: ChatBody, caller: Caller, service: Service) -> RunRequest
         protocol="chat",
         store=body.store is True,
         metadata=body.metadata or {},
+        attachments=asked.files,
     )
     return _continued(request, asked, caller, service) if asked.exchanges else request
 
@@ -135,6 +141,9 @@ def _continued(request: RunRequest, asked: Asked, caller: Caller, service: Servi
     """With the run that waits for the result of the last call. If the server has forgotten it, the messages decide."""
     last = asked.exchanges[-1]
     known = service.suspended(last.call_id, caller)
+    if last.name not in [function.name for function in request.functions]:
+        message = f"`tools` does not offer the function {last.name!r}, whose result the messages bring."
+        raise ApiError(400, message, code="invalid_value", param="tools")
     if known is None or known.agent != request.agent:
         known = _rebuilt(request, asked, service)
     return replace(request, task=known.trajectory.task, resume=known, result=Observation(last.result))
@@ -164,6 +173,7 @@ def _rebuilt(request: RunRequest, asked: Asked, service: Service) -> Suspended:
         profile_hash=profile.hash,
         steps=tuple(steps[:-1]),
         stop=Stop.WAITING,
+        usage=Usage(tool_calls=len(asked.exchanges)),
     )
     return Suspended(asked.exchanges[-1].call_id, "", request.agent, trajectory, "")
 

@@ -194,6 +194,14 @@ def tool_calls(call: ClientCall) -> list[Delta]:
     return [{"index": 0, "id": call.id, "type": "function", "function": function}]
 
 
+def annotations(citations: Iterable[Mapping[str, Any]]) -> list[Delta]:
+    """Citations in the form of chat completions, which nest what belongs to one type."""
+    return [
+        {"type": one["type"], one["type"]: {key: value for key, value in one.items() if key != "type"}}
+        for one in citations
+    ]
+
+
 def usage_object(count: TokenCount) -> dict[str, Any]:
     return {
         "prompt_tokens": count.read,

@@ -10,7 +10,7 @@ because common clients send them; others are accepted with the value that change
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
@@ -19,6 +19,9 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from coa.serve.api_error import ApiError, unsupported
 from coa.serve.bodies import Body
+from coa.serve.responses.attachments import Attachments
+from coa.serve.responses.body import ImagePart as InputImage
+from coa.serve.responses.body import MetadataKey, MetadataValue
 from coa.trajectory import Message
 
 
@@ -137,8 +140,8 @@ class ChatBody(Body):
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
     stop: str | list[str] | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    metadata: dict[MetadataKey, MetadataValue] | None = Field(None, max_length=16)
     store: bool | None = None
 
     # Accepted without effect.
@@ -238,9 +241,9 @@ class Asked:
     """What the messages of a request mean."""
 
     question: str
-    images: tuple[str, ...]
-    """URLs of the images in the question."""
     conversation: tuple[Message, ...]
+    files: Mapping[str, bytes]
+    """Images of the conversation, by the names under which its text mentions them."""
     exchanges: tuple[Exchange, ...] = ()
     """What happened since the question. Empty for a new question."""
 
@@ -250,7 +253,8 @@ class _Reader:
     """Reads messages in their order, and refuses an order that cannot be."""
 
     conversation: list[Message] = field(default_factory=list)
-    question: UserMessage | None = None
+    question: str | None = None
+    attachments: Attachments = field(default_factory=Attachments)
     exchanges: list[Exchange] = field(default_factory=list)
     waiting: dict[str, tuple[ToolCall, dict[str, JsonValue], str]] = field(default_factory=dict)
     """Calls without a result: the call, its arguments, and the thought before it."""
@@ -264,7 +268,7 @@ class _Reader:
                     self.conversation.append(Message(role="system", content=text_of(message.content)))
                 case UserMessage():
                     self._close_turn()
-                    self.question = message
+                    self.question = self._asked(at, message)
                 case AssistantMessage():
                     self._assistant(at, message)
                 case ToolMessage():
@@ -275,8 +279,23 @@ class _Reader:
             raise _wrong(len(messages) - 1, f"the messages end with the assistant's; {why}")
         if self.question is None:
             raise ApiError(400, "`messages` has no `user` message.", code="invalid_value", param="messages")
-        images = tuple(part.image_url.url for part in _parts(self.question.content) if isinstance(part, ImagePart))
-        return Asked(text_of(self.question.content), images, tuple(self.conversation), tuple(self.exchanges))
+        return Asked(self.question, tuple(self.conversation), self.attachments.files, tuple(self.exchanges))
+
+    def _asked(self, at: int, message: UserMessage) -> str:
+        """The text of a user message, with the names of its images where they stand."""
+        if isinstance(message.content, str):
+            texts = [message.content]
+        else:
+            texts = [self._part(part, f"messages[{at}].content[{n}]") for n, part in enumerate(message.content)]
+        if not any(text.strip() for text in texts):
+            raise _wrong(at, "it is empty.", ".content")
+        return "\n".join(texts)
+
+    def _part(self, part: TextPart | ImagePart, param: str) -> str:
+        if isinstance(part, TextPart):
+            return part.text
+        image = InputImage(type="input_image", image_url=part.image_url.url)
+        return f"[{self.attachments.add(image, param)}]"
 
     def _assistant(self, at: int, message: AssistantMessage) -> None:
         said = text_of(message.content) or message.refusal or ""
@@ -302,9 +321,7 @@ class _Reader:
     def _close_turn(self, said: str = "") -> None:
         """The question and what was done and said about it become part of the conversation."""
         if self.question is not None:
-            images = sum(isinstance(part, ImagePart) for part in _parts(self.question.content))
-            note = f"\n[{images} image{'s' if images > 1 else ''} not shown]" if images else ""
-            self.conversation.append(Message(role="user", content=text_of(self.question.content) + note))
+            self.conversation.append(Message(role="user", content=self.question))
         told = "\n\n".join([*map(told_call, self.exchanges), *filter(None, [said])])
         if told:
             self.conversation.append(Message(role="assistant", content=told))
@@ -323,18 +340,10 @@ def told_call(exchange: Exchange) -> str:
     return f"I called {exchange.name} with {arguments}. The result:\n{exchange.result}"
 
 
-def text_of(content: str | Iterable[TextPart | ImagePart | RefusalPart] | None) -> str:
+def text_of(content: str | Iterable[TextPart | RefusalPart] | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    texts = (
-        part.text if isinstance(part, TextPart) else "" if isinstance(part, ImagePart) else part.refusal
-        for part in content
-    )
-    return "\n".join(filter(None, texts))
-
-
-def _parts(content: str | list[UserPart]) -> list[UserPart]:
-    return [] if isinstance(content, str) else content
+    return "\n".join(part.text if isinstance(part, TextPart) else part.refusal for part in content)
 
 
 def _arguments(call: ToolCall, param: str) -> dict[str, JsonValue]:

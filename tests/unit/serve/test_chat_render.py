@@ -12,6 +12,7 @@ from coa.serve.chat_render import (
     Chunks,
     Deltas,
     StopCut,
+    annotations,
     completion,
     failure_of,
     finish_reason,
@@ -127,6 +128,12 @@ def test_stop_strings_cut_the_answer_and_nothing_else() -> None:
     made = message(RUN, "river", "look")
     assert made["content"] == "A <think>"
     assert "look" in made["reasoning"]
+
+
+def test_citations_have_the_form_of_chat_completions() -> None:
+    cited = {"type": "url_citation", "url": "https://a.example", "title": "A", "start_index": 0, "end_index": 3}
+    inside = {"url": "https://a.example", "title": "A", "start_index": 0, "end_index": 3}
+    assert annotations([cited]) == [{"type": "url_citation", "url_citation": inside}]
 
 
 def test_every_chunk_and_the_whole_are_what_openais_types_describe() -> None:

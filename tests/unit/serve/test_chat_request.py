@@ -64,13 +64,26 @@ def test_text_parts_are_joined() -> None:
     assert asked({"role": "user", "content": parts}).question == "one\ntwo"
 
 
-def test_images_of_the_question_are_found_and_older_ones_are_mentioned() -> None:
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA", "detail": "low"}}
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def test_images_become_files_that_the_text_names() -> None:
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}", "detail": "low"}}
     content = [{"type": "text", "text": "What is this?"}, image]
-    found = asked({"role": "user", "content": content}, {"role": "assistant", "content": "A cat"}, QUESTION)
-    assert found.images == ()
-    assert found.conversation[0].content == "What is this?\n[1 image not shown]"
-    assert asked({"role": "user", "content": content}).images == ("data:image/png;base64,AA",)
+    found = asked(
+        {"role": "user", "content": content},
+        {"role": "assistant", "content": "A dot"},
+        {**QUESTION, "content": [image]},
+    )
+    assert found.conversation[0].content == "What is this?\n[image.png]"
+    assert found.question == "[image-2.png]"
+    assert list(found.files) == ["image.png", "image-2.png"] and found.files["image.png"].startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("url", ["https://images.example/cat.png", "data:image/png;base64,AAAA", "data:text/plain,cat"])
+def test_what_is_not_an_image_in_a_data_url_is_refused(url: str) -> None:
+    content = [{"type": "image_url", "image_url": {"url": url}}]
+    assert refused(messages=[{"role": "user", "content": content}]).param == "messages[0].content[0].image_url"
 
 
 def test_a_call_and_its_result_behind_the_question_are_the_run_so_far() -> None:
@@ -140,6 +153,8 @@ def test_the_message_that_this_server_wrote_may_be_sent_back_as_it_is() -> None:
         ([{"role": "user", "content": [{"type": "input_audio"}]}], "messages[0].content[0].type"),
         ([{"role": "function", "name": "f", "content": "x"}], "messages[0].role"),
         ([{"role": "user"}], "messages[0].content"),
+        ([{"role": "user", "content": " "}], "messages[0].content"),
+        ([{"role": "user", "content": []}], "messages[0].content"),
         ([{"role": "user", "content": "x", "mood": "good"}], "messages[0].mood"),
     ],
 )

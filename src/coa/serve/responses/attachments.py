@@ -41,7 +41,7 @@ class Attachments:
         return free
 
 
-def check_readable(files: Mapping[str, bytes], tools: Collection[str], agent: str) -> None:
+def check_readable(files: Mapping[str, bytes], tools: Collection[str], agent: str, param: str = "input") -> None:
     """Raise ApiError 400 if the agent has no tool that can open one of these files."""
     for name, content in files.items():
         needed = (_EYES,) if image_type(content) is not None else _READERS
@@ -51,7 +51,7 @@ def check_readable(files: Mapping[str, bytes], tools: Collection[str], agent: st
                 400,
                 f"The agent {agent!r} has no tool to open {what}, such as {needed[0]}; {name} cannot be used.",
                 code="unsupported_content",
-                param="input",
+                param=param,
             )
 
 
