@@ -34,13 +34,13 @@ from coa.serve.chat_request import Asked, ChatBody, FunctionTool, read_messages
 from coa.serve.events import RunEnded, RunEvent
 from coa.serve.request import ClientFunction, RunRequest, Suspended, setting_for
 from coa.serve.responses.attachments import check_readable
-from coa.serve.responses.citations import citations
 from coa.serve.run import Run
 from coa.serve.service import Service
 from coa.serve.streams import HEARTBEAT, EventStream, finished
 from coa.serve.usage import TokenCount, tokens_of
 from coa.tools import Observation
 from coa.trajectory import Step, Stop, Task, Trajectory, Usage, observation
+from coa.trajectory.citations import citations
 from coa.trajectory.shapes import write
 
 

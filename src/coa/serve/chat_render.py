@@ -22,6 +22,7 @@ from coa.serve.events import ItemBegan, ItemDone, ItemKind, ItemText, RunEvent, 
 from coa.serve.request import ClientCall
 from coa.serve.usage import TokenCount
 from coa.trajectory import FailureSite, Profile, Stop, Trajectory
+from coa.trajectory.citations import Citation
 from coa.trajectory.shorten import shorten
 
 Delta = dict[str, Any]
@@ -194,11 +195,13 @@ def tool_calls(call: ClientCall) -> list[Delta]:
     return [{"index": 0, "id": call.id, "type": "function", "function": function}]
 
 
-def annotations(citations: Iterable[Mapping[str, Any]]) -> list[Delta]:
-    """Citations in the form of chat completions, which nest what belongs to one type."""
+def annotations(cited: Iterable[Citation]) -> list[Delta]:
     return [
-        {"type": one["type"], one["type"]: {key: value for key, value in one.items() if key != "type"}}
-        for one in citations
+        {
+            "type": "url_citation",
+            "url_citation": {"url": one.url, "title": one.title, "start_index": one.start, "end_index": one.end},
+        }
+        for one in cited
     ]
 
 

@@ -23,6 +23,7 @@ from coa.serve.events import ItemBegan, ItemDone, ItemKind, ItemText, RunEnded, 
 from coa.serve.request import ClientCall
 from coa.serve.usage import TokenCount
 from coa.trajectory import Failure, FailureSite, Step, Stop, Task, Trajectory, load_profile, observation
+from coa.trajectory.citations import Citation
 
 HEAD = {"id": "chatcmpl-1", "created": 1, "model": "nano"}
 COUNT = TokenCount(100, 40, 30, 20)
@@ -131,9 +132,8 @@ def test_stop_strings_cut_the_answer_and_nothing_else() -> None:
 
 
 def test_citations_have_the_form_of_chat_completions() -> None:
-    cited = {"type": "url_citation", "url": "https://a.example", "title": "A", "start_index": 0, "end_index": 3}
     inside = {"url": "https://a.example", "title": "A", "start_index": 0, "end_index": 3}
-    assert annotations([cited]) == [{"type": "url_citation", "url_citation": inside}]
+    assert annotations([Citation("https://a.example", "A", 0, 3)]) == [{"type": "url_citation", "url_citation": inside}]
 
 
 def test_every_chunk_and_the_whole_are_what_openais_types_describe() -> None:
