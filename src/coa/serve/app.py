@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
-from coa.serve import chat, mcp, models, page, responses
+from coa.serve import chat, mcp, models, openapi, page, responses
 from coa.serve.bodies import json_response
 from coa.serve.guard import Guard
 from coa.serve.keys import Keys
@@ -17,7 +17,7 @@ from coa.serve.service import Service
 
 def build_app(service: Service, keys: Keys) -> ASGIApp:
     """A handler may raise `ApiError` anywhere before its answer begins."""
-    routes: list[BaseRoute] = [*_upkeep(service)]
+    routes: list[BaseRoute] = [*_upkeep(service), *openapi.routes(service.config)]
     if service.config.api:
         routes += [*responses.routes(service), *chat.routes(service), *models.routes(service)]
     if service.config.mcp:

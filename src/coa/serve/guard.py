@@ -25,7 +25,7 @@ from coa.serve.keys import Keys
 from coa.serve.metrics import Metrics
 
 log = logging.getLogger(__name__)
-OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/favicon.ico"})
+OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/openapi.json", "/favicon.ico"})
 """Paths that need no key: they show nothing of what agents do."""
 OPEN_PREFIXES: Final = ("/static/", "/runs/", "/c/")
 """The same for all paths below; the pages of a run and of a conversation get their content with the key."""

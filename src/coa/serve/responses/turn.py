@@ -118,7 +118,7 @@ class _Reader:
         systems: list[Message] = []
         while messages and messages[-1].role == "system":
             systems.insert(0, messages.pop())
-        asked = []
+        asked: list[str] = []
         while messages and messages[-1].role == "user":
             asked.insert(0, messages.pop().content)
         turn.conversation, turn.question = [*messages, *systems], "\n\n".join(asked)
