@@ -52,7 +52,7 @@ def test_no_request_that_schemathesis_makes_up_breaks_the_server() -> None:
                 if mode is schemathesis.GenerationMode.NEGATIVE and not operation.body:
                     continue
 
-                @settings(max_examples=12, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
+                @settings(max_examples=8, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
                           suppress_health_check=list(HealthCheck))  # fmt: skip
                 @given(case=operation.as_strategy(generation_mode=mode))
                 def send(case: Any) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -380,3 +384,63 @@ def test_an_agent_without_a_tool_for_images_refuses_them() -> None:
         with pytest.raises(openai.BadRequestError, match="fetches no addresses") as error:
             server.client.responses.create(model=AGENT, input=[{"role": "user", "content": [far]}])
         assert error.value.param == "input[0].content[0].image_url"
+
+
+# ---- a server that is killed
+
+_SERVER = """
+import sys, time
+from pathlib import Path
+from support.served import served
+from ast import literal_eval
+from integration.test_serve_responses import Slow
+from support.served import PageTool
+tools = {"web_search": PageTool(), "slow": Slow()}
+with served(literal_eval(sys.argv[2]), tools=tools, state=Path(sys.argv[1])) as server:
+    print(server.url, flush=True)
+    time.sleep(100)
+"""
+
+
+HANGING = ["<slow>for ever</slow>"]
+
+
+class Killable:
+    """A server in a process of its own."""
+
+    def __init__(self, state: Path, script: list[str]) -> None:
+        root = Path(__file__).parents[2]
+        environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root / 'tests'}"}
+        command = [sys.executable, "-c", _SERVER, str(state), repr(script)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+        self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+
+    def __enter__(self) -> Killable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+        self._process.kill()
+        self._process.communicate()
+
+
+def test_stored_responses_survive_a_kill_of_the_server(tmp_path: Path) -> None:
+    question: Any = {"model": AGENT, "input": "Weather in Oslo?", "tools": [WEATHER]}
+    with Killable(tmp_path, [SEARCH, ANSWER, CALL, *HANGING]) as one:
+        done = one.client.responses.create(model=AGENT, input="Which tower?")
+        waiting = one.client.responses.create(**question)
+        lost = one.client.responses.create(model=AGENT, input="And?", background=True)
+    call: Any = waiting.output[-1]
+    answers = ["<think>It is cold.</think>\n<answer>-3 degrees</answer>", "<answer>Vell, I said.</answer>"]
+    with Killable(tmp_path, answers) as two:
+        found = two.client.responses.retrieve(done.id)
+        assert found.output_text == done.output_text and found.output[0].type == "reasoning"
+        output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "-3 C"}
+        final = two.client.responses.create(model=AGENT, input=[output], previous_response_id=waiting.id)
+        assert final.output_text == "-3 degrees" and final.output[0].type == "reasoning"
+        again = two.client.responses.create(model=AGENT, input="Sure?", previous_response_id=done.id)
+        assert again.output_text == "Vell, I said."
+        gone = checked(httpx.get(f"{two.url}/v1/responses/{lost.id}").json())
+        assert gone["status"] == "failed" and "stopped" in gone["error"]["message"]

@@ -135,6 +135,11 @@ class Service:
         run.task = asyncio.create_task(self._execute(run, chain, narrator, names))
         return run
 
+    def keep_early(self, run: Run, body: bytes) -> None:
+        """Store what a client shall find if this process dies before the run is over."""
+        assert run.chain is not None
+        self.store.put(_stored(run, run.chain.trajectory(), body))
+
     def running(self, run_id: str, caller: Caller) -> Run | None:
         """A run of the caller's that is active, or that ended a short while ago."""
         run = self._active.get(run_id) or (self._recent[run_id][1] if run_id in self._recent else None)

@@ -50,6 +50,8 @@ class _Responses:
         reply = planned.reply
         run = await service.start(planned.request, caller, render=reply.stored)
         self._replies[run] = reply
+        if body.background:
+            service.keep_early(run, reply.if_lost(run))
         named = {"x-coa-run": run.id}
         if body.stream:
             return EventStream(reply.stream(service, run), headers=named)

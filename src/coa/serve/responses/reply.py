@@ -83,8 +83,13 @@ class Reply:
 
     def stored(self, run: Run) -> bytes:
         """What is kept with the run: the response, and the input for the next turn."""
-        begun = {name: getattr(run.request, name) for name in KEPT}
-        return orjson.dumps({"response": self.response(run), "input": self.input, "files": self.files, "begun": begun})
+        return self._record(run, self.response(run))
+
+    def if_lost(self, run: Run) -> bytes:
+        """What is kept while the run goes on, for the case that the server dies."""
+        error = {"code": "server_error", "message": "The server stopped before the run was over."}
+        response = self._resource(run, "failed", []) | {"error": error}
+        return self._record(run, response)
 
     def response(self, run: Run) -> Json:
         """The response as it is now."""
@@ -141,6 +146,10 @@ class Reply:
         yield DONE
 
     # ---- parts
+
+    def _record(self, run: Run, response: Json) -> bytes:
+        begun = {name: getattr(run.request, name) for name in KEPT}
+        return orjson.dumps({"response": response, "input": self.input, "files": self.files, "begun": begun})
 
     def _output(self, run: Run) -> Output:
         resumed = run.request.resume
