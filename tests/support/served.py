@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,11 @@ class PageTool:
 class ServedAgent:
     def __init__(self, server: AgentServer, out: Path) -> None:
         self.server, self.out = server, out
+        self._client: OpenAI | None = None
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
 
     @property
     def url(self) -> str:
@@ -46,10 +51,13 @@ class ServedAgent:
     def client(self) -> OpenAI:
         from openai import OpenAI
 
-        return OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+        if self._client is None:
+            self._client = OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+        return self._client
 
     @property
     def async_client(self) -> AsyncOpenAI:
+        """To be closed by the caller."""
         from openai import AsyncOpenAI
 
         return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
@@ -79,5 +87,5 @@ def served(
             models = models or dict.fromkeys(names, model or ScriptedModel(script))
         used = dict.fromkeys(names, tools if tools is not None else {"web_search": PageTool()})
         out = Path(folder) / "runs"
-        with serve(chosen, out=out, models=models, tools=used) as server:
-            yield ServedAgent(server, out)
+        with serve(chosen, out=out, models=models, tools=used) as server, closing(ServedAgent(server, out)) as agent:
+            yield agent
