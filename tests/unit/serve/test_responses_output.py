@@ -1,4 +1,4 @@
-"""From events of a run to items and events of Open Responses, and which sources an answer cites."""
+"""From events of a run to items and events of Open Responses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from coa.serve.events import ItemBegan, ItemDone, ItemKind, ItemText, RunEnded, RunEvent, ToolReturned
 from coa.serve.request import ClientCall
-from coa.serve.responses.citations import citations
 from coa.serve.responses.output import Output
 from coa.trajectory import Step, Stop, Task, Trajectory, observation
 from support.open_responses import EVENTS, _check_items
@@ -100,44 +99,3 @@ def test_a_snapshot_shows_the_item_that_is_being_written() -> None:
     (shown,) = output.snapshot()
     assert shown["status"] == "in_progress" and shown["content"][0]["text"] == "88 "
     assert output.items == []
-
-
-# ---- citations
-
-RESULTS = observation(
-    '"towers" results:\n1. The Vell tower - https://towers.example/vell (2020)\n   It is 88 m tall.\n'
-    "2. Other towers - https://towers.example/others\n   None is taller.",
-    meta={"ok": True},
-)
-PAGES = observation(
-    "text of the page",
-    meta={"ok": True, "pages": [{"url": "https://towers.example/vell"}, {"url": "https://a.example/", "error": "404"}]},
-)
-
-
-def cited(answer: str, *steps: Step) -> list[tuple[str, str, str]]:
-    return [(found["url"], found["title"], answer[found["start_index"] : found["end_index"]])
-            for found in citations(answer, steps)]  # fmt: skip
-
-
-def test_an_address_in_the_answer_is_cited_at_its_place() -> None:
-    answer = "88 m (see https://towers.example/vell), or https://new.example/a_(b)."
-    assert cited(answer, RESULTS, PAGES) == [
-        ("https://towers.example/vell", "The Vell tower", "https://towers.example/vell"),
-        ("https://new.example/a_(b)", "https://new.example/a_(b)", "https://new.example/a_(b)"),
-    ]
-
-
-def test_an_answer_without_addresses_cites_the_pages_that_were_read() -> None:
-    assert cited("88 m", RESULTS, PAGES) == [("https://towers.example/vell", "The Vell tower", "88 m")]
-
-
-def test_without_pages_the_results_that_contain_the_answer_are_cited() -> None:
-    assert cited("88 m", RESULTS) == [("https://towers.example/vell", "The Vell tower", "88 m")]
-    assert cited("99 m", RESULTS) == []
-    assert cited("", RESULTS, PAGES) == []
-
-
-def test_what_a_failed_tool_wrote_is_no_source() -> None:
-    failed = observation("error: https://towers.example/vell 88 m", meta={"ok": False})
-    assert cited("88 m", failed) == []
