@@ -147,7 +147,7 @@ def test_a_model_that_fails_or_gives_no_answer_is_an_error_of_the_tool() -> None
         async with client(server) as connected:
             return [await connected.call_tool("ask", {"question": question}) for question in ("one", "two")]
 
-    script = [ModelError("the model server is down"), *[""] * 9]
+    script: list[str | Exception] = [ModelError("the model server is down"), *[""] * 9]
     with served(script) as server:
         failed, unanswered = asyncio.run(ask(server))
     assert failed.is_error and text_of(failed) == "error: the run failed: the model server is down"

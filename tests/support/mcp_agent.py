@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from coa.models.base import Context, Generation, OnText, Sampling
 from coa.runtime import RunConfig
 from coa.serve import ServeConfig, serve_mcp
 from support.mcp_client import Thinker
 
 
 class Talker(Thinker):
-    async def generate(self, *context: object, **options: object) -> object:  # type: ignore[override]
+    async def generate(
+        self, context: Context, *, stop: Sequence[str], sampling: Sampling, on_text: OnText = None
+    ) -> Generation:
         print("a line that no client may see")
-        return await super().generate(*context, **options)  # type: ignore[arg-type]
+        return await super().generate(context, stop=stop, sampling=sampling, on_text=on_text)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from coa.serve.events import ItemBegan, ItemDone, ItemKind, ToolReturned
 from coa.serve.mcp.asking import Answer, AskArguments, ask_tool, progress_line, result_of
-from coa.serve.sources import sources_of
 from coa.trajectory import Failure, FailureSite, Step, Stop, Task, Trajectory, Usage, observation
 
 
@@ -27,19 +26,12 @@ def test_a_single_agent_is_not_an_argument_and_every_agent_is_described() -> Non
     assert "two: It computes." in (ask_tool({"one": "It searches.", "two": "It computes."}).description or "")
 
 
-def test_sources_are_the_pages_that_could_be_read_each_once() -> None:
-    found = [{"url": "https://a.example"}, {"url": "https://b.example", "error": "not found"}]
-    again = [{"url": "https://c.example"}, {"url": "https://a.example"}]
-    run = ended(observation("text", meta={"pages": found}), observation("more", meta={"pages": again, "ok": True}))
-    assert sources_of(run) == ("https://a.example", "https://c.example")
-    assert sources_of(ended(observation("odd", meta={"pages": ["https://a.example", 3, {"url": 1}]}))) == ()
-
-
 def test_an_answer_that_a_budget_forced_is_an_answer_and_says_so() -> None:
     page = observation("text", meta={"pages": [{"url": "https://a.example"}]})
     result = result_of("r1", "one", ended(page, Step(agent="answer", text="Ida"), stop=Stop.STEPS))
     answer = Answer.model_validate(result.structured_content)
     assert not result.is_error and (answer.answer, answer.stop, answer.run_id) == ("Ida", Stop.STEPS, "r1")
+    assert [source.url for source in answer.sources] == ["https://a.example"]
     assert result.content[0].text == "Ida"  # type: ignore[union-attr]
     handle = result.content[1]
     assert handle.text == "Sources: https://a.example\nTo ask a follow-up question, call ask with follow_up=r1."  # type: ignore[union-attr]

@@ -12,8 +12,8 @@ from pydantic.json_schema import SkipJsonSchema
 from coa.serve.bodies import Body, refusal
 from coa.serve.events import ItemDone, RunEvent, ToolReturned
 from coa.serve.request import EFFORTS
-from coa.serve.sources import sources_of
 from coa.trajectory import Stop, Trajectory, Usage
+from coa.trajectory.citations import citations
 
 NAME: Final = "ask"
 _SHOWN: Final = 160
@@ -33,14 +33,22 @@ class AskArguments(Body):
     """How much of the agent's budgets it may use for this question. Without it, the agent may use all."""
 
 
+class Source(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    url: str
+    title: str
+    """The address again, where no title is known."""
+
+
 class Answer(BaseModel):
     """The structured content of a result."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     answer: str
-    sources: tuple[str, ...] = ()
-    """Addresses of the pages that the agent read."""
+    sources: tuple[Source, ...] = ()
+    """Pages that the answer cites or rests on."""
     run_id: str
     """Pass it as `follow_up` to ask another question in this conversation."""
     agent: str
@@ -95,9 +103,10 @@ def result_of(run_id: str, agent: str, trajectory: Trajectory) -> CallToolResult
     text = (trajectory.answer or "").strip()
     if not text:
         return tool_error(f"the agent ended without an answer ({trajectory.stop.words})")
+    sources = {cited.url: Source(url=cited.url, title=cited.title) for cited in citations(text, trajectory.steps)}
     answer = Answer(
         answer=text,
-        sources=sources_of(trajectory),
+        sources=tuple(sources.values()),
         run_id=run_id,
         agent=agent,
         stop=trajectory.stop,
@@ -106,7 +115,7 @@ def result_of(run_id: str, agent: str, trajectory: Trajectory) -> CallToolResult
     # Many clients show a model only the text, and it needs the handle to ask on.
     notes = [f"To ask a follow-up question, call {NAME} with follow_up={run_id}."]
     if answer.sources:
-        notes.insert(0, f"Sources: {', '.join(answer.sources)}")
+        notes.insert(0, f"Sources: {', '.join(sources)}")
     return CallToolResult(
         content=[
             TextContent(text=text),

@@ -28,6 +28,7 @@ from mcp_types import (
     TaskStatus,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import JsonValue
 
 from coa.serve.caller import Caller
 from coa.serve.mcp.asking import progress_line, result_of
@@ -128,7 +129,7 @@ class Tasks:
         if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
         if not takes_tasks(ctx):
-            needed = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+            needed: JsonValue = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             raise MCPError(
                 MISSING_REQUIRED_CLIENT_CAPABILITY, f"{ctx.method} requires the client capability {EXTENSION}", needed
             )
