@@ -31,7 +31,7 @@ from coa.serve.chat_render import (
     tool_calls,
 )
 from coa.serve.chat_request import Asked, ChatBody, FunctionTool, read_messages
-from coa.serve.events import RunEnded, RunEvent
+from coa.serve.events import ItemText, RunEnded, RunEvent
 from coa.serve.request import ClientFunction, RunRequest, Suspended, setting_for
 from coa.serve.responses.attachments import check_readable
 from coa.serve.run import Run
@@ -96,6 +96,8 @@ class _Reply:
 
     def _written(self, batch: Sequence[RunEvent], chunks: Chunks) -> bytes:
         """The chunks of some events; ApiError if the last one is the end of a run that failed."""
+        if len(batch) == 1 and isinstance(batch[0], ItemText):  # nearly always
+            return chunks.delta(delta) if (delta := self._deltas.text(batch[0])) else b""
         ended = batch[-1].trajectory if batch and isinstance(batch[-1], RunEnded) else None
         if ended is not None and (error := failure_of(ended)) is not None:
             raise error

@@ -60,17 +60,21 @@ class Deltas:
         for event in events:
             if isinstance(event, ItemText):
                 if event.item != item and pieces:
-                    yield from self._text(item, "".join(pieces))
+                    yield self._text(item, "".join(pieces))
                     pieces.clear()
                 item = event.item
                 pieces.append(event.text)
                 continue
             if pieces:
-                yield from self._text(item, "".join(pieces))
+                yield self._text(item, "".join(pieces))
                 pieces.clear()
             yield from self._other(event)
         if pieces:
-            yield from self._text(item, "".join(pieces))
+            yield self._text(item, "".join(pieces))
+
+    def text(self, event: ItemText) -> Delta:
+        """As `of` for a single piece of text."""
+        return self._text(event.item, event.text)
 
     def _other(self, event: RunEvent) -> Iterator[Delta]:
         if isinstance(event, ItemBegan):
@@ -97,15 +101,14 @@ class Deltas:
         known = self._profile.agents.get(agent)
         return f"{blank}**{known.title if known is not None else agent}**\n\n"
 
-    def _text(self, item: int, text: str) -> Iterator[Delta]:
+    def _text(self, item: int, text: str) -> Delta:
         kind = self._items[item][1].kind
         if kind is ItemKind.ANSWER:
-            if kept := self._content.feed(text):
-                yield self._say(kept)
-        elif kind is ItemKind.CLIENT_TOOL:
+            return self._say(kept) if (kept := self._content.feed(text)) else {}
+        if kind is ItemKind.CLIENT_TOOL:
             self._held.append(text)
-        else:
-            yield self._reason(text)
+            return {}
+        return self._reason(text)
 
     def _done(self, event: ItemDone) -> Iterator[Delta]:
         if event.arguments is not None:

@@ -87,22 +87,31 @@ class Run:
         """Nothing more will happen."""
         if self.trajectory is not None:
             self.emit(RunEnded(self.trajectory))
+        self.chain = None  # the run may stay in memory for a while; the trajectory has what is worth keeping
         self._over.set()
 
-    async def follow(self, start: int = 0) -> AsyncGenerator[list[RunEvent]]:
+    async def follow(self, start: int = 0) -> AsyncGenerator[list[RunEvent], None]:
         """The events from number `start` on, as many at a time as there are. An empty list is a heartbeat."""
-        at = start
-        while True:
-            batch = self.events[at:]
-            at += len(batch)
-            if batch:
-                yield batch
-                if isinstance(batch[-1], RunEnded):
+        at, events = start, self.events
+        pulse = _Pulse(self._heartbeat_s)
+        try:
+            while True:
+                if len(events) > at:
+                    batch = events[at:]
+                    at += len(batch)
+                    yield batch
+                    if isinstance(batch[-1], RunEnded):
+                        return
+                elif self._over.is_set():
                     return
-            elif self._over.is_set():
-                return
-            elif not await self._more():
-                yield []
+                else:
+                    self._waiters.append(waiter := pulse.wait())
+                    await waiter
+                    if len(events) == at and not self._over.is_set():
+                        self._waiters.remove(waiter)
+                        yield []
+        finally:
+            pulse.stop()
 
     async def wait(self) -> Trajectory:
         """The trajectory, once the run is over."""
@@ -116,25 +125,38 @@ class Run:
             self.task.cancel()
             await asyncio.wait({self.task})
 
-    async def _more(self) -> bool:
-        """Wait for an event; False if none came in time."""
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._waiters.append(waiter)
-        timer = loop.call_later(self._heartbeat_s, _resolve, waiter)
-        seen = len(self.events)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-        return len(self.events) > seen
-
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             _resolve(waiter)
+
+
+class _Pulse:
+    """Ends a wait that took too long. One timer serves all waits, because a run may have thousands of them a second:
+    when it fires too early for the present wait, it is set again."""
+
+    def __init__(self, after_s: float) -> None:
+        self._loop, self._after_s = asyncio.get_running_loop(), after_s
+        self._since = self._loop.time()
+        self._timer = self._loop.call_later(after_s, self._fire)
+        self._waiter: asyncio.Future[None] | None = None
+
+    def wait(self) -> asyncio.Future[None]:
+        """Resolved by whoever has news, or by the timer."""
+        self._since = self._loop.time()
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _fire(self) -> None:
+        left = self._since + self._after_s - self._loop.time()
+        if left <= 0:
+            left = self._after_s
+            if self._waiter is not None:
+                _resolve(self._waiter)
+        self._timer = self._loop.call_later(left, self._fire)
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:

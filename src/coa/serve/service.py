@@ -222,7 +222,7 @@ class Service:
             finally:
                 run.close()
                 self._active.pop(run.id, None)
-                self._recent[run.id] = (time.monotonic(), run)
+                self._remember(run)
                 self.limits.release(run.caller)
 
     def _finish(self, run: Run, narrator: Narrator, trajectory: Trajectory, names: Mapping[str, str]) -> None:
@@ -273,6 +273,11 @@ class Service:
         except Exception:
             log.exception("the run %s could not be stored", run.id)
 
+    def _remember(self, run: Run) -> None:
+        self._recent[run.id] = (time.monotonic(), run)
+        if len(self._recent) > _REMEMBERED_RUNS:
+            self._recent.popitem(last=False)
+
     # ---- upkeep and the end
 
     async def sweep(self) -> None:
@@ -286,9 +291,7 @@ class Service:
 
     def _sweep_once(self) -> None:
         now = time.monotonic()
-        while self._recent and (
-            len(self._recent) > _REMEMBERED_RUNS or next(iter(self._recent.values()))[0] < now - _REMEMBERED_S
-        ):
+        while self._recent and next(iter(self._recent.values()))[0] < now - _REMEMBERED_S:
             self._recent.popitem(last=False)
         for call, (since, caller, held) in list(self._suspended.items()):
             if since < now - _SUSPENDED_S:
