@@ -14,13 +14,13 @@ class KnownTasks:
         self._by_question: dict[str, Task] = {}
         for task in tasks:
             self._by_id[task.id] = task
-            self._by_question.setdefault(plain(task.question), task)
+            self._by_question.setdefault(plain(task.question_in_context), task)
 
     def find(self, task: Task) -> Task:
         """The known task with the same question, or the same id and a question that contains it; else `task`."""
         if not self._by_id:
             return task
-        asked = plain(task.question)
+        asked = plain(task.question_in_context)
         known = self._by_question.get(asked)
         if known is None:
             named = self._by_id.get(task.id)

@@ -85,7 +85,7 @@ class Spool:
         return Trajectory.from_json(line)
 
     def _seen(self, trajectory: Trajectory, settings: Duplicates) -> Dropped | None:
-        text = plain(trajectory.task.question)
+        text = plain(trajectory.task.question_in_context)
         # Only questions with the same answer can be duplicates: "river of town 3" and "river of town 4" look alike.
         gold = "|".join(sorted({normalise(answer) for answer in trajectory.task.answer}))
         row = self._connection.execute(

@@ -112,7 +112,7 @@ async def sample_tasks(
     With `early_stop`, attempts at a task are made one after another, and end as soon as its fate is certain.
     """
     known = {normalise(question) for question in trained_on}
-    fresh = [task for task in tasks if normalise(task.question) not in known] if known else list(tasks)
+    fresh = [task for task in tasks if normalise(task.question_in_context) not in known] if known else list(tasks)
     before, after = without[1], with_tools[1]
     total, final = rules.no_tools_samples, rules.samples
 

@@ -145,10 +145,10 @@ def _questions_in(source: str) -> Iterator[str]:
     """
     for file in files(source):
         if detect(file) is Content.TASKS:
-            yield from (task.question for task in tasks_of(read_rows(file), source=str(file)))
+            yield from (task.question_in_context for task in tasks_of(read_rows(file), source=str(file)))
             continue
         for trajectory in read_trajectories(file):
-            question = trajectory.task.question
+            question = trajectory.task.question_in_context
             yield question
             # Some rows have the instructions and the question in one text.
             if (inside := question_in(question)) != question:

@@ -83,7 +83,7 @@ class Recorder:
     def run(self, **options: Any) -> TeamRun:
         stop, failure = Stop.ANSWERED, None
         try:
-            self._root.run(self.task.question, **options)
+            self._root.run(self.task.question_in_context, **options)
         except RecordingError:
             raise
         except Exception as error:

@@ -166,7 +166,7 @@ class _Shift:
         self._gateway.write("task", task.id, {"task": described})
         file = run_file(self._files, task.id, ".json")
         file.write_bytes(orjson.dumps(described, option=orjson.OPT_INDENT_2))
-        values = {"question": task.question, "id": task.id, "file": str(file.resolve())}
+        values = {"question": task.question_in_context, "id": task.id, "file": str(file.resolve())}
         words = [_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in self._words]
         environment = self._gateway.environment(task.id)
         if self._program.key is not None:

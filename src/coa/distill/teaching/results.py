@@ -47,7 +47,7 @@ def stop_of(path: Path) -> str | None:
 
 def empty_run(task: Task, stop: Stop, failure: Failure | None = None, left_out: LeftOut | None = None) -> TeamRun:
     """A run of which nothing is known but how it ended and, in `left_out`, what is missing."""
-    root = AgentRun(id="manager-1", agent="manager", request=task.question)
+    root = AgentRun(id="manager-1", agent="manager", request=task.question_in_context)
     missing = (left_out,) if left_out is not None else ()
     return TeamRun(task=task, root=root, source=Source(format=RECORDED), stop=stop, failure=failure, left_out=missing)
 
