@@ -20,7 +20,7 @@ from coa.distill.pipeline import Distillery, Item
 from coa.distill.report import write_report
 from coa.distill.team_run import Skipped, TeamRun
 from coa.scoring import scorer_for
-from coa.trajectory import Task, load_profile, read
+from coa.trajectory import Message, Task, Trajectory, load_profile, read
 from support.distilled import good, replaced, second_thoughts
 from support.told_teams import tower
 
@@ -124,6 +124,27 @@ def test_near_duplicates_with_the_same_answer_go_and_templates_with_others_stay(
     kept = {item.task.id for item in read(tmp_path)}
     assert "d" in kept and len(kept) == 2
     assert sum(found.dropped[DUPLICATES].values()) == 3
+
+
+def after(run: Trajectory, said: str) -> Trajectory:
+    """The run as one that follows an earlier question and answer."""
+    earlier = (Message(role="user", content="Which town do you mean?"), Message(role="assistant", content=said))
+    task = run.task.model_copy(update={"id": said, "conversation": earlier})
+    return run.model_copy(update={"task": task})
+
+
+def test_one_question_in_two_conversations_is_no_duplicate(tmp_path: Path) -> None:
+    distil([after(good(), said) for said in ("Brannock, where the river bends", "Oslo")], tmp_path)
+    assert [run.task.id for run in read(tmp_path)] == ["Brannock, where the river bends", "Oslo"]
+
+
+def test_right_answers_come_from_the_task_with_the_same_conversation() -> None:
+    tasks = [after(good(answer=answer), answer).task for answer in ("1897", "1902")]
+    known = KnownTasks(tasks)
+    asked = tasks[1].model_copy(update={"id": "trace-3", "answer": ()})
+    assert known.find(asked).answer == ("1902",)
+    alone = Task(id="trace-4", question=asked.question)
+    assert known.find(alone) is alone
 
 
 def test_several_attempts_at_one_task_are_kept_on_request_and_numbered(tmp_path: Path) -> None:

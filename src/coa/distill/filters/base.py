@@ -142,7 +142,7 @@ _ERRORS = ("error:", "error executing", "traceback (most recent call last)", "[e
 def digest(trajectory: Trajectory) -> str:
     """Names a trajectory by what it says: the same wherever and in whatever order it was read."""
     state = hashlib.sha256()
-    for part in (trajectory.task.id, trajectory.task.question, trajectory.profile):
+    for part in (trajectory.task.id, trajectory.task.question_in_context, trajectory.profile):
         state.update(part.encode() + b"\0")
     for step in trajectory.steps:
         state.update(f"{step.agent}\0{step.author}\0".encode() + step.text.encode() + b"\0")
