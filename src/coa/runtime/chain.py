@@ -117,6 +117,7 @@ class Chain:
         self._partial: PartialGeneration | None = None
         self._stop = Stop.INTERRUPTED
         self._failure: Failure | None = None
+        self._start_budget()
         self.doing = "starting"
         """What it waits for, for whoever asks why it takes so long."""
 
@@ -168,6 +169,8 @@ class Chain:
     def trajectory(self) -> Trajectory:
         tokenizer = self._model.tokenizer
         steps, ends = self._transcript.recorded()
+        if self._waited is not None and not steps:  # it has not begun to go on
+            steps, ends = self._waited.run.steps, self._waited.run.ends
         return Trajectory(
             task=self._task,
             profile=self._profile.name,

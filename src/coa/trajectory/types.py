@@ -427,7 +427,8 @@ class Trajectory(Frozen):
         A run without an answer leaves its question unanswered: the model then reads both questions in one message.
         Files of the task can still be read.
         """
-        task, said = self.task, (Message(role="assistant", content=self.answer),) if self.answer is not None else ()
+        task, answer = self.task, self.answer
+        said = (Message(role="assistant", content=answer),) if answer and answer.strip() else ()
         conversation = (*task.conversation, task.request, *said)
         asked = Message(role="user", content=question)
         return Task(

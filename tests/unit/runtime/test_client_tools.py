@@ -172,6 +172,21 @@ def test_resuming_is_heard_from_the_answer_on() -> None:
     assert [event for event in heard if isinstance(event, Step)] == list(done.steps[len(waiting.steps) + 1 :])
 
 
+def test_a_resumed_run_that_is_stopped_at_once_has_kept_what_there_was() -> None:
+    waiting, made, _ = waiting_run(tokenizer("smollm2"))
+
+    async def stopped() -> Trajectory:
+        chain = Chain.resume(waiting, Observation("north"), made)
+        task = asyncio.create_task(chain.run())
+        task.cancel()
+        await asyncio.wait({task})
+        return chain.trajectory()
+
+    done = asyncio.run(stopped())
+    assert done.stop is Stop.INTERRUPTED and done.steps == waiting.steps
+    assert done.usage.completion_tokens == waiting.usage.completion_tokens
+
+
 def test_the_time_that_the_client_takes_does_not_count() -> None:
     waiting, made, _ = waiting_run(limits=Limits(seconds=100))
     long_ago = waiting.model_copy(update={"usage": waiting.usage.model_copy(update={"seconds": 60.0})})
