@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ from support.serve_load import (
 from support.served import AGENT, ANSWER, SEARCH, ServedAgent, served
 from support.servers import FakeServer, drop, in_thread
 
-CHAT = "/v1/chat/completions"
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 
 
 def searches_then_answers(context: Context) -> str:
@@ -163,16 +164,19 @@ def _status(url: str) -> int:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_client_that_goes_away_takes_its_run_with_it_and_frees_its_place(streamed: bool) -> None:
+@pytest.mark.parametrize(("path", "body"), [(CHAT, ASK), (RESPONSES, {"model": AGENT, "input": "Which tower?"})])
+def test_a_client_that_goes_away_takes_its_run_with_it_and_frees_its_place(
+    path: str, body: dict[str, Any], streamed: bool
+) -> None:
     model = BusyModel()
     with served(model=model, config={"max_runs": 1, "max_queue": 0}) as server:
         with nothing_left(server):
             if streamed:
-                link = begin_stream(server.url)
+                link = begin_stream(server.url, body, path)
             else:
                 link = connect(server.url)
-                link.sendall(post(ASK))
-                assert within(2, lambda: model.writing == 1)
+                link.sendall(post(body, path))
+            assert within(2, lambda: model.writing == 1)
             busy = exchange(server.url, post(ASK))
             assert (busy.status, busy.error["code"]) == (429, "server_busy") and int(busy.headers["retry-after"]) >= 1
             link.close()
@@ -199,15 +203,43 @@ def test_a_client_that_goes_away_while_it_waits_for_a_place_is_forgotten() -> No
     assert model.begun == 1
 
 
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_run_that_outlasts_the_longest_stream_ends_with_an_error(streamed: bool) -> None:
+    model = BusyModel()
+    with served(model=model, config={"stream_timeout_s": 0.4, "heartbeat_s": 0.1}) as server, nothing_left(server):
+        answer = exchange(server.url, post({**ASK, "stream": streamed}))
+        if streamed:
+            assert answer.body.count(b": keep-alive\n\n") >= 2, "silence is filled"
+            error = json.loads(answer.body.decode().split("data: ")[-2])["error"]
+        else:
+            assert answer.status == 504
+            error = answer.error
+        assert error["code"] == "timeout" and model.cancelled == 1
+
+
+def test_a_client_that_does_not_read_holds_up_nobody() -> None:
+    long = "<answer>" + "word " * 200_000 + "</answer>"
+    config = {"max_runs": 1, "max_queue": 0}
+    with served(lambda context: long, config=config) as server, connect(server.url) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.sendall(post({**ASK, "stream": True}))
+        assert within(5, lambda: server.out.exists() and _lines(server.out) == 1)
+        assert within(2, lambda: _active(server) == 0), "its run is over, and its place is free"
+        assert exchange(server.url, post(ASK)).status == 200
+
+
+def _lines(out: Path) -> int:
+    return sum(file.read_bytes().count(b"\n") for file in (out.rglob("*.jsonl") if out.is_dir() else [out]))
+
+
 def _active(server: ServedAgent) -> int:
     assert server.server.service is not None
     return server.server.service.active
 
 
 def _kept(out: Path, count: int) -> list[Trajectory]:
-    file = next(out.rglob("*.jsonl")) if out.is_dir() else out
-    assert within(2, lambda: file.read_bytes().count(b"\n") == count)
-    return list(read(file))
+    assert within(2, lambda: _lines(out) == count)
+    return list(read(next(out.rglob("*.jsonl")) if out.is_dir() else out))
 
 
 def test_a_program_in_the_sandbox_dies_with_the_client_that_asked_for_it() -> None:

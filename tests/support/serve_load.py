@@ -107,10 +107,10 @@ def read_answer(link: socket.socket) -> Answer:
         response.close()
 
 
-def begin_stream(url: str, body: dict[str, Any] = ASK) -> socket.socket:
+def begin_stream(url: str, body: dict[str, Any] = ASK, path: str = "/v1/chat/completions") -> socket.socket:
     """A stream of which the first event has arrived."""
     link = connect(url)
-    link.sendall(post({**body, "stream": True}))
+    link.sendall(post({**body, "stream": True}, path))
     found = b""
     while b"data: " not in found:
         piece = link.recv(65536)
