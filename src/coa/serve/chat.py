@@ -22,7 +22,7 @@ from coa.serve.chat_render import (
     Chunks,
     Delta,
     Deltas,
-    annotations,
+    cited_urls,
     completion,
     error_event,
     failure_of,
@@ -112,7 +112,7 @@ class _Reply:
         if self._run.call is not None:
             return [{"tool_calls": tool_calls(self._run.call)}]
         cited = citations(self._deltas.content, trajectory.steps)
-        return [{"annotations": annotations(cited)}] if cited else []
+        return [{"annotations": cited_urls(cited)}] if cited else []
 
     def _count(self, trajectory: Trajectory) -> TokenCount:
         resumed = self._run.request.resume

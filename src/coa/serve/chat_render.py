@@ -198,7 +198,7 @@ def tool_calls(call: ClientCall) -> list[Delta]:
     return [{"index": 0, "id": call.id, "type": "function", "function": function}]
 
 
-def annotations(cited: Iterable[Citation]) -> list[Delta]:
+def cited_urls(cited: Iterable[Citation]) -> list[Delta]:
     return [
         {
             "type": "url_citation",

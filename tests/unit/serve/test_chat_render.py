@@ -12,7 +12,7 @@ from coa.serve.chat_render import (
     Chunks,
     Deltas,
     StopCut,
-    annotations,
+    cited_urls,
     completion,
     failure_of,
     finish_reason,
@@ -133,7 +133,7 @@ def test_stop_strings_cut_the_answer_and_nothing_else() -> None:
 
 def test_citations_have_the_form_of_chat_completions() -> None:
     inside = {"url": "https://a.example", "title": "A", "start_index": 0, "end_index": 3}
-    assert annotations([Citation("https://a.example", "A", 0, 3)]) == [{"type": "url_citation", "url_citation": inside}]
+    assert cited_urls([Citation("https://a.example", "A", 0, 3)]) == [{"type": "url_citation", "url_citation": inside}]
 
 
 def test_every_chunk_and_the_whole_are_what_openais_types_describe() -> None:
