@@ -81,7 +81,7 @@ def test_a_tool_call_unfolds_into_arguments_and_result(visitor: Visitor) -> None
         ask(page)
         answered(page)
         search, code = page.locator(".step[data-kind=tool]").all()
-        expect(search.locator(".peek")).to_have_text("1. Vell tower - https://towers.example/vell")
+        expect(search.locator(".peek")).to_have_text("1. Vell tower - https://towers.example/vell · The tallest tower.")
         search.locator("summary").click()
         expect(search.locator("pre").first).to_have_text("tallest tower")
         link = search.locator("pre a")
@@ -142,6 +142,19 @@ def test_a_reload_in_the_middle_of_a_run_goes_on_where_it_was(visitor: Visitor) 
         answered(page)
         assert len(model.calls) == 2
         assert page.locator(".step .title").first.inner_text() == "Plan"
+
+
+def test_a_stream_that_ends_early_is_opened_again_where_it_broke_off(visitor: Visitor) -> None:
+    model = GatedModel([f"<plan>1. Find{GATE} the tower.</plan>\n<web_search>tallest tower</web_search>", ANSWER])
+    with visited(visitor, model, tools=TOOLS, config={"stream_timeout_s": 0.2}) as server:
+        page = visitor.open(server.url)
+        ask(page)
+        with page.expect_request(re.compile("start=[1-9]")):
+            expect(page.locator(".step .live")).to_have_text("1. Find")
+        expect(page.locator(".step .live")).to_have_text("1. Find")
+        model.open_gate()
+        answered(page)
+        expect(page.locator(".step .prose").first).to_have_text("1. Find the tower.")
 
 
 def test_a_run_goes_on_when_its_tab_is_closed(visitor: Visitor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ TIMEOUT_MS: Final = 20_000
 def executable() -> str:
     """The browser. Without one, tests are skipped, or fail where a browser is required."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
-        if found := shutil.which(name):
+        if (found := shutil.which(name)) and subprocess.run([found, "--version"], capture_output=True).returncode == 0:
             return found
     reason = "there is no Chromium; install it with: sudo apt-get install chromium"
     if os.environ.get(REQUIRED):

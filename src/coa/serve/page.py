@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Final, TypedDict
 
@@ -298,14 +299,15 @@ def _tools(name: str, profile: Profile, trajectory: Trajectory | None, service: 
 
 async def _stream(run: Run, start: int, service: Service) -> AsyncIterator[bytes]:
     profile, at = _profile(run, service), start
-    async with service.streaming(run):
-        async for batch in run.follow(start):
-            if not batch:
-                yield HEARTBEAT
-                continue
-            at += len(batch)
-            body = {"next": at, "events": _shown(batch, profile), "usage": timeline.usage_view(run.usage)}
-            yield b"data: " + orjson.dumps(body) + b"\n\n"
+    with suppress(TimeoutError):  # the stream was open for as long as one may be; the page asks for the rest
+        async with service.streaming(run):
+            async for batch in run.follow(start):
+                if not batch:
+                    yield HEARTBEAT
+                    continue
+                at += len(batch)
+                body = {"next": at, "events": _shown(batch, profile), "usage": timeline.usage_view(run.usage)}
+                yield b"data: " + orjson.dumps(body) + b"\n\n"
 
 
 def _shown(events: Sequence[RunEvent], profile: Profile) -> list[TimelineEvent]:

@@ -208,7 +208,7 @@ def _block(label: str, text: str, language: str = "") -> Block:
     return Block(label=label, text=text, tokens=highlight(text, language) if language else None)
 
 
-_LABELS: Final = {"text": "query", "items": "items", "code": "program", "stdin": "standard input"}
+_LABELS: Final = {"text": "input", "items": "input", "code": "program", "stdin": "standard input"}
 
 
 def _arguments(arguments: Mapping[str, JsonValue], shape: Shape) -> list[Block]:

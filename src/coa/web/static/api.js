@@ -79,9 +79,9 @@ export async function* follow(run, start, signal, onLost) {
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof ApiFailure && error.status < 500 && error.status !== 429) throw error;
+      onLost(!over);
     }
     if (over) return;
-    onLost(true);
     await new Promise((resolve) => setTimeout(resolve, PAUSES_MS[Math.min(failures++, PAUSES_MS.length - 1)]));
   }
 }

@@ -65,12 +65,13 @@ async function watch(turn) {
   const measure = () => (atEnd = isAtEnd());
   addEventListener("scroll", measure, { passive: true });
   try {
-    await turn.watch(abort.signal, ({ lost }) => {
-      turn.lost = lost;
+    await turn.watch(abort.signal, () => {
       if (atEnd) toEnd();
     });
   } catch (error) {
-    if (!abort.signal.aborted) complain(error);
+    // The server forgets runs some time after their end; those that it has stored are in the conversation.
+    if (error instanceof ApiFailure && error.status === 404) show(conversation, false);
+    else if (!abort.signal.aborted) complain(error);
   } finally {
     clearInterval(tick);
     removeEventListener("scroll", measure);
@@ -151,7 +152,7 @@ async function show(id, push) {
   try {
     found = await call("GET", `/page/conversations/${encodeURIComponent(id)}`);
   } catch (error) {
-    complain(error instanceof ApiFailure && error.status === 404 ? new Error("This conversation was deleted.") : error);
+    complain(error);
     begin(true);
     return;
   }

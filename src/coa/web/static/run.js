@@ -7,7 +7,7 @@ import { linked, paragraphs } from "./text.js";
 import { Turn } from "./turn.js";
 
 function fact(name, value) {
-  return [element("dt", {}, name), element("dd", {}, value)];
+  return element("div", {}, element("dt", {}, name), element("dd", {}, value));
 }
 
 async function start() {
@@ -22,7 +22,7 @@ async function start() {
   find("#about").append(...[
     fact("Agent", run.agent), fact("Profile", run.profile.name),
     fact("Asked", new Date(run.created * 1000).toLocaleString()), fact("Run", run.id),
-  ].flat());
+  ]);
   if (before.length) {
     find("#before").hidden = false;
     find("#before > div").append(...before.map(({ role, content }) =>

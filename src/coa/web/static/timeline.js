@@ -101,10 +101,9 @@ class Step {
     this.badges.replaceChildren(
       ...(ok ? [] : [element("span", { class: "badge bad" }, "failed")]),
       ...(seconds === null ? [] : [element("span", { class: "time" }, duration(seconds))]));
-    const lines = result.text.trim().split("\n").filter((line) => line.trim());
-    const [heading, next] = lines;
-    const shown = next && heading.trimEnd().endsWith(":") ? next : heading ?? "nothing";
-    this.peek.replaceChildren(shown.trim().slice(0, 200));
+    const lines = result.text.split("\n").map((line) => line.trim()).filter((line) => line);
+    const heading = lines.length > 1 && lines[0].endsWith(":") ? 1 : 0;
+    this.peek.replaceChildren(lines.slice(heading, heading + 6).join(" · ").slice(0, 240) || "nothing");
     this.badges.prepend(...(lines.length > 1 ? [element("span", { class: "time" }, plural(lines.length, "line"))] : []));
     this.blocks.append(block(result));
   }
@@ -214,7 +213,7 @@ export class Timeline {
   usage(usage, seconds) {
     const facts = [
       duration(seconds),
-      plural(usage.completion_tokens, "token") + " written",
+      usage.completion_tokens ? `${plural(usage.completion_tokens, "token")} written` : null,
       usage.prompt_tokens ? `${usage.prompt_tokens.toLocaleString("en")} read` : null,
       usage.tool_calls ? plural(usage.tool_calls, "tool call") : null,
       usage.cost === null ? null : `cost ${usage.cost.toPrecision(2)}`,

@@ -13,6 +13,7 @@ export class Turn {
     this.run = record.run;
     this.next = record.next;
     this.earlier = earlier;
+    this.lost = false; // whether the connection to the run is lost
     this.timeline = new Timeline(this.run.profile, { announce: record.events.length ? () => {} : announce });
     this.element = element("article", { class: "turn", "aria-label": `Question: ${this.run.question.slice(0, 80)}` },
       element("div", { class: "question" }, element("p", {}, linked(this.run.question))), this.timeline.element);
@@ -33,15 +34,15 @@ export class Turn {
 
   /** Draws what happens from now on; `onChange` is called after each batch. Ends with the run. */
   async watch(signal, onChange) {
-    const state = { lost: false, usage: this.run.usage };
-    const tick = setInterval(() => this.timeline.usage(state.usage, this.elapsed), 200);
-    this.timeline.usage(state.usage, this.elapsed);
+    let usage = this.run.usage;
+    const tick = setInterval(() => this.timeline.usage(usage, this.elapsed), 200);
+    this.timeline.usage(usage, this.elapsed);
     try {
-      for await (const batch of follow(this.run.id, this.next, signal, (lost) => (state.lost = lost))) {
-        state.usage = batch.usage;
+      for await (const batch of follow(this.run.id, this.next, signal, (lost) => (this.lost = lost))) {
+        usage = batch.usage;
         this.next = batch.next;
         for (const event of batch.events) this.timeline.apply(event);
-        onChange(state);
+        onChange();
       }
     } finally {
       clearInterval(tick);
