@@ -94,8 +94,8 @@ def test_a_client_call_that_cannot_be_made_is_part_of_the_reasoning() -> None:
 
 def test_a_snapshot_shows_the_item_that_is_being_written() -> None:
     output = Output("run")
-    for event in [ItemBegan(0, "answer", ItemKind.ANSWER), ItemText(0, "88 ")]:
-        output.feed(event)
+    output.feed(ItemBegan(0, "answer", ItemKind.ANSWER))
+    output.feed(ItemText(0, "88 "))
     (shown,) = output.snapshot()
     assert shown["status"] == "in_progress" and shown["content"][0]["text"] == "88 "
     assert output.items == []

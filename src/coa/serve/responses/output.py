@@ -30,9 +30,13 @@ class _OpenItem:
 
     def __init__(self, began: ItemBegan, item_id: str, index: int) -> None:
         self.agent, self.kind, self.id, self.index = began.agent, began.kind, item_id, index
-        self.text = ""
+        self.pieces: list[str] = []
         self.part_open = False
         self.done: ItemDone | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
 
 
 class Output:
@@ -45,19 +49,20 @@ class Output:
         call: Callable[[], ClientCall | None] = lambda: None,
         portable: bool = False,
         earlier: Sequence[Step] = (),
+        quiet: bool = False,
     ) -> None:
         """`call` finds the call that the client has to make, when the run is over. If `portable`, reasoning items carry
         the whole step, so that a client can send it back to any server. `earlier` are the steps before the first event,
-        of a run that is continued."""
+        of a run that is continued. If `quiet`, only the items matter, and `feed` leaves out pieces of their texts."""
         self.items: list[Json] = []
         """The items that are complete."""
-        self._run_id, self._call, self._portable = run_id, call, portable
+        self._run_id, self._call, self._portable, self._quiet = run_id, call, portable, quiet
         self._open: _OpenItem | None = None
         self._returned = [*earlier]
 
     def feed(self, event: RunEvent) -> list[Json]:
         if isinstance(event, ItemText):
-            return [*self._grow(event.text)]
+            return self._grow(event.text)
         if isinstance(event, ItemBegan):
             return [*self._begin(event)]
         if isinstance(event, ItemDone):
@@ -93,17 +98,17 @@ class Output:
             yield from self._open_part(item)
             yield _delta("reasoning_summary_text", item, _named(item.agent), summary_index=0)
 
-    def _grow(self, text: str) -> Iterable[Json]:
+    def _grow(self, text: str) -> list[Json]:
         item = self._open
         if item is None:
-            return
-        item.text += text
+            return []
+        item.pieces.append(text)
+        if self._quiet or item.kind is ItemKind.CLIENT_TOOL:
+            return []
         if item.kind is ItemKind.ANSWER:
-            yield _delta("output_text", item, text, content_index=0, logprobs=[])
-        elif item.kind is not ItemKind.CLIENT_TOOL:
-            if not item.part_open:
-                yield from self._open_part(item)
-            yield _delta("reasoning_summary_text", item, text, summary_index=0)
+            return [_delta("output_text", item, text, content_index=0, logprobs=[])]
+        part = [] if item.part_open else [*self._open_part(item)]
+        return [*part, _delta("reasoning_summary_text", item, text, summary_index=0)]
 
     def _done(self, event: ItemDone) -> Iterable[Json]:
         item = self._open

@@ -95,7 +95,7 @@ class Reply:
         """The response as it is now."""
         if self._final is not None:
             return self._final
-        output = self._output(run)
+        output = self._output(run, quiet=True)
         for event in run.events:
             output.feed(event)
         if run.trajectory is None:
@@ -151,10 +151,10 @@ class Reply:
         begun = {name: getattr(run.request, name) for name in KEPT}
         return orjson.dumps({"response": response, "input": self.input, "files": self.files, "begun": begun})
 
-    def _output(self, run: Run) -> Output:
+    def _output(self, run: Run, *, quiet: bool = False) -> Output:
         resumed = run.request.resume
         earlier = resumed.trajectory.steps if resumed is not None else ()
-        return Output(run.id, call=lambda: run.call, portable=self.portable, earlier=earlier)
+        return Output(run.id, call=lambda: run.call, portable=self.portable, earlier=earlier, quiet=quiet)
 
     def _finished(self, run: Run, trajectory: Trajectory, output: Output) -> Json:
         if self._final is None:
