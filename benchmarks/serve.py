@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -41,7 +42,7 @@ from starlette.routing import Route
 from coa.models.base import Context, Finish, Generation, OnText, Sampling
 from coa.runtime import ChainEvent, RunConfig, Setting, run
 from coa.serve.config import ServeConfig
-from coa.serve.server import serve
+from coa.serve.server import AgentServer, serve
 from coa.trajectory import Usage, load_profile
 
 PARALLEL: Final = (1, 64, 512)
@@ -102,13 +103,19 @@ def _serve_coa() -> None:
             run=RunConfig(model="http://127.0.0.1:9", profile=PROFILE), name=AGENT, port=0, max_runs=1024,
             max_queue=1024, state=Path(folder),
         )  # fmt: skip
-        with serve(config, models={AGENT: InstantModel()}, tools={AGENT: {}}) as server:
-            _answer_questions(int(server.url.rpartition(":")[2]))
+        server = serve(config, models={AGENT: InstantModel()}, tools={AGENT: {}})
+
+        def ready(server: AgentServer) -> None:
+            port = int(server.url.rpartition(":")[2])
+            threading.Thread(target=_answer_questions, args=(port,), daemon=True).start()
+
+        server.run_forever(ready)  # until SIGTERM
 
 
-def _serve_bare(recorded: str) -> None:
+def _serve_bare(file: str) -> None:
     """Sends what was recorded, one chunk after another, and lets others work after each."""
-    known = {key.encode(): [piece.encode() for piece in pieces] for key, pieces in json.loads(recorded).items()}
+    recorded: dict[str, list[str]] = json.loads(Path(file).read_text())
+    known = {key.encode(): [piece.encode() for piece in pieces] for key, pieces in recorded.items()}
 
     async def endpoint(request: Request) -> StreamingResponse:
         pieces = known[await request.body()]
@@ -205,6 +212,7 @@ class Side:
     def end(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
+        self._process.terminate()
         self._process.wait(60)
 
     def _line(self) -> str:
@@ -289,7 +297,8 @@ def _events(url: str, body: bytes, endpoint: str) -> list[bytes]:
         whole = response.read()
     found: list[bytes] = []
     for event in whole.split(b"\n\n")[:-1]:
-        if found and b"word" not in event:
+        a_word = b'.delta"' in event if endpoint == "responses" else b"word" in event
+        if found and not a_word:
             found[-1] += event + b"\n\n"
         else:
             found.append(event + b"\n\n")
@@ -322,11 +331,9 @@ def _sides() -> Iterator[dict[str, Side]]:
         for endpoint in ENDPOINTS:
             count = len(recorded[_body(endpoint, WORDS, AGENT).decode()])
             print(f"{ENDPOINTS[endpoint]}: {count} chunks for a reply of {WORDS} words")
-        sides: dict[str, Side] = {
-            "chain": Chains("chain"),
-            "bare stream": Side("bare", json.dumps(recorded)),
-            "coa serve": coa,
-        }
+        file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "recorded.json"
+        file.write_text(json.dumps(recorded))
+        sides: dict[str, Side] = {"chain": Chains("chain"), "bare stream": Side("bare", str(file)), "coa serve": coa}
         stack.callback(sides["chain"].end)
         stack.callback(sides["bare stream"].end)
         yield sides

@@ -7,6 +7,7 @@ with coa.serve(coa.ServeConfig(run=coa.RunConfig(model="nano"), port=0)) as serv
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import resource
@@ -95,7 +96,15 @@ class AgentServer:
     def run_forever(self, on_ready: Callable[[AgentServer], None] | None = None) -> None:
         """Serve until SIGINT or SIGTERM, then let running runs finish. Call it from the main thread."""
         self._bind()
-        asyncio.run(self._serve(on_ready, signals=True))
+
+        def ready(server: AgentServer) -> None:
+            # What is there now stays until the end. Without this, each full garbage collection would walk through it.
+            gc.collect()
+            gc.freeze()
+            if on_ready is not None:
+                on_ready(server)
+
+        asyncio.run(self._serve(ready, signals=True))
 
     def __enter__(self) -> Self:
         self._bind()
