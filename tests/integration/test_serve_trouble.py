@@ -128,7 +128,28 @@ def test_headers_that_do_not_come_are_not_waited_for(agent: ServedAgent, sent: b
 
 def test_what_is_not_http_is_refused(agent: ServedAgent) -> None:
     with nothing_left(agent):
-        assert exchange(agent.url, b"\x16\x03\x01\x02\x00 hello\r\n\r\n").status == 400
+        answer = exchange(agent.url, b"\x16\x03\x01\x02\x00 hello\r\n\r\n")
+    assert (answer.status, answer.error["code"]) == (400, "invalid_http")
+
+
+def test_headers_without_an_end_are_refused(agent: ServedAgent) -> None:
+    with nothing_left(agent), connect(agent.url) as link:
+        link.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX: ")
+        with suppress(ConnectionError):  # it is closed while we still send
+            for _ in range(64):
+                link.sendall(b"y" * 16384)
+                time.sleep(0.001)
+        with suppress(ConnectionResetError):
+            assert read_answer(link).status == 431
+
+
+def test_a_client_that_goes_away_while_it_sends_is_no_error_of_the_server(
+    agent: ServedAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    with nothing_left(agent), connect(agent.url) as link:
+        link.sendall(head(CHAT, "Content-Length: 100") + b'{"model"')
+        time.sleep(0.1)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_half_open_connections_do_not_keep_others_out(agent: ServedAgent) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import orjson
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coa.serve.api_error import ApiError
@@ -63,6 +64,8 @@ class Guard:
             await sending.refuse(error)
         except HTTPException as error:
             await sending.refuse(_missing(scope, error))
+        except ClientDisconnect:
+            log.debug("the client of %s %s went away before it had sent its body", scope["method"], scope["path"])
         except Exception:
             log.exception("the request %s %s failed", scope["method"], scope["path"])
             await sending.refuse(ApiError(500, "an error of the server; its log says more", code="internal_error"))

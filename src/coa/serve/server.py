@@ -16,10 +16,12 @@ import threading
 from asyncio.events import TimerHandle
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+import orjson
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import HANDLED_SIGNALS
@@ -27,6 +29,7 @@ from uvicorn.server import HANDLED_SIGNALS
 from coa.errors import ConfigError, refused
 from coa.models.base import Model
 from coa.progress import Progress
+from coa.serve.api_error import ApiError
 from coa.serve.app import build_app
 from coa.serve.config import ServeConfig
 from coa.serve.keys import Keys
@@ -37,6 +40,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _FILES: Final = 16384
 """Number of open files to ask for: every connection is one."""
+_HEADER_BYTES: Final = 64 << 10
+"""Size of the headers of a request, up to one more read of the socket."""
 _LAST_WORDS_S: Final = 3
 """Time for answers to be sent after all runs have ended."""
 
@@ -216,11 +221,13 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _Connection(HttpToolsProtocol):
-    """A connection that must send its headers in time, and one of a limited number."""
+    """A connection that must send its headers in time and in short, and one of a limited number."""
 
     max_connections: int
     header_timeout_s: float
     _header_timer: TimerHandle | None = None
+    """Runs while headers are expected."""
+    _header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -233,6 +240,13 @@ class _Connection(HttpToolsProtocol):
         if self._header_timer is None and (self.cycle is None or self.cycle.response_complete):
             self._expect_headers()
         super().data_received(data)
+        if self._header_timer is not None:
+            self._header_bytes += len(data)
+            if self._header_bytes > _HEADER_BYTES:
+                self._headers_came()
+                self._refuse(
+                    ApiError(431, f"the headers are larger than {_HEADER_BYTES:,} bytes", code="large_headers")
+                )
 
     def on_headers_complete(self) -> None:
         self._headers_came()
@@ -245,7 +259,22 @@ class _Connection(HttpToolsProtocol):
     def _expect_headers(self) -> None:
         self._header_timer = self.loop.call_later(self.header_timeout_s, self._too_slow)
 
+    def send_400_response(self, msg: str) -> None:
+        """For what is not HTTP."""
+        self._refuse(ApiError(400, msg, code="invalid_http"))
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer a request that has not become one, and end the connection."""
+        if self.transport.is_closing():
+            return
+        body = orjson.dumps(error.body())
+        head = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\ncontent-type: application/json\r\n"
+        rest = f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write((head + rest).encode() + body)
+        self.transport.close()
+
     def _headers_came(self) -> None:
+        self._header_bytes = 0
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
