@@ -16,7 +16,11 @@ from mcp.client.streamable_http import streamable_http_client
 
 from coa.errors import ModelError
 from coa.models.scripted import ScriptedModel
+from coa.runtime import RunConfig
+from coa.serve import ServeConfig
 from coa.serve.keys import add_key
+from coa.serve.mcp.server import mcp_server
+from coa.serve.service import Service, open_service
 from coa.trajectory import Stop, Trajectory, read
 from support.mcp_client import EXTENSION, CreatedTask, TaskClient, Thinker, cancel_task, get_task, update_task
 from support.served import AGENT, ServedAgent, served
@@ -372,3 +376,25 @@ def test_foreign_pages_and_hosts_do_not_reach_it(server: ServedAgent) -> None:
 
     assert asyncio.run(post({"Origin": "https://evil.example"})) == 403
     assert asyncio.run(post({"Host": "evil.example"})) == 421
+
+
+def test_a_client_is_answered_while_the_model_is_still_being_opened(tmp_path: Path) -> None:
+    heard: list[str | None] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    async def ask() -> str:
+        run = RunConfig(model="http://127.0.0.1:9", profile="nano")
+        config = ServeConfig(run=run, name=AGENT, state=tmp_path, heartbeat_s=0.01)
+        opened: asyncio.Future[Service] = asyncio.get_running_loop().create_future()
+        async with Client(mcp_server(config, opened)) as connected:
+            await connected.list_tools()
+            asking = asyncio.create_task(connected.call_tool("ask", {"question": "so?"}, progress_callback=hear))
+            assert await settled(lambda: len(heard) >= 2)
+            async with open_service(config, models={AGENT: Thinker()}) as service:
+                opened.set_result(service)
+                return text_of(await asking)
+
+    assert asyncio.run(ask()) == "SO?"
+    assert set(heard[:-1]) == {"opening the model"} and heard[-1] == "answer: SO?"

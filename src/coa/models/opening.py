@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 
@@ -27,6 +28,10 @@ async def open_model(
     if is_url(source):
         urls = server_urls(source)
         return await connect_all(urls, name, mode=mode, tokenizer=tokenizer, api_key_env=api_key_env)
+    return await asyncio.to_thread(_load, source, rows)  # it takes seconds, in which a server has to answer
+
+
+def _load(source: str, rows: int) -> Model:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # set before torch is imported: waiting threads must not spin
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
