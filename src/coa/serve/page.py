@@ -153,7 +153,7 @@ class _Api:
         stored = self._service.store.get(run_id, caller.key)
         if stored is None:
             raise _missing("run")
-        return json_response(_kept(stored, self._service))
+        return json_response(await asyncio.to_thread(_kept, stored, self._service))
 
     async def events(self, request: Request) -> Response:
         run = self._service.running(request.path_params["run"], _caller(request))
@@ -195,7 +195,7 @@ class _Api:
     async def conversation(self, request: Request) -> Response:
         name, caller = request.path_params["conversation"], _caller(request)
         records = [
-            _live(run, self._service) if isinstance(run, Run) else _kept(run, self._service)
+            _live(run, self._service) if isinstance(run, Run) else await asyncio.to_thread(_kept, run, self._service)
             for run in self._members(name, caller)
         ]
         if not records:
