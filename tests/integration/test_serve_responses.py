@@ -241,6 +241,26 @@ def test_a_run_that_the_server_has_forgotten_is_rebuilt_from_its_items(portable:
     assert second_seen == [first_seen[-1]]
 
 
+def test_items_that_no_server_wrote_do_not_break_it() -> None:
+    """An answer as a thought, a step of nobody's, content that is not ours: the run goes on with what can be used."""
+    odd: Any = [
+        {"type": "reasoning", "summary": [{"text": "Done."}], "coa": {"agent": "answer"}},
+        {"type": "reasoning", "summary": [], "encrypted_content": "gAAAA-of-another-server"},
+        {"type": "reasoning", "summary": [{"text": "x"}], "encrypted_content": "eyJhZ2VudCI6IFsxXX0="},
+        {"type": "reasoning", "summary": [], "coa": {"agent": "observation", "kind": "tool"}},
+    ]  # fmt: skip
+    call = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": '{"city": "Oslo"}'}
+    output = {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "-3 C"}]}
+    with served(["<answer>-3 degrees</answer>"]) as server:
+        question: Any = {"role": "user", "content": "Weather in Oslo?"}
+        ask = server.client.responses.create
+        final = ask(model=AGENT, input=[question, *odd, call, output], tools=[WEATHER])
+        assert final.output_text == "-3 degrees"
+        for items, tools in (([question, call, output], []), ([call, output], [WEATHER])):
+            with pytest.raises(openai.BadRequestError):
+                ask(model=AGENT, input=items, tools=tools)
+
+
 def test_an_output_for_a_call_that_was_never_made_is_refused() -> None:
     with served([CALL]) as server:
         ask = server.client.responses.create
@@ -295,6 +315,24 @@ def test_a_background_response_goes_on_without_its_client_and_can_be_streamed_la
         assert checked(httpx.get(url).json())["status"] == "completed"
         rest = frames(httpx.get(url, params={"stream": "true", "starting_after": 7}, timeout=30).content)
         assert rest == events[8:]
+
+
+def test_a_background_response_goes_on_when_the_client_of_its_stream_leaves() -> None:
+    with served() as server:
+        body = {"model": AGENT, "input": "Which tower?", "background": True, "stream": True}
+        with httpx.stream("POST", f"{server.url}/v1/responses", json=body) as answer:
+            name = answer.headers["x-coa-run"]
+        while (response := server.client.responses.retrieve(f"resp_{name}")).status == "in_progress":
+            pass
+        assert response.status == "completed" and response.output_text == "The Vell tower."
+
+
+def test_a_running_response_can_be_deleted() -> None:
+    with served([SEARCH], tools={"web_search": Slow()}) as server:
+        response = server.client.responses.create(model=AGENT, input="Which tower?", background=True)
+        server.client.responses.delete(response.id)
+        with pytest.raises(openai.NotFoundError):
+            server.client.responses.retrieve(response.id)
 
 
 def test_a_running_response_is_cancelled() -> None:

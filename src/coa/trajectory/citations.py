@@ -17,9 +17,12 @@ from coa.trajectory.types import OBSERVATION, Step
 
 MOST: Final = 20
 """Number of citations of one answer."""
-_ADDRESS: Final = re.compile(r"https?://[^\s<>\"'`\\{}|^\[\]]+")
+_ADDRESS: Final = re.compile(r"https?://[^\s<>\"'`\\{}|^\[\]]{1,2000}")
 _ARTICLE: Final = re.compile(r"^(the|an?) ")
-_NUMBERED: Final = re.compile(r"^\s*\d+\.\s+(?P<title>\S.*?)\s+-\s+$")
+_NUMBER: Final = re.compile(r"\s*\d+\. ")
+_MOST_SOURCES: Final = 500
+_LONGEST_LINE: Final = 2_000
+"""Pages may be written to waste time, so what is read of them is bounded."""
 
 
 class Source(NamedTuple):
@@ -63,6 +66,8 @@ def sources_of(steps: Iterable[Step]) -> Mapping[str, Source]:
             continue
         for source in [*_listed(step.text), *_opened(step)]:
             known = found.get(source.url, source)
+            if known is source and len(found) >= _MOST_SOURCES:
+                continue
             found[source.url] = Source(
                 source.url, known.title or source.title, known.passage or source.passage, known.opened or source.opened
             )
@@ -80,13 +85,16 @@ def _opened(step: Step) -> Iterable[Source]:
 
 def _listed(text: str) -> Iterable[Source]:
     """Addresses in the text of a result. Search tools write `1. Title - address` and the snippet below it."""
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        for match in _ADDRESS.finditer(line):
-            below = lines[number + 1] if number + 1 < len(lines) else ""
-            title = _NUMBERED.match(line[: match.start()])
-            passage = " ".join(f"{line} {'' if _ADDRESS.search(below) else below}".split())
-            yield Source(_trimmed(match.group()), title.group("title") if title else "", passage)
+    lines = [line[:_LONGEST_LINE] for line in text.splitlines()]
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        matches = list(_ADDRESS.finditer(line))
+        if not matches:
+            continue
+        before, number = line[: matches[0].start()].rstrip(), _NUMBER.match(line)
+        title = before[number.end() :].removesuffix("-").strip() if number and before.endswith(" -") else ""
+        passage = " ".join(f"{line} {'' if _ADDRESS.search(below) else below}".split())
+        for match in matches:
+            yield Source(_trimmed(match.group()), title if match is matches[0] else "", passage)
 
 
 def _trimmed(address: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coa.trajectory import Step, observation
-from coa.trajectory.citations import citations
+from coa.trajectory.citations import citations, sources_of
 
 RESULTS = observation(
     '"towers" results:\n1. The Vell tower - https://towers.example/vell (2020)\n   It is 88 m tall.\n'
@@ -41,3 +41,13 @@ def test_without_pages_the_results_that_contain_the_answer_are_cited() -> None:
 def test_what_a_failed_tool_wrote_is_no_source() -> None:
     failed = observation("error: https://towers.example/vell 88 m", meta={"ok": False})
     assert cited("88 m", failed) == []
+
+
+def test_a_page_that_is_written_to_waste_time_wastes_little() -> None:
+    """Many addresses in a line, a long gap behind a number, an address of brackets: what is read of them is bounded."""
+    addresses = [f"https://a.example/{number}" for number in range(5_000)]
+    spaces = "1. x" + " " * 100_000 + "https://b.example"
+    brackets = "https://c.example/" + ")" * 100_000
+    steps = [observation("\n".join([*addresses, " ".join(addresses), spaces, brackets]), meta={"ok": True})] * 5
+    assert len(sources_of(steps)) == 500
+    assert all(len(source.passage) <= 5_000 and len(source.url) <= 2_100 for source in sources_of(steps).values())

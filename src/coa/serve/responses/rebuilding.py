@@ -17,12 +17,14 @@ from coa.runtime.setting import Setting
 from coa.serve.api_error import ApiError
 from coa.serve.responses.body import FunctionCallItem, ReasoningItem
 from coa.serve.responses.turn import TrailItem, output_text
-from coa.trajectory import Step, Stop, Task, Trajectory, Usage, observation
+from coa.trajectory import Kind, Step, Stop, Task, Trajectory, Usage, observation
 from coa.trajectory.shapes import write
 
 
 def rebuilt(task: Task, trail: Sequence[TrailItem], setting: Setting, names: Mapping[str, str]) -> Trajectory:
     """The run up to the call whose result is the last item of the trail. `names` are the client's tools by tag."""
+    if not task.question.strip():
+        raise ApiError(400, "The input has no question that the function was called for.", param="input")
     steps: list[Step] = []
     calls: dict[str, Step] = {}
     made = 0
@@ -62,7 +64,8 @@ def _steps(item: ReasoningItem, setting: Setting) -> list[Step]:
         result = str(packed.get("result", shown))
         ok = bool(packed.get("ok", item.coa.ok if item.coa is not None else True))
         return [Step(agent=agent, text=text), observation(result, meta={"ok": ok})]
-    role = agent if isinstance(agent, str) and agent in agents else setting.profile.thought
+    spoken = isinstance(agent, str) and agent in agents and agents[agent].kind in (Kind.THOUGHT, Kind.ROLE)
+    role = agent if isinstance(agent, str) and spoken else setting.profile.thought
     text = str(packed.get("text", text))
     return [Step(agent=role, text=text)] if role is not None and text.strip() else []
 
