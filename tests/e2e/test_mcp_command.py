@@ -198,5 +198,5 @@ def test_our_own_client_asks_our_own_server(tmp_path: Path) -> None:
     with served() as server:
         (over_http,) = asyncio.run(ask(f"{server.url}/mcp"))
     (over_stdio,) = asyncio.run(ask(shlex.join(scripted(tmp_path))))
-    assert over_http.startswith("The Vell tower.\nTo ask a follow-up question")
+    assert over_http.startswith("The Vell tower.\nSources: https://towers.example/vell\nTo ask a follow-up question")
     assert over_stdio.startswith("WHICH TOWER?")

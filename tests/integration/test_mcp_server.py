@@ -79,6 +79,7 @@ def test_a_question_gets_an_answer_as_text_and_as_data_with_a_notification_for_e
     assert text_of(result) == "The Vell tower." == result.structured_content["answer"]
     assert result.structured_content["stop"] == "answered" and result.structured_content["agent"] == AGENT
     assert result.structured_content["usage"]["tool_calls"] == 1
+    assert [source["url"] for source in result.structured_content["sources"]] == ["https://towers.example/vell"]
     assert result.structured_content["run_id"] in result.content[1].text
     assert [number for number, _ in heard] == list(range(1, len(run.steps) + 1))
     assert [(message or "").partition(":")[0] for _, message in heard] == [step.agent for step in run.steps]
