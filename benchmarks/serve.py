@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -392,7 +392,7 @@ def _print_vllm(coa: Side) -> None:
 
 
 if __name__ == "__main__":
-    roles = {"coa": _serve_coa, "bare": _serve_bare, "chain": _run_chains}
+    roles: dict[str, Callable[..., None]] = {"coa": _serve_coa, "bare": _serve_bare, "chain": _run_chains}
     if len(sys.argv) > 1:
         roles[sys.argv[1]](*sys.argv[2:])
     else:

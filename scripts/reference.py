@@ -23,6 +23,7 @@ from coa.distill.config import DistillConfig
 from coa.distill.gateway.config import RecordConfig
 from coa.distill.teaching.stage import TeachConfig
 from coa.rl.config import RlConfig
+from coa.serve.config import ServeConfig
 from coa.sft.config import SftConfig
 from coa.trajectory.profile import Limits, Profile
 
@@ -138,6 +139,11 @@ _SETTINGS: Final = (
     ),
     _Page("coa record", "`--config FILE.toml`; `--set key=value` changes one.", RecordConfig),
     _Page("coa teach", "`--config FILE.toml`; `--set key=value` changes one.", TeachConfig),
+    _Page(
+        "coa serve",
+        "`coa serve AGENTS.toml`; `--set key=value` changes one. `coa mcp` takes the same settings.",
+        ServeConfig,
+    ),
     _Page(
         "Limits",
         "What one run may spend: `[limits]` of a profile, or `--budget name=value` of a command.",
