@@ -206,13 +206,26 @@ def test_a_run_that_the_server_has_forgotten_is_rebuilt_from_the_messages() -> N
     assert text.startswith("<think>Let me see.</think>") and "<observation>Vell: 300 m</observation>" in text
 
 
-def test_the_same_result_sent_twice_gets_an_answer_twice() -> None:
-    with served(model=asks_client("Vell")) as server:
+def test_a_result_that_is_sent_again_continues_the_same_run_again() -> None:
+    """As the openai package does by itself when the connection broke or the model failed."""
+
+    def script(context: Context) -> str | Exception:
+        if "300 m" in context.text:
+            return ModelError("gone") if len(model.calls) == 3 else ANSWER
+        return call(tag_of(context), "Vell") if "<observation>" in context.text else SEARCH
+
+    model = ScriptedModel(script)
+    with served(model=model) as server:
         said = ask(server, tools=[LOOKUP]).choices[0].message
         assert said.tool_calls
-        messages = [*ASK, said, {"role": "tool", "tool_call_id": said.tool_calls[0].id, "content": "300 m"}]
+        bare = {"role": "assistant", "content": None, "tool_calls": [said.tool_calls[0].model_dump()]}
+        messages = [*ASK, bare, {"role": "tool", "tool_call_id": said.tool_calls[0].id, "content": "300 m"}]
+        with pytest.raises(openai.InternalServerError):
+            ask(server, messages, tools=[LOOKUP])
         answers = [ask(server, messages, tools=[LOOKUP]).choices[0].message.content for _ in range(2)]
     assert answers == ["The Vell tower."] * 2
+    texts = [context.text for context in model.calls[2:]]
+    assert len(set(texts)) == 1 and "tallest tower" in texts[0], "what the server's own tools found is still there"
 
 
 def test_a_question_after_a_finished_tool_call_sees_its_result() -> None:

@@ -32,6 +32,7 @@ from coa.serve.narrator import Narrator
 from coa.serve.request import ClientCall, RunRequest, Suspended, setting_for
 from coa.serve.run import Run, RunStatus
 from coa.serve.store import Store, StoredRun, trajectory_line
+from coa.serve.waiting import WaitingRuns
 from coa.tools import Tool
 from coa.trajectory import Failure, FailureSite, JsonlWriter, Stop, Trajectory
 from coa.trajectory.store import to_append
@@ -41,8 +42,6 @@ log = logging.getLogger(__name__)
 _REMEMBERED_RUNS: Final = 512
 _REMEMBERED_S: Final = 600.0
 """How many runs, and for how long, stay in memory after their end, for a client that connects again."""
-_SUSPENDED_S: Final = 3600.0
-"""How long a run that is not stored waits for the result of its client's tool."""
 _SWEEP_S: Final = 60.0
 CALL_PREFIX: Final = "call_"
 
@@ -87,7 +86,7 @@ class Service:
         self._places = asyncio.Semaphore(config.max_runs)
         self._active: dict[str, Run] = {}
         self._recent: OrderedDict[str, tuple[float, Run]] = OrderedDict()
-        self._suspended: dict[str, tuple[float, Caller, Suspended]] = {}
+        self._waiting = WaitingRuns(self._give_up)
 
     # ---- what protocols call
 
@@ -150,9 +149,9 @@ class Service:
         return [run for run in self._active.values() if run.caller == caller]
 
     def suspended(self, call_id: str, caller: Caller) -> Suspended | None:
-        """The run that waits for the result of this call."""
-        if (held := self._suspended.get(call_id)) is not None:
-            return held[2] if held[1] == caller else None
+        """The run that waits for the result of this call, or got it a short while ago."""
+        if (held := self._waiting.find(call_id, caller)) is not None:
+            return held
         stored = self.store.by_call(call_id, caller.key)
         if stored is None:
             return None
@@ -235,11 +234,11 @@ class Service:
         if trajectory.stop is Stop.WAITING:
             call = _call_of(run, trajectory, names)
             held = Suspended(call.id, run.id, request.agent, trajectory, run.conversation)
-            self._suspended[call.id] = (time.monotonic(), run.caller, held)
+            self._waiting.add(held, run.caller)
         narrator.conclude(trajectory)
         run.end(trajectory, call)
         if request.resume is not None:
-            self._suspended.pop(request.resume.call, None)
+            self._waiting.continued(request.resume.call)
             self.store.continued(request.resume.run)
         if request.store:
             self._keep(run, trajectory)
@@ -293,14 +292,14 @@ class Service:
         now = time.monotonic()
         while self._recent and next(iter(self._recent.values()))[0] < now - _REMEMBERED_S:
             self._recent.popitem(last=False)
-        for call, (since, caller, held) in list(self._suspended.items()):
-            if since < now - _SUSPENDED_S:
-                del self._suspended[call]
-                if self.store.by_call(call, caller.key) is None:
-                    self._abandon(held.trajectory)
+        self._waiting.expire()
         for run in self.store.expire():
             if run.status == RunStatus.WAITING:
                 self._abandon(run.trajectory)
+
+    def _give_up(self, run: Suspended, caller: Caller) -> None:
+        if self.store.by_call(run.call, caller.key) is None:
+            self._abandon(run.trajectory)
 
     def _abandon(self, trajectory: Trajectory) -> None:
         """Nobody will continue this run: it is written as it is."""
@@ -322,10 +321,7 @@ class Service:
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
-        for call, (_, caller, held) in self._suspended.items():
-            if self.store.by_call(call, caller.key) is None:
-                self._abandon(held.trajectory)
-        self._suspended.clear()
+        self._waiting.clear()
 
 
 def _call_of(run: Run, trajectory: Trajectory, names: Mapping[str, str]) -> ClientCall:
