@@ -177,11 +177,11 @@ def _run_chains() -> None:
     _answer_questions(0, ask)
 
 
-def _answer_questions(port: int, ask: object = None) -> None:
+def _answer_questions(port: int, ask: Callable[[str], str] | None = None) -> None:
     """Print the port, then for each line that arrives its answer and the CPU time so far, until there are no more."""
     print(port, flush=True)
     for line in sys.stdin:
-        if line.strip() and callable(ask):
+        if line.strip() and ask is not None:
             print(ask(line), flush=True)
         else:
             print(time.process_time(), flush=True)
@@ -381,9 +381,9 @@ def _print_vllm(coa: Side) -> None:
         vllm.measure("chat", 8, 16, WORDS)
         for endpoint, path in ENDPOINTS.items():
             before = vllm.cpu(), coa.cpu()
-            first = vllm.measure(endpoint, 64, 128, WORDS)
-            coa.measure(endpoint, 64, 128, WORDS)
-            spent = [1000 * (now - then) / 128 for now, then in zip((vllm.cpu(), coa.cpu()), before, strict=True)]
+            first = vllm.measure(endpoint, 64, 64, WORDS)
+            coa.measure(endpoint, 64, 64, WORDS)
+            spent = [1000 * (now - then) / 64 for now, then in zip((vllm.cpu(), coa.cpu()), before, strict=True)]
             print(f"\n{path}, 64 streams at a time of {WORDS} tokens; CPU ms per request")
             print(f"vLLM's HTTP process {spent[0]:.2f} (first event after {1000 * statistics.median(first):.0f} ms)")
             print(f"coa serve with the instant model {spent[1]:.2f}")

@@ -76,7 +76,9 @@ class Run:
         self.events.append(event)
         self.updated = time.time()
         if self._waiters:
-            self._wake()
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                _resolve(waiter)
 
     def end(self, trajectory: Trajectory, call: ClientCall | None) -> None:
         """Before the event `RunEnded`."""
@@ -124,11 +126,6 @@ class Run:
         if self.task is not None and not self.task.done():
             self.task.cancel()
             await asyncio.wait({self.task})
-
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            _resolve(waiter)
 
 
 class _Pulse:

@@ -114,6 +114,16 @@ async def test_a_silent_run_gives_heartbeats(tmp_path: Path) -> None:
         await run.cancel()
 
 
+async def test_only_the_last_512_runs_stay_in_memory_after_their_end(tmp_path: Path) -> None:
+    async with service_of(ScriptedModel(lambda context: ANSWER), tmp_path) as service:
+        ids = []
+        for _ in range(514):
+            run = await service.start(request(store=False), CALLER)
+            await run.wait()
+            ids.append(run.id)
+        assert [service.running(run_id, CALLER) is not None for run_id in ids] == [False] * 2 + [True] * 512
+
+
 async def test_a_full_server_refuses_and_recovers(tmp_path: Path) -> None:
     async with service_of(gate := Gate(), tmp_path, max_runs=2, max_queue=1) as service:
         runs = [await service.start(request(), CALLER) for _ in range(3)]
