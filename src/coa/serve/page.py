@@ -160,7 +160,7 @@ class _Api:
         if run is None:
             raise _missing("run")
         start = request.query_params.get("start", "0")
-        if not start.isdecimal() or int(start) > len(run.events):
+        if not start.isdecimal() or len(start) > 9 or int(start) > len(run.events):
             raise ApiError(400, "`start` must be the number of an event", code="invalid_value", param="start")
         return EventStream(_stream(run, int(start), self._service))  # type: ignore[return-value]
 
