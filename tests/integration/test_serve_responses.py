@@ -249,8 +249,8 @@ def test_items_that_no_server_wrote_do_not_break_it() -> None:
         {"type": "reasoning", "summary": [{"text": "x"}], "encrypted_content": "eyJhZ2VudCI6IFsxXX0="},
         {"type": "reasoning", "summary": [], "coa": {"agent": "observation", "kind": "tool"}},
     ]  # fmt: skip
-    call = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": '{"city": "Oslo"}'}
-    output = {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "-3 C"}]}
+    call: Any = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": '{"city": "Oslo"}'}
+    output: Any = {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "-3 C"}]}
     with served(["<answer>-3 degrees</answer>"]) as server:
         question: Any = {"role": "user", "content": "Weather in Oslo?"}
         ask = server.client.responses.create
