@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import re
@@ -16,7 +17,7 @@ from aiohttp import web
 
 from coa.trajectory import Stop, read
 from support.commands import ROOT
-from support.servers import FakeServer, hang, in_thread
+from support.servers import FakeServer, in_thread
 
 
 def answering(body: dict[str, Any]) -> str:
@@ -80,11 +81,13 @@ class Terminal:
 
 
 def test_ctrl_c_stops_a_run_and_leads_back_to_the_prompt(tmp_path: Path) -> None:
-    server, asked = FakeServer(answering, owner="someone"), threading.Event()
+    server, asked, over = FakeServer(answering, owner="someone"), threading.Event(), threading.Event()
 
     async def hanging(request: web.Request) -> web.Response:
         asked.set()
-        return await hang(request)
+        while not over.is_set():
+            await asyncio.sleep(0.02)
+        return web.Response()
 
     server.trouble.append(hanging)
     with in_thread(server) as url:
@@ -100,6 +103,17 @@ def test_ctrl_c_stops_a_run_and_leads_back_to_the_prompt(tmp_path: Path) -> None
         terminal.until(r"answer: quick 1[^\0]*\n> ")
         terminal.type("\x04")
         assert terminal.ended() == 0
+        over.set()
     first, second = read(tmp_path)
     assert first.stop is Stop.INTERRUPTED and second.stop is Stop.ANSWERED
     assert server.asked[-1]["messages"][-1]["content"] == "slow\n\nquick"
+
+
+def test_a_chat_takes_no_file_of_tasks_and_no_second_attempt(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"question": "q"}\n')
+    for wrong in (["--tasks", str(tmp_path / "tasks.jsonl"), "--json"], ["--best-of", "3"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "coa.cli", "run", "--chat", *wrong], capture_output=True, text=True, cwd=ROOT,
+            input="", timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 2 and "--chat asks one question after another" in done.stderr
