@@ -19,6 +19,7 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from coa.serve.api_error import ApiError, unsupported
 from coa.serve.bodies import Body
+from coa.serve.request import call_in_words
 from coa.serve.responses.attachments import Attachments
 from coa.serve.responses.body import ImagePart as InputImage
 from coa.serve.responses.body import MetadataKey, MetadataValue
@@ -319,12 +320,13 @@ class _Reader:
         self.exchanges.append(Exchange(call.id, call.function.name, arguments, result, thought, at))
 
     def _close_turn(self, said: str = "") -> None:
-        """The question and what was done and said about it become part of the conversation."""
+        """The question and its answer become part of the conversation. The results of calls do so only if there is no
+        answer, because nothing else contains them then."""
         if self.question is not None:
             self.conversation.append(Message(role="user", content=self.question))
-        told = "\n\n".join([*map(told_call, self.exchanges), *filter(None, [said])])
-        if told:
-            self.conversation.append(Message(role="assistant", content=told))
+        calls = [call_in_words(one.name, orjson.dumps(one.arguments).decode(), one.result) for one in self.exchanges]
+        if kept := said or "\n\n".join(calls):
+            self.conversation.append(Message(role="assistant", content=kept))
         self.question = None
         self.exchanges.clear()
 
@@ -332,12 +334,6 @@ class _Reader:
 def read_messages(messages: Sequence[ChatMessage]) -> Asked:
     """ApiError 400 for messages from which no run can start or go on."""
     return _Reader().read(messages)
-
-
-def told_call(exchange: Exchange) -> str:
-    """A tool call of an earlier turn, for the model to read."""
-    arguments = orjson.dumps(exchange.arguments).decode()
-    return f"I called {exchange.name} with {arguments}. The result:\n{exchange.result}"
 
 
 def text_of(content: str | Iterable[TextPart | RefusalPart] | None) -> str:

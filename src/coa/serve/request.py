@@ -39,6 +39,11 @@ class ClientCall:
     arguments: Mapping[str, Any]
 
 
+def call_in_words(name: str, arguments: str, result: str) -> str:
+    """A client's tool call of an earlier turn, for the model to read. `arguments` is JSON."""
+    return f"I called {name} with {arguments}. It returned:\n{result}"
+
+
 @dataclass(frozen=True, slots=True)
 class Suspended:
     """A run that waits for the result of a client's tool."""

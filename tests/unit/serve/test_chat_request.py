@@ -102,7 +102,7 @@ def test_parallel_calls_are_taken_in_the_order_of_their_results() -> None:
     assert [(one.call_id, one.result) for one in found.exchanges] == [("c2", "two"), ("c1", "one")]
 
 
-def test_a_finished_turn_with_a_tool_call_becomes_part_of_the_conversation() -> None:
+def test_of_an_answered_turn_the_conversation_has_the_question_and_the_answer() -> None:
     found = asked(
         {"role": "user", "content": "What is the Arun?"},
         {"role": "assistant", "tool_calls": [called("c1")]},
@@ -110,10 +110,21 @@ def test_a_finished_turn_with_a_tool_call_becomes_part_of_the_conversation() -> 
         {"role": "assistant", "content": "A river."},
         QUESTION,
     )
-    assert [turn.role for turn in found.conversation] == ["user", "assistant"]
+    assert [(turn.role, turn.content) for turn in found.conversation] == [
+        ("user", "What is the Arun?"), ("assistant", "A river."),
+    ]  # fmt: skip
+    assert not found.exchanges
+
+
+def test_a_result_that_no_answer_followed_becomes_part_of_the_conversation() -> None:
+    found = asked(
+        {"role": "user", "content": "What is the Arun?"},
+        {"role": "assistant", "tool_calls": [called("c1")]},
+        result("c1"),
+        QUESTION,
+    )
     said = found.conversation[1].content
-    assert 'lookup with {"place":"Arun"}' in said and "a river" in said and said.endswith("A river.")
-    assert found.exchanges == ()
+    assert 'lookup with {"place":"Arun"}' in said and "a river" in said and not found.exchanges
 
 
 def test_the_message_that_this_server_wrote_may_be_sent_back_as_it_is() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from coa.serve.api_error import ApiError
+from coa.serve.request import call_in_words
 from coa.serve.responses.attachments import Attachments
 from coa.serve.responses.body import (
     FilePart,
@@ -138,7 +139,7 @@ class _Reader:
         for item in self._turn.trail:
             if isinstance(item, FunctionCallOutputItem) and item.call_id in calls:
                 call = calls[item.call_id]
-                kept = f"I called {call.name} with {call.arguments}. It returned:\n{output_text(item)}"
+                kept = call_in_words(call.name, call.arguments, output_text(item))
                 self._messages.append(Message(role="assistant", content=kept))
         self._turn.trail.clear()
 
