@@ -25,11 +25,13 @@ CREATE TABLE IF NOT EXISTS runs (
   status TEXT NOT NULL, previous TEXT, conversation TEXT NOT NULL, question TEXT NOT NULL, call TEXT,
   body BLOB NOT NULL, trajectory BLOB NOT NULL, size INTEGER NOT NULL
 );
-CREATE INDEX IF NOT EXISTS runs_by_time ON runs (created);
-CREATE INDEX IF NOT EXISTS runs_by_owner ON runs (owner, created);
+CREATE INDEX IF NOT EXISTS runs_by_age ON runs (created, id, size);
+CREATE INDEX IF NOT EXISTS runs_by_owner ON runs (owner, protocol, conversation, created);
 CREATE INDEX IF NOT EXISTS runs_by_call ON runs (call) WHERE call IS NOT NULL;
-CREATE INDEX IF NOT EXISTS runs_by_conversation ON runs (conversation);
+CREATE INDEX IF NOT EXISTS runs_by_turn ON runs (conversation, owner, created);
 """
+# Most of a row is its two blobs. What is asked of all rows is answered from an index alone, or SQLite would read every
+# row and, for `size`, every page of the blobs before it, while the server's streams wait.
 _FIELDS: Final = "id, owner, protocol, agent, created, status, previous, conversation, question, call, body, trajectory"
 _VERSION: Final = 1
 
@@ -137,10 +139,14 @@ class Store:
 
     def conversations(self, owner: str, protocol: str, *, limit: int = 200) -> list[Conversation]:
         """The newest first."""
+        newest = (
+            "SELECT conversation, owner, max(created) AS updated FROM runs WHERE owner = ? AND protocol = ? "
+            "GROUP BY conversation ORDER BY updated DESC LIMIT ?"
+        )
         first = "SELECT substr(question, 1, 300) FROM runs WHERE conversation = one.conversation AND owner = one.owner"
         rows = self._db.execute(
-            f"SELECT conversation, ({first} ORDER BY created LIMIT 1), max(created) FROM runs AS one "
-            "WHERE owner = ? AND protocol = ? GROUP BY conversation ORDER BY max(created) DESC LIMIT ?",
+            f"SELECT conversation, ({first} ORDER BY created LIMIT 1), updated FROM ({newest}) AS one "
+            "ORDER BY updated DESC",
             (owner, protocol, limit),
         )
         return [Conversation(*row) for row in rows]
@@ -150,9 +156,9 @@ class Store:
         return self._many("conversation = ? AND owner = ? ORDER BY created", conversation, owner)
 
     def expire(self) -> list[StoredRun]:
-        """Delete what is too old, and return it."""
+        """Delete what is too old, and return those of the runs that still wait for their client."""
         before = self._clock() - self._days * 86400
-        gone = self._many("created < ?", before)
+        gone = self._many("created < ? AND status = 'waiting'", before)
         self._db.execute("DELETE FROM runs WHERE created < ?", (before,))
         self._size = self._db.execute("SELECT coalesce(sum(size), 0) FROM runs").fetchone()[0]
         return gone

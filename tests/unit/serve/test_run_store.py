@@ -1,6 +1,7 @@
 """Stored runs: found again by their owner only, after a kill too, and not for ever."""
 
 import os
+import sqlite3
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -51,12 +52,30 @@ def test_runs_survive_a_process_that_never_closed_the_file(tmp_path: Path) -> No
     assert found is not None and found.trajectory.answer == "7" and profile_of(found.trajectory) == WEB
 
 
-def test_old_runs_expire_and_are_returned_once(tmp_path: Path) -> None:
-    store = opened(tmp_path, at=86400 + 2.0)
-    for number in (1, 2, 3):
+def test_old_runs_expire_and_those_that_wait_for_their_client_are_returned_once(tmp_path: Path) -> None:
+    store = opened(tmp_path, at=86400 + 3.0)
+    store.put(replace(stored(1, call="call_1"), status="waiting"))
+    for number in (2, 3, 4):
         store.put(stored(number))
     assert [run.id for run in store.expire()] == ["run1"]
-    assert store.expire() == [] and [run.id for run in kept(store)] == ["run3", "run2"]
+    assert store.expire() == [] and [run.id for run in kept(store)] == ["run4", "run3"]
+
+
+def test_what_is_asked_of_all_runs_is_answered_from_indexes(tmp_path: Path) -> None:
+    """Reading every row took seconds in a large file, and the server's streams waited."""
+    store = opened(tmp_path)
+    asked: list[str] = []
+    with sqlite3.connect(store.path) as connection:
+        store._db.set_trace_callback(asked.append)
+        store.expire()
+        store.conversations("alice", "page")
+        store._make_room(keep="run1")
+        store._db.set_trace_callback(None)
+        plans = [connection.execute(f"EXPLAIN QUERY PLAN {query}").fetchall() for query in asked]
+    steps = [row[3] for plan in plans for row in plan]
+    assert len(asked) == 5 and any("runs" in step for step in steps)
+    assert not [step for step in steps if step.startswith("SCAN runs") and "COVERING INDEX" not in step]
+    assert any("USING COVERING INDEX runs_by_owner" in step for step in steps)
 
 
 def test_the_oldest_go_first_when_the_file_is_full(tmp_path: Path) -> None:
