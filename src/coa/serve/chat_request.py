@@ -21,8 +21,8 @@ from coa.serve.api_error import ApiError, unsupported
 from coa.serve.bodies import Body
 from coa.serve.request import call_in_words
 from coa.serve.responses.attachments import Attachments
+from coa.serve.responses.body import MOST_TOOLS, MetadataKey, MetadataValue
 from coa.serve.responses.body import ImagePart as InputImage
-from coa.serve.responses.body import MetadataKey, MetadataValue
 from coa.trajectory import Message
 
 
@@ -134,13 +134,13 @@ class ChatBody(Body):
     messages: list[ChatMessage] = Field(min_length=1)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: list[FunctionTool] | None = None
+    tools: list[FunctionTool] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: Literal["auto", "none", "required"] | NamedChoice | None = None
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
-    stop: str | list[str] | None = None
+    stop: str | Annotated[list[str], Field(max_length=16)] | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     metadata: dict[MetadataKey, MetadataValue] | None = Field(None, max_length=16)
     store: bool | None = None

@@ -185,6 +185,7 @@ def test_messages_from_which_no_run_can_start_are_refused(messages: list[Any], p
         ("stream_options", {"include_usage": True}), ("reasoning_effort", "extreme"), ("top_k", 5),
         ("metadata", {"a": 1}), ("tools", [{"type": "custom", "custom": {}}]), ("tool_choice", "sometimes"),
         ("tool_choice", "required"), ("tool_choice", {"type": "function", "function": {"name": "f"}}),
+        ("tools", [{"type": "function", "function": {"name": f"f{n}"}} for n in range(129)]), ("stop", ["a"] * 17),
     ],
 )  # fmt: skip
 def test_a_parameter_that_is_not_honoured_is_refused_by_name(name: str, value: Any) -> None:

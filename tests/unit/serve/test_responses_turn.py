@@ -124,3 +124,14 @@ def test_an_agent_needs_a_tool_for_each_kind_of_file() -> None:
     for files, tools in (({"a.png": PNG}, ["read_file"]), ({"b.csv": b"1,2"}, ["visual_inspector"])):
         with pytest.raises(ApiError, match="has no tool to open"):
             check_readable(files, tools, "agent")
+
+
+def test_a_long_input_is_read_in_one_pass() -> None:
+    """Each of these lists, sent in a single request, would have kept the server busy for minutes."""
+    count = 20_000
+    calls = [{**CALL, "call_id": f"c{number}"} for number in range(count)]
+    outputs = [{**OUTPUT, "call_id": f"c{number}"} for number in range(count)]
+    assert len(turn(user("How cold?"), *calls, *calls, *outputs).trail) == 2 * count
+    assert turn(*[user("x")] * count).question.count("x") == count
+    image = {"type": "input_image", "image_url": "data:image/png;base64," + base64.b64encode(PNG).decode()}
+    assert list(turn(user([image] * count)).attachments.files)[-1] == f"image-{count}.png"

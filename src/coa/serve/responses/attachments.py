@@ -24,6 +24,8 @@ class Attachments:
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self._numbers: dict[str, int] = {}
+        """The last number that was given to a name."""
 
     def add(self, part: ImagePart | FilePart, param: str) -> str:
         """Take the part, and return the name of the file that it becomes."""
@@ -34,10 +36,11 @@ class Attachments:
 
     def _free(self, name: str) -> str:
         path = PurePath(name)
-        number, free = 1, name
+        number, free = self._numbers.get(name, 1), name
         while free in self.files:
             number += 1
             free = f"{path.stem}-{number}{path.suffix}"
+        self._numbers[name] = number
         return free
 
 

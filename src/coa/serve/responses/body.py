@@ -181,6 +181,7 @@ class StreamOptions(Body):
     include_obfuscation: bool | None = None
 
 
+MOST_TOOLS: Final = 128
 MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 
@@ -205,7 +206,7 @@ class CreateResponse(Body):
     """A question, or a conversation whose last item is a question or the output of a function call."""
     instructions: str | None = None
     """Added to the agent's own system prompt, for this response only."""
-    tools: list[FunctionTool] | None = Field(None, max_length=128)
+    tools: list[FunctionTool] | None = Field(None, max_length=MOST_TOOLS)
     """Functions that the client can call for the agent, besides the agent's own tools."""
     tool_choice: Literal["auto", "none", "required"] | FunctionChoice | AllowedTools | None = None
     stream: bool | None = None

@@ -65,6 +65,8 @@ class _Reader:
     def __init__(self, turn: Turn, lookup: Lookup) -> None:
         self._turn, self._lookup = turn, lookup
         self._messages = list(turn.conversation)
+        self._calls = {item.call_id for item in turn.trail if isinstance(item, FunctionCallItem)}
+        """Ids of the calls in the trail."""
         if turn.question:
             self._messages.append(Message(role="user", content=turn.question))
 
@@ -77,7 +79,7 @@ class _Reader:
         if isinstance(item, MessageItem):
             self.message(item, param)
         elif not isinstance(item, ItemReference):
-            self._step(item, param)
+            self._step(item)
 
     def message(self, item: MessageItem, param: str, *, whole: bool = False) -> None:
         text = item.content if isinstance(item.content, str) else self._text(item.content, item.role, param)
@@ -88,7 +90,7 @@ class _Reader:
             self._keep_results()
             self._messages.append(Message(role="user", content=text))
         elif item.role == "assistant":
-            self._turn.trail.clear()
+            self._clear_trail()
             self._messages.append(Message(role="assistant", content=text))
         else:
             self._messages.append(Message(role="system", content=text))
@@ -105,24 +107,24 @@ class _Reader:
                 texts.append(part.refusal if isinstance(part, RefusalPart) else part.text)
         return "\n".join(texts)
 
-    def _step(self, item: TrailItem, param: str) -> None:
-        if isinstance(item, FunctionCallItem) and any(
-            isinstance(other, FunctionCallItem) and other.call_id == item.call_id for other in self._turn.trail
-        ):
-            return  # a client that sends the call again which `previous_response_id` already contains
+    def _step(self, item: TrailItem) -> None:
+        if isinstance(item, FunctionCallItem):
+            if item.call_id in self._calls:
+                return  # a client that sends the call again which `previous_response_id` already contains
+            self._calls.add(item.call_id)
         self._turn.trail.append(item)
+
+    def _clear_trail(self) -> None:
+        self._turn.trail.clear()
+        self._calls.clear()
 
     def finished(self) -> Turn:
         turn = self._turn
         self._check_calls_have_results()
         messages = self._messages
-        systems: list[Message] = []
-        while messages and messages[-1].role == "system":
-            systems.insert(0, messages.pop())
-        asked: list[str] = []
-        while messages and messages[-1].role == "user":
-            asked.insert(0, messages.pop().content)
-        turn.conversation, turn.question = [*messages, *systems], "\n\n".join(asked)
+        systems = _last_of(messages, "system")
+        asked = _last_of(messages, "user")
+        turn.conversation, turn.question = [*messages, *systems], "\n\n".join(message.content for message in asked)
         if turn.result is None and not turn.question:
             raise ApiError(
                 400,
@@ -141,7 +143,7 @@ class _Reader:
                 call = calls[item.call_id]
                 kept = call_in_words(call.name, call.arguments, output_text(item))
                 self._messages.append(Message(role="assistant", content=kept))
-        self._turn.trail.clear()
+        self._clear_trail()
 
     def _check_calls_have_results(self) -> None:
         answered = {item.call_id for item in self._turn.trail if isinstance(item, FunctionCallOutputItem)}
@@ -149,6 +151,16 @@ class _Reader:
             if isinstance(item, FunctionCallItem) and item.call_id not in answered:
                 message = f"The output of the function call {item.call_id} is missing."
                 raise ApiError(400, message, code="missing_tool_output", param="input")
+
+
+def _last_of(messages: list[Message], role: str) -> list[Message]:
+    """Take the messages of this role from the end of the list."""
+    start = len(messages)
+    while start and messages[start - 1].role == role:
+        start -= 1
+    taken = messages[start:]
+    del messages[start:]
+    return taken
 
 
 def output_text(item: FunctionCallOutputItem) -> str:
