@@ -50,7 +50,7 @@ def test_a_name_that_only_resolves_to_this_machine_is_refused(server: ServedAgen
     assert (status, code(found)) == (421, "unknown_host")
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "file://"])
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "file://", "http://["])
 def test_pages_of_other_origins_may_not_call(server: ServedAgent, origin: str) -> None:
     status, found, headers = ask(server, Origin=origin, Host="localhost:8080")
     assert (status, code(found)) == (403, "unknown_origin")
