@@ -20,12 +20,19 @@ export function link(address, ...children) {
   return element("a", { href: safe, target: "_blank", rel: "noopener noreferrer nofollow" }, ...children);
 }
 
+/** Without the punctuation of the sentence around it. A pattern would take quadratic time, and strangers write texts. */
+function withoutPunctuation(address) {
+  let end = address.length;
+  while (end > 0 && ".,;:!?)]}".includes(address[end - 1])) end -= 1;
+  return address.slice(0, end);
+}
+
 /** The text as nodes, in which web addresses are links. */
 export function linked(text) {
   const nodes = [];
   let end = 0;
   for (const found of text.matchAll(ADDRESS)) {
-    const address = found[0].replace(/[.,;:!?)\]}]+$/, "");
+    const address = withoutPunctuation(found[0]);
     if (found.index > end) nodes.push(text.slice(end, found.index));
     nodes.push(link(address, address));
     end = found.index + address.length;
