@@ -158,13 +158,14 @@ class AgentServer:
     async def _serve(self, on_ready: Callable[[AgentServer], None] | None, *, signals: bool) -> None:
         self._loop = asyncio.get_running_loop()
         assert self._socket is not None
-        async with open_service(
-            self.config, out=self._out, models=self._models, tools=self._tools, progress=self._progress
-        ) as service:
-            self.service = service
-            self._uvicorn = server = _Uvicorn(service, self._keys, lambda: on_ready(self) if on_ready else None)
-            with server.heeding_signals() if signals else nullcontext():
-                await server._serve(sockets=[self._socket])
+        with self._socket:
+            async with open_service(
+                self.config, out=self._out, models=self._models, tools=self._tools, progress=self._progress
+            ) as service:
+                self.service = service
+                self._uvicorn = server = _Uvicorn(service, self._keys, lambda: on_ready(self) if on_ready else None)
+                with server.heeding_signals() if signals else nullcontext():
+                    await server._serve(sockets=[self._socket])
 
 
 class _Uvicorn(uvicorn.Server):
