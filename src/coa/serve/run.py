@@ -124,6 +124,7 @@ class Run:
     async def cancel(self) -> None:
         """Stop the run if it is not over, and wait until what there is of it has been kept."""
         if self.task is not None and not self.task.done():
+            await asyncio.sleep(0)  # a task that is cancelled before its first step would never come to its `finally`
             self.task.cancel()
             await asyncio.wait({self.task})
 

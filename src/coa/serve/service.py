@@ -25,7 +25,7 @@ from coa.serve.agents import ServedAgent, open_agents
 from coa.serve.api_error import ApiError
 from coa.serve.caller import Caller
 from coa.serve.config import ServeConfig
-from coa.serve.events import ItemBegan, ItemDone, ToolReturned
+from coa.serve.events import ItemBegan, ItemDone, ItemKind, ToolReturned
 from coa.serve.limits import KeyLimits
 from coa.serve.metrics import Metrics
 from coa.serve.narrator import Narrator
@@ -113,11 +113,6 @@ class Service:
                 429, "the server has no free place and its queue is full; try again later",
                 code="server_busy", retry_after_s=max(1.0, self.config.heartbeat_s / 2),
             )  # fmt: skip
-        try:
-            self.limits.admit(caller)
-        except ApiError:
-            self.metrics.run_refused(request.agent, request.protocol)
-            raise
         run = Run(request, caller, self.config.heartbeat_s, self._conversation(request, caller), render)
         narrator = Narrator(setting.profile, names, run.emit, setting.tools)
         try:
@@ -127,8 +122,12 @@ class Service:
                 task = request.task.model_copy(update={"id": run.id})
                 chain = Chain(task, setting, listen=narrator)
         except CoaError as error:
-            self.limits.release(caller)
             raise ApiError(400, str(error), code="invalid_request") from error
+        try:
+            self.limits.admit(caller)
+        except ApiError:
+            self.metrics.run_refused(request.agent, request.protocol)
+            raise
         run.chain = chain
         self._active[run.id] = run
         run.task = asyncio.create_task(self._execute(run, chain, narrator, names))
@@ -169,7 +168,8 @@ class Service:
 
     def forget(self, run_id: str, caller: Caller) -> bool:
         """Delete a run from the store; whether there was one."""
-        self._recent.pop(run_id, None)
+        if self.running(run_id, caller) is not None:
+            self._recent.pop(run_id, None)
         return self.store.delete(run_id, caller.key)
 
     def accompany(self, work: Coroutine[Any, Any, None]) -> None:
@@ -260,7 +260,7 @@ class Service:
             self.metrics.first_event(request.agent, request.protocol, run.first_event_s)
         began = {event.item: event for event in run.events if isinstance(event, ItemBegan)}
         for event in run.events:
-            if isinstance(event, ToolReturned):
+            if isinstance(event, ToolReturned) and began[event.item].kind is ItemKind.TOOL:
                 ok, took = bool(event.step.meta.get("ok", True)), event.step.meta.get("seconds")
                 took_s = float(took) if isinstance(took, int | float) else 0.0
                 self.metrics.tool_called(began[event.item].agent, ok, took_s)

@@ -184,6 +184,14 @@ async def test_a_queued_run_can_be_cancelled_and_leaves_its_place(tmp_path: Path
         assert (await first.wait()).answer == "7"
 
 
+async def test_a_run_that_is_cancelled_before_its_first_step_leaves_its_place_too(tmp_path: Path) -> None:
+    async with service_of(Gate(), tmp_path, key_runs=1) as service:
+        await (cancelled := await service.start(request(), CALLER)).cancel()
+        assert cancelled.status is RunStatus.CANCELLED and service.active == 0
+        assert isinstance((await events_of(cancelled))[-1], RunEnded)
+        await (await service.start(request(), CALLER)).cancel()
+
+
 async def test_stopping_lets_runs_finish_and_takes_no_more(tmp_path: Path) -> None:
     async with service_of(gate := Gate(), tmp_path) as service:
         run = await service.start(request(), CALLER)
@@ -281,6 +289,17 @@ async def test_a_suspended_run_that_is_not_stored_is_written_when_the_service_cl
     async with service_of(ScriptedModel([CALL]), tmp_path) as service:
         await (await service.start(request(functions=(WEATHER,), store=False), CALLER)).wait()
     assert [kept.stop for kept in read(tmp_path / "runs")] == [Stop.WAITING]
+
+
+async def test_a_function_of_the_clients_makes_no_series_of_the_metrics(tmp_path: Path) -> None:
+    """Not even if the model calls it in a way that nobody can read, so that the server answers the call."""
+    script = ["<get_time>\n```json\nnoon\n```\n</get_time>", "<web_search>Oslo</web_search>", ANSWER]
+    async with service_of(ScriptedModel(script), tmp_path) as service:
+        run = await service.start(request(functions=(ClientFunction("get_time", "The time.", {}),)), CALLER)
+        trajectory = await run.wait()
+        metrics = service.metrics.render().decode()
+    assert trajectory.steps[0].agent == "get_time"
+    assert 'tool="web_search"' in metrics and "get_time" not in metrics
 
 
 async def test_a_client_tool_with_the_name_of_an_agent_gets_a_tag_of_its_own(tmp_path: Path) -> None:
