@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from coa.serve.api_error import ApiError
 from coa.serve.bodies import json_response, read_body
-from coa.serve.caller import Caller
+from coa.serve.caller import Caller, request_caller
 from coa.serve.chat_render import (
     Chunks,
     Delta,
@@ -30,7 +30,7 @@ from coa.serve.chat_render import (
     message_of,
     tool_calls,
 )
-from coa.serve.chat_request import Asked, ChatBody, FunctionTool, read_messages
+from coa.serve.chat_request import ChatBody, ChatTurn, FunctionTool, read_messages
 from coa.serve.events import ItemText, RunEnded, RunEvent
 from coa.serve.request import ClientFunction, RunRequest, Suspended, setting_for
 from coa.serve.responses.attachments import check_readable
@@ -48,7 +48,8 @@ def routes(service: Service) -> list[BaseRoute]:
     async def complete(request: Request) -> Response | ASGIApp:
         body = read_body(ChatBody, await request.body())
         body.check()
-        run = await service.start(_run_request(body, request.state.caller, service), request.state.caller)
+        caller = request_caller(request)
+        run = await service.start(_run_request(body, caller, service), caller)
         reply = _Reply(body, run, service)
         if body.stream:
             return EventStream(reply.stream())
@@ -139,7 +140,7 @@ def _run_request(body: ChatBody, caller: Caller, service: Service) -> RunRequest
     return _continued(request, asked, caller, service) if asked.exchanges else request
 
 
-def _continued(request: RunRequest, asked: Asked, caller: Caller, service: Service) -> RunRequest:
+def _continued(request: RunRequest, asked: ChatTurn, caller: Caller, service: Service) -> RunRequest:
     """With the run that waits for the result of the last call. If the server has forgotten it, the messages decide."""
     last = asked.exchanges[-1]
     known = service.suspended(last.call_id, caller)
@@ -151,7 +152,7 @@ def _continued(request: RunRequest, asked: Asked, caller: Caller, service: Servi
     return replace(request, task=known.trajectory.task, resume=known, result=Observation(last.result))
 
 
-def _rebuilt(request: RunRequest, asked: Asked, service: Service) -> Suspended:
+def _rebuilt(request: RunRequest, asked: ChatTurn, service: Service) -> Suspended:
     """The run up to the last call, as the messages have it."""
     setting, names = setting_for(request, service.agent(request.agent).setting)
     tags = {name: tag for tag, name in names.items()}
@@ -163,11 +164,7 @@ def _rebuilt(request: RunRequest, asked: Asked, service: Service) -> Suspended:
             raise ApiError(400, message, code="invalid_value", param="tools")
         if exchange.thought and profile.thought is not None:
             steps.append(Step(agent=profile.thought, text=exchange.thought))
-        try:
-            steps.append(Step(agent=tag, text=write(setting.tools[tag].shape, exchange.arguments)))
-        except (KeyError, TypeError, AssertionError):
-            message = f"the arguments of the call {exchange.call_id!r} do not fit the function {exchange.name!r}."
-            raise ApiError(400, message, code="invalid_value", param="messages") from None
+        steps.append(Step(agent=tag, text=write(setting.tools[tag].shape, exchange.arguments)))
         steps.append(observation(exchange.result, meta={"ok": True}))
     trajectory = Trajectory(
         task=request.task,

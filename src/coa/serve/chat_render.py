@@ -20,13 +20,13 @@ import orjson
 from coa.serve.api_error import ApiError
 from coa.serve.events import ItemBegan, ItemDone, ItemKind, ItemText, RunEvent, ToolReturned
 from coa.serve.request import ClientCall
+from coa.serve.streams import DONE
 from coa.serve.usage import TokenCount
 from coa.trajectory import FailureSite, Profile, Stop, Trajectory
 from coa.trajectory.citations import Citation
 from coa.trajectory.shorten import shorten
 
 Delta = dict[str, Any]
-DONE: Final = b"data: [DONE]\n\n"
 _SHOWN_CHARACTERS: Final = 400
 """How much of a tool's result the reasoning shows. `coa` has all of it."""
 _FINISH: Final[Mapping[Stop, str]] = {

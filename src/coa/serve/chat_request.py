@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from coa.serve.api_error import ApiError, unsupported
 from coa.serve.bodies import Body
-from coa.serve.request import call_in_words
+from coa.serve.request import Effort, call_in_words
 from coa.serve.responses.attachments import Attachments
 from coa.serve.responses.body import MOST_TOOLS, MetadataKey, MetadataValue
 from coa.serve.responses.body import ImagePart as InputImage
@@ -141,7 +141,7 @@ class ChatBody(Body):
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
     stop: str | Annotated[list[str], Field(max_length=16)] | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    reasoning_effort: Effort | None = None
     metadata: dict[MetadataKey, MetadataValue] | None = Field(None, max_length=16)
     store: bool | None = None
 
@@ -238,7 +238,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ChatTurn:
     """What the messages of a request mean."""
 
     question: str
@@ -260,7 +260,7 @@ class _Reader:
     waiting: dict[str, tuple[ToolCall, dict[str, JsonValue], str]] = field(default_factory=dict)
     """Calls without a result: the call, its arguments, and the thought before it."""
 
-    def read(self, messages: Sequence[ChatMessage]) -> Asked:
+    def read(self, messages: Sequence[ChatMessage]) -> ChatTurn:
         for at, message in enumerate(messages):
             if self.waiting and not isinstance(message, ToolMessage):
                 raise _wrong(at, f"the tool call {next(iter(self.waiting))!r} needs a `tool` message with its result.")
@@ -280,7 +280,7 @@ class _Reader:
             raise _wrong(len(messages) - 1, f"the messages end with the assistant's; {why}")
         if self.question is None:
             raise ApiError(400, "`messages` has no `user` message.", code="invalid_value", param="messages")
-        return Asked(self.question, tuple(self.conversation), self.attachments.files, tuple(self.exchanges))
+        return ChatTurn(self.question, tuple(self.conversation), self.attachments.files, tuple(self.exchanges))
 
     def _asked(self, at: int, message: UserMessage) -> str:
         """The text of a user message, with the names of its images where they stand."""
@@ -331,7 +331,7 @@ class _Reader:
         self.exchanges.clear()
 
 
-def read_messages(messages: Sequence[ChatMessage]) -> Asked:
+def read_messages(messages: Sequence[ChatMessage]) -> ChatTurn:
     """ApiError 400 for messages from which no run can start or go on."""
     return _Reader().read(messages)
 

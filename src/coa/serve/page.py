@@ -23,7 +23,7 @@ from coa.models.tokenizer import NANO
 from coa.runtime.nano import about_nano
 from coa.serve.api_error import ApiError
 from coa.serve.bodies import Body, json_response, read_body
-from coa.serve.caller import Caller
+from coa.serve.caller import Caller, request_caller
 from coa.serve.events import ItemBegan, ItemDone, ItemText, RunEvent, ToolReturned
 from coa.serve.request import RunRequest
 from coa.serve.run import Run
@@ -132,7 +132,7 @@ class _Api:
         return json_response({"agents": offers})
 
     async def start(self, request: Request) -> Response:
-        body, caller = read_body(StartBody, await request.body()), _caller(request)
+        body, caller = read_body(StartBody, await request.body()), request_caller(request)
         task = Task(id="question", question=body.question)
         if body.previous is not None:
             before = self._trajectory(body.previous, caller)
@@ -147,7 +147,7 @@ class _Api:
         return json_response(_live(await self._service.start(asked, caller), self._service), 201)
 
     async def run(self, request: Request) -> Response:
-        run_id, caller = request.path_params["run"], _caller(request)
+        run_id, caller = request.path_params["run"], request_caller(request)
         if (live := self._service.running(run_id, caller)) is not None:
             return json_response(_live(live, self._service))
         stored = self._service.store.get(run_id, caller.key)
@@ -156,7 +156,7 @@ class _Api:
         return json_response(await asyncio.to_thread(_kept, stored, self._service))
 
     async def events(self, request: Request) -> Response:
-        run = self._service.running(request.path_params["run"], _caller(request))
+        run = self._service.running(request.path_params["run"], request_caller(request))
         if run is None:
             raise _missing("run")
         start = request.query_params.get("start", "0")
@@ -165,7 +165,7 @@ class _Api:
         return EventStream(_stream(run, int(start), self._service))  # type: ignore[return-value]
 
     async def cancel(self, request: Request) -> Response:
-        run = self._service.running(request.path_params["run"], _caller(request))
+        run = self._service.running(request.path_params["run"], request_caller(request))
         if run is None:
             raise _missing("run")
         await run.cancel()
@@ -173,7 +173,7 @@ class _Api:
 
     async def conversations(self, request: Request) -> Response:
         """The newest first. A conversation is named by its first question."""
-        caller = _caller(request)
+        caller = request_caller(request)
         live = {run.conversation: run for run in self._service.runs(caller) if run.request.protocol == PROTOCOL}
         rows = [
             ConversationRow(
@@ -193,7 +193,7 @@ class _Api:
         return json_response({"conversations": sorted(rows, key=lambda row: row["updated"], reverse=True)})
 
     async def conversation(self, request: Request) -> Response:
-        name, caller = request.path_params["conversation"], _caller(request)
+        name, caller = request.path_params["conversation"], request_caller(request)
         records = [
             _live(run, self._service) if isinstance(run, Run) else await asyncio.to_thread(_kept, run, self._service)
             for run in self._members(name, caller)
@@ -204,7 +204,7 @@ class _Api:
 
     async def delete(self, request: Request) -> Response:
         """Stops what still runs in it."""
-        name, caller = request.path_params["conversation"], _caller(request)
+        name, caller = request.path_params["conversation"], request_caller(request)
         members = self._members(name, caller)
         if not members:
             raise _missing("conversation")
@@ -229,11 +229,6 @@ class _Api:
 
 def _missing(what: str) -> ApiError:
     return ApiError(404, f"there is no such {what}; it may have been deleted", code="not_found")
-
-
-def _caller(request: Request) -> Caller:
-    caller: Caller = request.state.caller
-    return caller
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from coa.errors import CoaError
 from coa.runtime.setting import Setting
@@ -13,6 +13,7 @@ from coa.tools import Observation
 from coa.tools.client import ClientTool, client_tools
 from coa.trajectory import Limits, Task, Trajectory
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORTS: Final[Mapping[str, float]] = {
     "none": 0.0, "minimal": 0.125, "low": 0.25, "medium": 0.5, "high": 1.0, "xhigh": 1.0, "max": 1.0,
 }  # fmt: skip

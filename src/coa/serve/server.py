@@ -42,7 +42,7 @@ _FILES: Final = 16384
 """Number of open files to ask for: every connection is one."""
 _HEADER_BYTES: Final = 64 << 10
 """Size of the headers of a request, up to one more read of the socket."""
-_LAST_WORDS_S: Final = 3
+_CLOSING_S: Final = 3
 """Time for answers to be sent after all runs have ended."""
 
 
@@ -74,7 +74,7 @@ class AgentServer:
     ) -> None:
         self.config = config
         self._keys = Keys.of(config)
-        refuse_open_door(config, self._keys)
+        refuse_public_without_keys(config, self._keys)
         self._out, self._models, self._tools, self._progress = out, models, tools, progress
         self._socket: socket.socket | None = None
         self._uvicorn: _Uvicorn | None = None
@@ -164,7 +164,7 @@ class AgentServer:
             ) as service:
                 self.service = service
                 self._uvicorn = server = _Uvicorn(service, self._keys, lambda: on_ready(self) if on_ready else None)
-                with server.heeding_signals() if signals else nullcontext():
+                with server.handling_signals() if signals else nullcontext():
                     await server._serve(sockets=[self._socket])
 
 
@@ -189,13 +189,13 @@ class _Uvicorn(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=limits.idle_timeout_s,  # type: ignore[arg-type]
-                timeout_graceful_shutdown=_LAST_WORDS_S,
+                timeout_graceful_shutdown=_CLOSING_S,
             )
         )
         self._service, self._on_ready = service, on_ready
 
     @contextmanager
-    def heeding_signals(self) -> Iterator[None]:
+    def handling_signals(self) -> Iterator[None]:
         """SIGINT and SIGTERM end the server; a second SIGINT does not wait for runs. Uvicorn's own way would end the
         process with the same signal as soon as connections are closed, before runs are saved and tools closed."""
         loop = asyncio.get_running_loop()
@@ -286,7 +286,7 @@ class _Connection(HttpToolsProtocol):
             self.transport.abort()
 
 
-def refuse_open_door(config: ServeConfig, keys: Keys) -> None:
+def refuse_public_without_keys(config: ServeConfig, keys: Keys) -> None:
     """Without a key, only this machine may reach the server."""
     if keys.required or _is_loopback(config.host):
         return

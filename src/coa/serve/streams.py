@@ -15,6 +15,8 @@ from coa.serve.service import Service
 
 HEARTBEAT: Final = b": keep-alive\n\n"
 """A comment, which every reader of server-sent events skips."""
+DONE: Final = b"data: [DONE]\n\n"
+"""The last message of a stream of the OpenAI APIs."""
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),

@@ -9,7 +9,7 @@ import pytest
 
 from coa.serve.api_error import ApiError
 from coa.serve.bodies import read_body
-from coa.serve.chat_request import Asked, ChatBody, Exchange, read_messages
+from coa.serve.chat_request import ChatBody, ChatTurn, Exchange, read_messages
 from coa.trajectory import Message
 
 QUESTION = {"role": "user", "content": "Where does the Arun rise?"}
@@ -21,7 +21,7 @@ def parsed(**fields: Any) -> ChatBody:
     return body
 
 
-def asked(*messages: dict[str, Any]) -> Asked:
+def asked(*messages: dict[str, Any]) -> ChatTurn:
     return read_messages(parsed(messages=list(messages)).messages)
 
 

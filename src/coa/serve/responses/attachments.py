@@ -15,8 +15,8 @@ from coa.tools.documents.sniff import image_type
 
 _DATA_URL: Final = re.compile(r"data:(?P<media>[^,;]*)(?:;[^,;]*)*?(?P<base64>;base64)?,")
 _ENDINGS: Final = {"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp"}
-_READERS: Final = ("read_file", "code")
-_EYES: Final = "visual_inspector"
+_FILE_READERS: Final = ("read_file", "code")
+_IMAGE_READER: Final = "visual_inspector"
 
 
 class Attachments:
@@ -47,9 +47,9 @@ class Attachments:
 def check_readable(files: Mapping[str, bytes], tools: Collection[str], agent: str, param: str = "input") -> None:
     """Raise ApiError 400 if the agent has no tool that can open one of these files."""
     for name, content in files.items():
-        needed = (_EYES,) if image_type(content) is not None else _READERS
+        needed = (_IMAGE_READER,) if image_type(content) is not None else _FILE_READERS
         if not any(tool in tools for tool in needed):
-            what = "images" if needed == (_EYES,) else "files"
+            what = "images" if needed == (_IMAGE_READER,) else "files"
             raise ApiError(
                 400,
                 f"The agent {agent!r} has no tool to open {what}, such as {needed[0]}; {name} cannot be used.",

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, model_val
 
 from coa.serve.api_error import ApiError, unsupported
 from coa.serve.bodies import Body
+from coa.serve.request import Effort
 
 # ---- the parts of a message
 
@@ -163,7 +164,7 @@ class AllowedTools(Body):
 
 
 class ReasoningSettings(Body):
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
 

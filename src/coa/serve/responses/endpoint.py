@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from coa.serve.api_error import ApiError
 from coa.serve.bodies import json_response, read_body
-from coa.serve.caller import Caller
+from coa.serve.caller import request_caller
 from coa.serve.responses import stored
 from coa.serve.responses.body import CreateResponse
 from coa.serve.responses.output import Json
@@ -43,7 +43,7 @@ class _Responses:
         self._replies: WeakKeyDictionary[Run, Reply] = WeakKeyDictionary()
 
     async def create(self, request: Request) -> Response | EventStream:
-        service, caller = self._service, _caller(request)
+        service, caller = self._service, request_caller(request)
         raw = await request.body()
         body = read_body(CreateResponse, raw)
         planned = plan(service, caller, body, orjson.loads(raw)["input"])
@@ -80,7 +80,7 @@ class _Responses:
         return json_response(self._stored(request).response)
 
     async def delete(self, request: Request) -> Response:
-        caller, response_id = _caller(request), request.path_params["response_id"]
+        caller, response_id = request_caller(request), request.path_params["response_id"]
         run = self._running(request)
         if run is not None and not run.status.over:
             await run.cancel()
@@ -123,20 +123,15 @@ class _Responses:
     def _running(self, request: Request) -> Run | None:
         """The run in memory, if it is one of the caller's and of this protocol."""
         run_id = stored.run_id_of(request.path_params["response_id"])
-        run = self._service.running(run_id, _caller(request)) if run_id else None
+        run = self._service.running(run_id, request_caller(request)) if run_id else None
         return run if run is not None and run in self._replies else None
 
     def _stored(self, request: Request) -> stored.StoredResponse:
         response_id = request.path_params["response_id"]
-        found = stored.find(self._service, _caller(request), stored.run_id_of(response_id))
+        found = stored.find(self._service, request_caller(request), stored.run_id_of(response_id))
         if found is None:
             raise stored.missing(response_id)
         return found
-
-
-def _caller(request: Request) -> Caller:
-    caller: Caller = request.state.caller
-    return caller
 
 
 def _flag(request: Request, name: str) -> bool:

@@ -14,11 +14,10 @@ from coa.serve.responses.body import AllowedTools, CreateResponse, FunctionChoic
 from coa.serve.responses.output import Json, Output
 from coa.serve.run import Run, RunStatus
 from coa.serve.service import Service
-from coa.serve.streams import HEARTBEAT
+from coa.serve.streams import DONE, HEARTBEAT
 from coa.serve.usage import tokens_of
 from coa.trajectory import Stop, Trajectory
 
-DONE = b"data: [DONE]\n\n"
 PREFIX = "resp_"
 
 

@@ -31,12 +31,12 @@ export function startFrame() {
   shortcuts.addEventListener("click", showShortcuts);
 }
 
-let told = 0;
+let timer = 0;
 
 /** Says something to a screen reader; at most once a second, the newest. */
 export function announce(text) {
-  clearTimeout(told);
-  told = setTimeout(() => (find("#announcer").textContent = text.slice(0, 400)), 400);
+  clearTimeout(timer);
+  timer = setTimeout(() => (find("#announcer").textContent = text.slice(0, 400)), 400);
 }
 
 /** Shows what went wrong, for a while or until it is closed. */
