@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS runs (
   body BLOB NOT NULL, trajectory BLOB NOT NULL, size INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS runs_by_age ON runs (created, id, size);
-CREATE INDEX IF NOT EXISTS runs_by_owner ON runs (owner, protocol, conversation, created);
+CREATE INDEX IF NOT EXISTS runs_by_list ON runs (owner, protocol, conversation, created);
 CREATE INDEX IF NOT EXISTS runs_by_call ON runs (call) WHERE call IS NOT NULL;
 CREATE INDEX IF NOT EXISTS runs_by_turn ON runs (conversation, owner, created);
 """

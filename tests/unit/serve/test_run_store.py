@@ -75,7 +75,7 @@ def test_what_is_asked_of_all_runs_is_answered_from_indexes(tmp_path: Path) -> N
     steps = [row[3] for plan in plans for row in plan]
     assert len(asked) == 5 and any("runs" in step for step in steps)
     assert not [step for step in steps if step.startswith("SCAN runs") and "COVERING INDEX" not in step]
-    assert any("USING COVERING INDEX runs_by_owner" in step for step in steps)
+    assert any("USING COVERING INDEX runs_by_list" in step for step in steps)
 
 
 def test_the_oldest_go_first_when_the_file_is_full(tmp_path: Path) -> None:
