@@ -65,8 +65,9 @@ def serve(
         "name": name, "host": host, "port": port, "keys_file": keys_file,
     }  # fmt: skip
     config = resolve(ServeConfig, agents, settings, given, show_settings=show_settings, dry_run=dry_run)
-    if config.agents and any(key.startswith("run.") and value is not None for key, value in given.items()):
-        raise misused("the agents are in the file; options such as --model belong to a single agent")
+    of_one = {key: value for key, value in given.items() if key == "name" or key.startswith("run.")}
+    if config.agents and any(value is not None for value in of_one.values()):
+        raise misused("the agents are in the file; options such as --model and --name belong to a single agent")
     from coa.serve import serve as open_server
 
     open_server(config, out=out, progress=terminal_progress()).run_forever(_announce)

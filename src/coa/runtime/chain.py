@@ -327,7 +327,7 @@ class Chain:
         if tool is None:
             return Observation(wording.missing(step.agent, self._tools), ok=False, meta={"error": "no_such_tool"})
         call = _call_key(step, reading)
-        if call in self._calls_made:
+        if call in self._calls_made and not isinstance(tool, ClientTool):  # a client's function may answer anew
             return Observation(wording.repeated(self._calls_made[call]), ok=False, meta={"error": "repeated"})
         self._calls_made[call] = len(self._transcript.steps)
         self._transcript.write_unfinished()  # the call is complete, so its step is heard before `Called`

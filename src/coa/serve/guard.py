@@ -75,7 +75,9 @@ class Guard:
         """The origin of a page that may read the answer; None for any other client."""
         host = headers.get("host", "")
         if not self._known(host):
-            name = _name(host) or "none"
+            name = _name(host)
+            if not name:
+                raise ApiError(400, "The request has no Host header.", code="unknown_host")
             raise ApiError(
                 421,
                 f"the host {name!r} is not served here; add it with --set hosts='[\"{name}\"]'",

@@ -19,9 +19,10 @@ from coa.trajectory import Author, Delta, Kind, Opened, Profile, Step, Trajector
 
 @dataclass(slots=True)
 class _OpenItem:
-    number: int
     agent: str
     kind: ItemKind
+    number: int | None = None
+    """None until it has been announced."""
     pieces: list[str] = field(default_factory=list)
     blanks: str = ""
     """Blanks at the end of the text so far. They are passed on only if more text follows."""
@@ -63,8 +64,9 @@ class Narrator:
         if isinstance(event, Delta):
             self._grow(event.text)
         elif isinstance(event, Opened):
-            if (ended := self._end_open()) is not None:
-                self._shown.append(ended)
+            if self._open is not None and self._open.step is None:
+                self._shown.append(self._open.agent)
+            self._end_open()
             self._begin(event.agent)
         elif isinstance(event, Called):
             self._call_made(event)
@@ -77,15 +79,22 @@ class Narrator:
         """End the last item. An answer that no event has shown becomes an item too."""
         self._end_open()
         answer = trajectory.answer
-        if answer is not None and not self._answered:
+        if answer and not self._answered:
             self._whole(Step(agent="answer", text=answer, author=Author.ENVIRONMENT))
 
     def _begin(self, agent: str) -> _OpenItem:
-        kind = self._kinds.get(agent, ItemKind.THOUGHT)
-        self._open = _OpenItem(self._count, agent, kind)
-        self._count += 1
-        self._emit(ItemBegan(self._open.number, agent, kind))
-        return self._open
+        """An answer is announced with its first word: an empty one is no item."""
+        self._open = item = _OpenItem(agent, self._kinds.get(agent, ItemKind.THOUGHT))
+        if item.kind is not ItemKind.ANSWER:
+            self._announce(item)
+        return item
+
+    def _announce(self, item: _OpenItem) -> int:
+        """Its number."""
+        if item.number is None:
+            item.number, self._count = self._count, self._count + 1
+            self._emit(ItemBegan(item.number, item.agent, item.kind))
+        return item.number
 
     def _grow(self, text: str) -> None:
         item = self._open
@@ -98,7 +107,7 @@ class Narrator:
         item.blanks = text[len(kept) :]
         if kept:
             item.pieces.append(kept)
-            self._emit(ItemText(item.number, kept))
+            self._emit(ItemText(self._announce(item), kept))
 
     def _recorded(self, step: Step) -> None:
         """The step is complete. It has been shown, is being shown, or comes from a model that does not stream."""
@@ -119,25 +128,22 @@ class Narrator:
         shown, text = item.text, step.text.strip()
         if text.startswith(shown) and len(text) > len(shown):
             item.pieces.append(text[len(shown) :])
-            self._emit(ItemText(item.number, text[len(shown) :]))
+            self._emit(ItemText(self._announce(item), text[len(shown) :]))
         item.step = step
         if not item.is_call:
             self._end_open()
 
-    def _end_open(self) -> str | None:
-        """End the item that is open, and return its agent; None if no item is open."""
+    def _end_open(self) -> None:
+        """End the item that is open, if there is one."""
         item, self._open = self._open, None
-        if item is None:
-            return None
-        step = item.step or Step(agent=item.agent, text=item.text)
-        self._answered = self._answered or (item.kind is ItemKind.ANSWER and bool(step.text))
-        self._emit(ItemDone(item.number, step))
-        return item.agent
+        if item is not None and item.number is not None:
+            self._answered = self._answered or item.kind is ItemKind.ANSWER
+            self._emit(ItemDone(item.number, item.step or Step(agent=item.agent, text=item.text)))
 
     def _call_made(self, event: Called) -> None:
         item = self._open if self._open is not None and self._open.agent == event.agent else self._begin(event.agent)
-        self._open, self._called = None, item.number
-        self._emit(ItemDone(item.number, item.step or Step(agent=item.agent, text=item.text), event.arguments))
+        self._open, self._called = None, self._announce(item)
+        self._emit(ItemDone(self._called, item.step or Step(agent=item.agent, text=item.text), event.arguments))
 
     def _observed(self, step: Step) -> None:
         self._shown.clear()

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from enum import StrEnum
 
 from coa.runtime import Chain
@@ -89,7 +90,9 @@ class Run:
         """Nothing more will happen."""
         if self.trajectory is not None:
             self.emit(RunEnded(self.trajectory))
-        self.chain = None  # the run may stay in memory for a while; the trajectory has what is worth keeping
+        # The run may stay in memory for a while. The trajectory has what is worth keeping of it.
+        self.chain = self.render = None
+        self.request = replace(self.request, attachments={})
         self._over.set()
 
     async def follow(self, start: int = 0) -> AsyncGenerator[list[RunEvent], None]:

@@ -42,6 +42,7 @@ _FILES: Final = 16384
 """Number of open files to ask for: every connection is one."""
 _HEADER_BYTES: Final = 64 << 10
 """Size of the headers of a request, up to one more read of the socket."""
+_BACKLOG: Final = 2048
 _CLOSING_S: Final = 3
 """Time for answers to be sent after all runs have ended."""
 
@@ -149,6 +150,7 @@ class AgentServer:
         try:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind((host, port))
+            found.listen(_BACKLOG)  # two processes may bind the same port, but only one can listen on it
         except OSError as error:
             found.close()
             raise refused(f"listen on {host}:{port}", error, ConfigError) from error

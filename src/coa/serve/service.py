@@ -34,7 +34,7 @@ from coa.serve.run import Run, RunStatus
 from coa.serve.store import Store, StoredRun, trajectory_line
 from coa.serve.waiting import WaitingRuns
 from coa.tools import Tool
-from coa.trajectory import Failure, FailureSite, JsonlWriter, Stop, Trajectory
+from coa.trajectory import Failure, FailureSite, JsonlWriter, Limits, Stop, Trajectory
 from coa.trajectory.store import to_append
 from coa.trajectory.types import FrozenDict
 
@@ -43,6 +43,8 @@ _REMEMBERED_RUNS: Final = 512
 _REMEMBERED_S: Final = 600.0
 """How many runs, and for how long, stay in memory after their end, for a client that connects again."""
 _SWEEP_S: Final = 60.0
+_CHARACTERS_PER_TOKEN: Final = 20
+"""More than any tokenizer puts into a token on average."""
 CALL_PREFIX: Final = "call_"
 
 
@@ -113,6 +115,7 @@ class Service:
                 429, "the server has no free place and its queue is full; try again later",
                 code="server_busy", retry_after_s=max(1.0, self.config.heartbeat_s / 2),
             )  # fmt: skip
+        _refuse_too_long(request, setting.limits or setting.profile.limits)
         run = Run(request, caller, self.config.heartbeat_s, self._conversation(request, caller), render)
         narrator = Narrator(setting.profile, names, run.emit, setting.tools)
         try:
@@ -133,10 +136,15 @@ class Service:
         run.task = asyncio.create_task(self._execute(run, chain, narrator, names))
         return run
 
-    def keep_early(self, run: Run, body: bytes) -> None:
-        """Store what a client shall find if this process dies before the run is over."""
+    async def keep_early(self, run: Run, body: bytes) -> None:
+        """Store what a client shall find if this process dies before the run is over. A run that cannot be stored is
+        cancelled: nobody would learn its id."""
         assert run.chain is not None
-        self.store.put(_stored(run, run.chain.trajectory(), body))
+        try:
+            self.store.put(_stored(run, run.chain.trajectory(), body))
+        except BaseException:
+            await run.cancel()
+            raise
 
     def running(self, run_id: str, caller: Caller) -> Run | None:
         """A run of the caller's that is active, or that ended a short while ago."""
@@ -239,9 +247,7 @@ class Service:
         run.end(trajectory, call)
         if request.resume is not None:
             self._waiting.continued(request.resume.call)
-            self.store.continued(request.resume.run)
-        if request.store:
-            self._keep(run, trajectory)
+        self._keep(run, trajectory)
         if self._writer is not None and trajectory.stop is not Stop.WAITING:
             try:
                 self._writer.write(trajectory)
@@ -268,7 +274,10 @@ class Service:
     def _keep(self, run: Run, trajectory: Trajectory) -> None:
         """Store the run before its client learns that it is over, so that a follow-up finds it."""
         try:
-            self.store.put(_stored(run, trajectory, run.render(run) if run.render else b"{}"))
+            if run.request.resume is not None:
+                self.store.continued(run.request.resume.run)
+            if run.request.store:
+                self.store.put(_stored(run, trajectory, run.render(run) if run.render else b"{}"))
         except Exception:
             log.exception("the run %s could not be stored", run.id)
 
@@ -328,6 +337,18 @@ def _call_of(run: Run, trajectory: Trajectory, names: Mapping[str, str]) -> Clie
     tag = trajectory.steps[-1].agent
     done = next(event for event in reversed(run.events) if isinstance(event, ItemDone) and event.arguments is not None)
     return ClientCall(CALL_PREFIX + secrets.token_hex(12), names.get(tag, tag), dict(done.arguments or {}))
+
+
+def _refuse_too_long(request: RunRequest, limits: Limits) -> None:
+    """A prompt that can never fit is refused before anybody tokenises it, which takes time for long texts."""
+    length = len(request.task.question) + sum(len(turn.content) for turn in request.task.conversation)
+    most = limits.context_tokens * _CHARACTERS_PER_TOKEN
+    if length > most:
+        raise ApiError(
+            400,
+            f"the input has {length:,} characters; the context of this agent has room for {most:,} at most",
+            code="context_length_exceeded",
+        )
 
 
 def _stored(run: Run, trajectory: Trajectory, body: bytes) -> StoredRun:

@@ -21,6 +21,8 @@ from coa.trajectory.identity import content_id
 SCHEMA_VERSION: Final = 2
 READABLE_VERSIONS: Final = (1, 2)
 """Version 1 names the profile only; version 2 adds `profile_hash` and `profile_definition`."""
+NO_ANSWER: Final = "(This question was not answered.)"
+"""The turn of a conversation in which a run came to no answer. Without it, the next question would join this one."""
 OBSERVATION: Final = "observation"
 """The tag of what a tool or the runtime writes: the only text of a run that the model does not write."""
 
@@ -424,19 +426,19 @@ class Trajectory(Frozen):
     def follow_up(self, question: str) -> Task:
         """The next task of the conversation: this run's earlier turns, its question and its answer, then `question`.
 
-        A run without an answer leaves its question unanswered: the model then reads both questions in one message.
-        Files of the task can still be read.
+        A run without an answer, such as one that was stopped, has `NO_ANSWER` in its place. Files of the task can still
+        be read.
         """
-        task, answer = self.task, self.answer
-        said = (Message(role="assistant", content=answer),) if answer and answer.strip() else ()
-        conversation = (*task.conversation, task.request, *said)
+        task, answer = self.task, self.answer or ""
+        said = Message(role="assistant", content=answer if answer.strip() else NO_ANSWER)
+        conversation = (*task.conversation, task.request, said)
         asked = Message(role="user", content=question)
         return Task(
             id=content_id(question, None, ((turn.role, turn.content) for turn in conversation)),
             question=question,
             profile=task.profile,
             files=task.files,
-            prompt=(*task.prompt, *said, asked) if task.prompt is not None else None,
+            prompt=(*task.prompt, said, asked) if task.prompt is not None else None,
             conversation=conversation,
         )
 

@@ -205,13 +205,16 @@ def test_an_unreadable_call_of_the_clients_tool_gets_a_note_and_the_run_goes_on(
     assert "could not be read" in waiting.steps[4].text
 
 
-def test_a_call_that_the_client_has_answered_is_not_made_again() -> None:
-    model = ScriptedModel([START + call("Oslo"), call("Oslo"), DONE])
-    made = setting(model, {"lookup": LOOKUP})
+def test_a_client_is_asked_again_when_the_model_calls_with_the_same_arguments() -> None:
+    """A clock or the state of a job answers anew each time."""
+    made = setting(ScriptedModel([START + call("Oslo"), call("Oslo"), DONE]), {"lookup": LOOKUP})
     waiting = asyncio.run(Chain("Who?", made).run())
-    done = asyncio.run(Chain.resume(waiting, Observation("north"), made).run())
-    assert done.stop is Stop.ANSWERED and done.usage.tool_calls == 1
-    assert "made before (step 4)" in done.steps[7].text
+    again = asyncio.run(Chain.resume(waiting, Observation("north"), made).run())
+    assert again.stop is Stop.WAITING and again.usage.tool_calls == 2
+    done = asyncio.run(Chain.resume(again, Observation("still north"), made).run())
+    assert done.stop is Stop.ANSWERED and [step.text for step in done.steps if step.agent == "observation"][-1:] == [
+        "still north"
+    ]
 
 
 @pytest.mark.parametrize("kind", [None, "smollm2"])

@@ -128,3 +128,14 @@ def test_a_call_that_the_budget_withdraws_ends_without_a_result() -> None:
     assert trajectory.stop is Stop.TOKENS and trajectory.answer == "done"
     assert [agent for agent, _ in texts(events)] == ["think", "web_search", "answer"]
     assert not any(isinstance(event, ToolReturned) for event in events)
+
+
+def test_a_model_that_does_not_answer_when_it_has_to_gives_each_step_once_and_no_empty_answer() -> None:
+    limits = Limits(tool_calls=0, model_tokens=2000, context_tokens=4000)
+    events, trajectory = narrated(
+        ScriptedModel(lambda context: "<think>hm</think>\n<web_search>tower</web_search>"), limits
+    )
+    check_order(events)
+    recorded = [(step.agent, step.text) for step in trajectory.steps if step.author is Author.MODEL]
+    assert ("answer", "") in recorded and trajectory.stop is Stop.TOOL_CALLS
+    assert texts(events) == [step for step in recorded if step != ("answer", "")]

@@ -311,3 +311,10 @@ async def test_a_client_tool_with_the_name_of_an_agent_gets_a_tag_of_its_own(tmp
         with pytest.raises(ApiError, match="offered twice") as error:
             await service.start(request(functions=(function, function)), CALLER)
         assert error.value.param == "tools"
+
+
+async def test_an_input_that_can_never_fit_is_refused_before_it_is_tokenised(tmp_path: Path) -> None:
+    async with service_of(ScriptedModel([]), tmp_path) as service:
+        with pytest.raises(ApiError, match="has room for") as error:
+            await service.start(request("word " * 20_000), CALLER)
+        assert (error.value.status, error.value.code) == (400, "context_length_exceeded")

@@ -19,6 +19,7 @@ from coa.trajectory.formats.alpaca import from_alpaca, to_alpaca
 from coa.trajectory.formats.atif_export import to_atif
 from coa.trajectory.formats.messages import to_messages, to_sharegpt, to_verl
 from coa.trajectory.formats.tasks import from_task, read_tasks, to_task
+from coa.trajectory.types import NO_ANSWER
 from support.atif_rules import assert_atif
 from support.builders import WEB, make_trajectory, web_run
 from support.runs import run
@@ -86,8 +87,9 @@ def test_a_follow_up_asks_after_the_answer() -> None:
 def test_a_follow_up_of_a_run_without_an_answer_keeps_the_turns_alternating() -> None:
     silent = Trajectory(task=Task(id="a", question="Who?"), profile="web", stop=Stop.INTERRUPTED)
     task = silent.follow_up("I mean: who wrote it?")
-    assert task.conversation == (USER,)
-    assert [turn.role for turn in WEB.messages(task)] == ["system", "user"]
+    assert task.conversation == (USER, Message(role="assistant", content=NO_ANSWER))
+    assert [turn.role for turn in WEB.messages(task)] == ["system", "user", "assistant", "user"]
+    assert task.question == "I mean: who wrote it?", "what was stopped is not asked again"
 
 
 def test_a_follow_up_of_a_row_with_its_own_prompt_continues_that_prompt() -> None:

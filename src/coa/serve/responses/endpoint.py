@@ -51,7 +51,7 @@ class _Responses:
         run = await service.start(planned.request, caller, render=reply.stored)
         self._replies[run] = reply
         if body.background:
-            service.keep_early(run, reply.if_lost(run))
+            await service.keep_early(run, reply.if_lost(run))
         named = {"x-coa-run": run.id}
         if body.stream:
             return EventStream(reply.stream(service, run), headers=named)

@@ -205,7 +205,7 @@ def _status(trajectory: Trajectory, run: Run) -> tuple[str, str | None]:
         return "cancelled", "cancelled"
     if stop is Stop.TOKENS and run.request.max_output_tokens is not None:
         return "incomplete", "max_output_tokens"
-    if stop is Stop.WAITING or trajectory.answer is not None:
+    if stop is Stop.WAITING or (trajectory.answer or "").strip():
         return "completed", None
     return "incomplete", "max_output_tokens" if stop in (Stop.TOKENS, Stop.CONTEXT) else str(stop)
 

@@ -20,6 +20,7 @@ from coa.serve.responses.turn import Turn
 from coa.serve.service import Service
 from coa.serve.store import StoredRun
 from coa.trajectory import Message
+from coa.trajectory.types import NO_ANSWER
 
 _ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 _ITEMS: TypeAdapter[list[InputItem]] = TypeAdapter(list[InputItem])
@@ -59,13 +60,14 @@ def find(service: Service, caller: Caller, run_id: str | None) -> StoredResponse
 def turn_after(service: Service, caller: Caller, before: StoredResponse) -> Turn:
     """The conversation up to the end of a response. Its `instructions` were for that response only."""
     trajectory = before.run.trajectory
-    task, answer = trajectory.task, trajectory.answer
+    task, answer = trajectory.task, trajectory.answer or ""
     said = list(task.conversation[1:] if before.response["instructions"] else task.conversation)
     turn = Turn(said, task.question, attachments=attachments_of(service, caller, before))
     if (call := before.call) is not None:
         turn.trail.append(FunctionCallItem.model_validate(call))
-    elif answer is not None:
-        turn.conversation += [Message(role="user", content=task.question), Message(role="assistant", content=answer)]
+    else:
+        given = answer if answer.strip() else NO_ANSWER
+        turn.conversation += [Message(role="user", content=task.question), Message(role="assistant", content=given)]
         turn.question = ""
     return turn
 
