@@ -23,7 +23,7 @@ STREAMS = 200
 
 
 class Waiting(FakeServer):
-    """A model server that begins each reply at once and ends it when it is told to."""
+    """A model server that begins each reply at once and ends it when the test says so."""
 
     def __init__(self) -> None:
         super().__init__(self.reply, owner="other")
