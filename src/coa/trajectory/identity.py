@@ -1,9 +1,10 @@
-"""Ids of tasks that have none of their own."""
+"""Ids of tasks that have none of their own, and of runs in files."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 def content_id(question: str, answer: object, conversation: Iterable[tuple[str, str]] = ()) -> str:
@@ -13,3 +14,11 @@ def content_id(question: str, answer: object, conversation: Iterable[tuple[str, 
     """
     turns = "".join(f"\x00{role}\x01{text}" for role, text in conversation)
     return hashlib.sha256(f"{question}\x00{answer}{turns}".encode()).hexdigest()[:12]
+
+
+def run_id(file: Path, number: int) -> str:
+    """The id of the record with this number (from 0) in a file: the address of a run in the viewer.
+
+    Files are appended to, so the id of a run stays the same while its file grows.
+    """
+    return hashlib.blake2b(f"{file.resolve()}\x00{number}".encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()

@@ -1,0 +1,1 @@
+"""Scan: findings over many runs, each with the step where it is."""

@@ -1,0 +1,1 @@
+"""View: one web application over everything that any stage wrote."""
