@@ -36,6 +36,24 @@ class Rewriting:
     """Indices of the steps; none where it was left out."""
     why: tuple[str, ...]
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The same, and for what is plain from its kind, that."""
+        return tuple(filter(None, self.why)) or (_PLAIN[self.moment.kind],)
+
+
+_PLAIN: Final = {
+    MomentKind.THOUGHT: "kept as a thought",
+    MomentKind.PLAN: "a plan",
+    MomentKind.REFLECTION: "a reflection",
+    MomentKind.CALL: "a call",
+    MomentKind.RESULT: "what the tool returned",
+    MomentKind.CANDIDATE: "kept for the check that follows",
+    MomentKind.CHECK: "a check",
+    MomentKind.ANSWER: "the answer",
+    MomentKind.LEFT_OUT: "left out",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Composed:

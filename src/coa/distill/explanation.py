@@ -159,21 +159,9 @@ def _row(one: Rewriting, trajectory: Trajectory) -> ExplainedRow:
         ExplainedStep(index=index, agent=trajectory.steps[index].agent, text=trajectory.steps[index].text)
         for index in one.steps
     )
-    why = tuple(filter(None, one.why)) or (_PLAIN[one.moment.kind],)
-    return ExplainedRow(agent=one.moment.by, kind=one.moment.kind, said=_said(one.moment), steps=tuple(steps), why=why)
-
-
-_PLAIN = {
-    MomentKind.THOUGHT: "kept as a thought",
-    MomentKind.PLAN: "a plan",
-    MomentKind.REFLECTION: "a reflection",
-    MomentKind.CALL: "a call",
-    MomentKind.RESULT: "what the tool returned",
-    MomentKind.CANDIDATE: "kept for the check that follows",
-    MomentKind.CHECK: "a check",
-    MomentKind.ANSWER: "the answer",
-    MomentKind.LEFT_OUT: "left out",
-}
+    return ExplainedRow(
+        agent=one.moment.by, kind=one.moment.kind, said=_said(one.moment), steps=tuple(steps), why=one.reasons
+    )
 
 
 def _said(moment: Moment) -> str:

@@ -49,6 +49,11 @@ class MomentKind(StrEnum):
     """It becomes no step, and `why` says why."""
 
 
+Origin = tuple[str, int | None]
+"""What a moment was made of: the id of an agent's run and the index of the event in it; None for the run itself, its
+request or its answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     kind: MomentKind
@@ -71,6 +76,7 @@ class Moment:
     """Why no profile can express this."""
     why: str = ""
     """Why it is what it is, where that is not plain from its kind."""
+    origin: Origin = field(default=("", None), compare=False)
 
     @property
     def text(self) -> str:
@@ -106,9 +112,12 @@ class _Story:
 
     answers: list[str] = field(default_factory=list)
     """Answers of the agents from the root to the one that is being read."""
+    origin: Origin = ("", None)
+    """Of the moments that are being added."""
 
     def add_run(self, run: AgentRun, *, root: bool = False, call: ToolCall | None = None) -> None:
         role = self.roles.of_agent(run, root=root)
+        self.origin = (run.id, None)
         if role is Role.DROP:
             decided = self.roles.decided[run.agent].by
             texts = [piece for made in run.model_calls for piece in _pieces(made)]
@@ -132,6 +141,7 @@ class _Story:
             self.add(MomentKind.THOUGHT, run, request, lent=True, why=why)
         for index, event in enumerate(run.events):
             inside.event(event, index)
+        self.origin = (run.id, None)
         if root and run.answer is not None:
             self.add(MomentKind.ANSWER, run, run.answer)
         elif role in (Role.PLAN, Role.REFLECT) and not inside.spoke:
@@ -150,6 +160,7 @@ class _Story:
         verdict = (run.answer or "").strip()
         if verdict and all(verdict != piece for piece in pieces):
             pieces.append(verdict)
+        self.origin = (run.id, last if last >= 0 else None)
         self.add(
             MomentKind.CANDIDATE, run, _candidate(run, call), why=f"the answer that {run.agent} was given to check"
         )
@@ -170,13 +181,15 @@ class _Story:
         if kept and kind is MomentKind.THOUGHT and self.thinking and kept == self._latest().texts:
             self.leave(run, *kept, why="it repeats the thought before it")
         elif kept or kind in (MomentKind.CALL, MomentKind.RESULT, MomentKind.CANDIDATE, MomentKind.CHECK):
-            self.moments.append(Moment(kind, run.agent, kept, **rest))  # type: ignore[arg-type]
+            made: dict[str, object] = {"origin": self.origin, **rest}
+            self.moments.append(Moment(kind, run.agent, kept, **made))  # type: ignore[arg-type]
 
     def leave(self, run: AgentRun, *texts: str, why: str, tool: str = "") -> None:
         """Something that becomes no step."""
         kept = tuple(text.strip() for text in texts if text and text.strip())
         if kept or tool:
-            self.moments.append(Moment(MomentKind.LEFT_OUT, run.agent, kept, tool=tool, why=why))
+            left = Moment(MomentKind.LEFT_OUT, run.agent, kept, tool=tool, why=why, origin=self.origin)
+            self.moments.append(left)
 
     def insert(self, moment: Moment, *, after: Moment | None) -> None:
         """Right after the call that it answers: calls made at once follow one another."""
@@ -207,6 +220,8 @@ class _AgentEvents:
     """Calls whose result is still to come."""
     programs: dict[str, str] = field(default_factory=dict)
     """Programs by call id whose result is still to come; empty for those that only call the team."""
+    written_at: dict[str, int] = field(default_factory=dict)
+    """Indices of the events that wrote these programs."""
     finishing: set[str] = field(default_factory=set)
     failed: bool = False
     """Whether the latest reply did nothing but ask members in vain."""
@@ -219,6 +234,7 @@ class _AgentEvents:
         self.members = {event.run.agent for event in self.sub_runs}
 
     def event(self, event: Event, index: int) -> None:
+        self.story.origin = (self.run.id, index)
         if event.copied:
             self.story.leave(self.run, getattr(event, "text", ""), why="context repeated from elsewhere")
             return
@@ -346,7 +362,7 @@ class _AgentEvents:
             returned.setdefault(name, []).append(text)
         action = self.workspace.read(code, self.story.names, returned)
         unseen = [name for name, _ in action.calls if name not in returned]
-        self.programs[item.id] = ""
+        self.programs[item.id], self.written_at[item.id] = "", index
         if action.finishes:
             self.finishing.add(item.id)
         if action.computes and not action.why:
@@ -386,8 +402,9 @@ class _AgentEvents:
                 finishes = call_id in self.finishing
                 why = "the program with what its calls returned in their place, so that it runs alone"
                 self.story.add(
-                    MomentKind.CALL, self.run, tool="code", arguments={"code": program}, finishes=finishes, why=why
-                )
+                    MomentKind.CALL, self.run, tool="code", arguments={"code": program}, finishes=finishes, why=why,
+                    origin=(self.run.id, self.written_at[call_id]),
+                )  # fmt: skip
                 self.story.add(MomentKind.RESULT, self.run, without_logs(result.text), ok=result.ok)
             else:
                 self.story.leave(self.run, result.text, why="the results of its calls are steps")
@@ -399,7 +416,7 @@ class _AgentEvents:
         if calls or not result.call_ids:
             # A result that answers several calls at once comes after the last; the others stay unanswered.
             texts = (without_logs(result.text).strip(),)
-            moment = Moment(MomentKind.RESULT, self.run.agent, texts, ok=result.ok)
+            moment = Moment(MomentKind.RESULT, self.run.agent, texts, ok=result.ok, origin=self.story.origin)
             self.story.insert(moment, after=calls[-1] if calls else None)
         else:
             self.story.leave(self.run, result.text, why="the call that it answers is not in the trajectory")
