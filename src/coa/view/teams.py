@@ -3,7 +3,7 @@ of it.
 
 Every run of an agent and every event in it has a number, in the order in which they began; that of the whole team is 0.
 The conversion says of each thought, call and result which steps it became and why (`distill/compose.py`). Here these
-reasons are brought to the events that they are about. Texts are texts: the page folds them, and makes no markup of them.
+reasons are brought to the events that they are about. Texts are texts: the page folds them and makes no markup of them.
 """
 
 from __future__ import annotations
