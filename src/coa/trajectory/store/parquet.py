@@ -172,8 +172,13 @@ def _to_row(trajectory: Trajectory) -> dict[str, Any]:
 
 def from_row(row: dict[str, Any]) -> Trajectory:
     """The trajectory of a row of `SCHEMA`. The row is modified."""
+    return Trajectory.model_validate(as_record(row))
+
+
+def as_record(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `SCHEMA` in the form that a line of JSONL has, not validated. The row is modified."""
     if row["schema_version"] not in READABLE_VERSIONS:
-        return Trajectory.model_validate({"schema_version": row["schema_version"]})  # raises an error with a hint
+        return {"schema_version": row["schema_version"]}  # which no reader accepts
     for step in row["steps"]:
         ids, logprobs = step.pop("ids"), step.pop("logprobs")
         step["tokens"] = None if ids is None else {"ids": ids, "logprobs": logprobs}
@@ -184,7 +189,7 @@ def from_row(row: dict[str, Any]) -> Trajectory:
     row["scores"] = {score.pop("name"): score for score in row["scores"]}
     for repeated in ("task_id", "question", "answer"):
         del row[repeated]
-    return Trajectory.model_validate(row)
+    return row
 
 
 def _json(value: object) -> str:
