@@ -51,10 +51,10 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _failed(error: BaseException) -> int:
     from coa.addresses import without_passwords
     from coa.cli.explaining import explained
-    from coa.cli.terminal import printable
+    from coa.cli.output import error_text
 
     failure = explained(error)
-    _say(printable(without_passwords(f"error: {failure}")))
+    _say(without_passwords(error_text(failure.message, failure.hint)))
     return failure.exit_code
 
 

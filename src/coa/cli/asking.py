@@ -6,9 +6,8 @@ import asyncio
 from contextlib import ExitStack
 from pathlib import Path
 
-import typer
-
 from coa.cli.display import close, display
+from coa.cli.output import echo, echo_json
 from coa.cli.progress import terminal_progress
 from coa.folder import lock_file
 from coa.runtime import AskConfig, Chain, ChainEvent, best_of, open_setting
@@ -33,11 +32,11 @@ def ask_one(task: Task, config: AskConfig, out: Path | None, *, as_json: bool) -
                 for trajectory in done:
                     writer.write(trajectory)
     if not done:
-        typer.echo("interrupted before anything was written", err=True)
+        echo("interrupted before anything was written", err=True)
         return 1
     picked = next((attempt for attempt in done if SELECTED in attempt.meta), done[0])
     if as_json:
-        typer.echo(Lines().line(picked))
+        echo_json(Lines().line(picked))
     else:
         close(picked, done)
     return int(picked.stop in CUT_SHORT)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from coa.cli.display import spent
+from coa.cli.output import echo, echo_json
 from coa.cli.progress import terminal_progress
 from coa.folder import lock_file
 from coa.report import plural
@@ -54,7 +53,7 @@ def run_batch(batch: Batch, config: RunConfig) -> int:
                 try:
                     async for trajectory in runs:
                         if batch.as_json:
-                            typer.echo(lines.line(trajectory))
+                            echo_json(lines.line(trajectory))
                 finally:
                     await runs.aclose()
 
@@ -62,12 +61,13 @@ def run_batch(batch: Batch, config: RunConfig) -> int:
         asyncio.run(work())
     except KeyboardInterrupt:
         ended = False
-    typer.echo(_summary(progress, batch, ended=ended), err=batch.as_json)
+    for line in _summary(progress, batch, ended=ended):
+        echo(line, err=batch.as_json)
     return int(progress.failed > 0 or not ended)
 
 
-def _summary(progress: BatchProgress, batch: Batch, *, ended: bool) -> str:
-    """What came of it, for stdout."""
+def _summary(progress: BatchProgress, batch: Batch, *, ended: bool) -> list[str]:
+    """Lines that say what came of it."""
     before = f" ({progress.resumed} were there before)" if progress.resumed else ""
     right = f"; {progress.right} of {progress.graded} right" if progress.graded else ""
     lines = [
@@ -81,4 +81,4 @@ def _summary(progress: BatchProgress, batch: Batch, *, ended: bool) -> str:
         lines.append("interrupted; the same command goes on from there")
     elif progress.failed and batch.out is not None:
         lines.append("the same command with --retry-failed tries the failed ones again")
-    return "\n".join(lines)
+    return lines

@@ -16,9 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-import typer
-
 from coa.cli.display import close, display
+from coa.cli.output import echo, echo_json, echo_text, error_text
 from coa.cli.progress import terminal_progress
 from coa.errors import CoaError
 from coa.folder import lock_file
@@ -44,7 +43,7 @@ def chat(first: str | None, begin: Callable[[str], Task], config: AskConfig, out
             if sys.stdin.isatty():
                 with suppress(ImportError):
                     import readline  # noqa: F401 - gives `input` its line editing and history
-                typer.echo(_HELP, err=True)
+                echo(_HELP, err=True)
             for question in _questions(first):
                 if question is None:
                     last = None
@@ -52,14 +51,14 @@ def chat(first: str | None, begin: Callable[[str], Task], config: AskConfig, out
                 try:
                     task = last.follow_up(question) if last is not None else begin(question)
                 except CoaError as error:
-                    typer.echo(f"error: {error}", err=True)
+                    echo_text(error_text(error.message, error.hint), err=True)
                     continue
                 last = await _answer(task, setting, show=not as_json)
                 if out is not None:
                     with JsonlWriter(out) as writer:
                         writer.write(last)
                 if lines is not None:
-                    typer.echo(lines.line(last))
+                    echo_json(lines.line(last))
                 else:
                     close(last, [last])
 
@@ -93,7 +92,7 @@ def _questions(first: str | None) -> Iterator[str | None]:
         if line == "/new":
             yield None
         elif re.fullmatch(r"/[a-z]*", line):
-            typer.echo(_HELP, err=True)
+            echo(_HELP, err=True)
         elif line:
             yield line
 
@@ -103,15 +102,15 @@ def _read_line() -> str | None:
     if not sys.stdin.isatty():
         line = sys.stdin.readline()
         if line.strip():
-            typer.echo(f"> {line.strip()}", err=True)
+            echo(f"> {line.strip()}", err=True)
         return line or None
     try:
         # While it waits for input, the event loop of the run stands still, and Ctrl-C has its usual meaning.
         with _on_interrupt(signal.default_int_handler):
-            typer.echo()
+            echo()
             return input("> ")
     except EOFError:
-        typer.echo()
+        echo()
         return None
     except KeyboardInterrupt:
         return "/"

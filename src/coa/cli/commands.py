@@ -19,6 +19,7 @@ from coa.cli.index import index
 from coa.cli.inspect import inspect
 from coa.cli.judge import judge
 from coa.cli.mcp import mcp
+from coa.cli.output import echo
 from coa.cli.profile import profile
 from coa.cli.record import record
 from coa.cli.rl import rl
@@ -68,7 +69,7 @@ use_for(app)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"coa {__version__}")
+        echo(f"coa {__version__}")
         raise typer.Exit
 
 

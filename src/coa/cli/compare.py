@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from coa.cli import options
+from coa.cli.output import echo, echo_json
 from coa.report import plural
 
 
@@ -48,35 +49,33 @@ def compare(
         every_task=every, seed=seed,
     )  # fmt: skip
     if as_json:
-        typer.echo((out / "report.json").read_text(encoding="utf-8"), nl=False)
+        echo_json((out / "report.json").read_text(encoding="utf-8"), nl=False)
     else:
         _show(found.data, out)
 
 
 def _show(found: Mapping[str, Any], out: Path) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+    from coa.cli.terminal import SafeConsole, SafeTable
     from coa.compare.page import differences, look, table_rows
 
     runs = found["runs"]
-    table = Table(box=None, pad_edge=False)
+    table = SafeTable()
     table.add_column("")
     for run in runs:
         table.add_column(f"{run['name']} ({run['kind']})", justify="right", overflow="fold")
     for name, cells in table_rows(runs):
         table.add_row(name, *cells)
-    Console(highlight=False, markup=False).print(table)
+    SafeConsole().print(table)
     for line in differences(found["pairs"]):
-        typer.echo(line)
+        echo(line)
     paths = {run["name"]: run["path"] for run in runs}
     for pair in found["pairs"][:3]:
         if tasks := pair["only_first"][:1] or pair["only_second"][:1]:
-            typer.echo(f"they disagree on {tasks[0]}: {look(paths[pair['first']], tasks[0])}")
+            echo(f"they disagree on {tasks[0]}: {look(paths[pair['first']], tasks[0])}")
     for run, left in zip(runs, found["tasks_left_out"], strict=True):
         if left:
             lacking = plural(left, "task that another run lacks is", "tasks that another run lacks are")
-            typer.echo(f"{run['name']}: {lacking} left out (--all)", err=True)
+            echo(f"{run['name']}: {lacking} left out (--all)", err=True)
         for note in run["notes"]:
-            typer.echo(f"{run['name']}: {note}", err=True)
-    typer.echo(f"{out / 'report.html'}")
+            echo(f"{run['name']}: {note}", err=True)
+    echo(f"{out / 'report.html'}")

@@ -11,6 +11,7 @@ import typer
 
 from coa.addresses import without_passwords
 from coa.cli.helping import Command
+from coa.cli.output import echo, echo_json, echo_text, error_text, hanging, visible_json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -26,9 +27,9 @@ class Plan(Protocol):
     def model_dump(self, *, mode: str) -> dict[str, Any]: ...
 
 
-def misused(message: str) -> typer.Exit:
+def misused(message: str, hint: str | None = None) -> typer.Exit:
     """To be raised: says what is wrong with the command, and ends it with exit code 2."""
-    typer.echo(f"error: {without_passwords(message)}", err=True)
+    echo_text(without_passwords(error_text(message, hint)), err=True)
     return typer.Exit(2)
 
 
@@ -51,29 +52,28 @@ def resolve(
     from coa.errors import ConfigError
 
     if show_settings:
-        typer.echo(describe_config(kind))
+        echo_text(describe_config(kind))
         raise typer.Exit
     hint = "--settings lists every key with its meaning and default"
     try:
         config = load_config(kind, path, settings or (), hint=hint, given=given)
     except ConfigError as error:
-        raise misused(str(error)) from error
+        raise misused(error.message, error.hint) from error
     if dry_run:
-        from coa.cli.terminal import printable
         from coa.runtime import RunConfig
 
         shown = config.resolved() if isinstance(config, RunConfig) else config
         if plan is None:
-            typer.echo(without_passwords(shown.model_dump_json(indent=2)))
+            echo_json(without_passwords(shown.model_dump_json(indent=2)))
         elif as_json:
             import orjson
 
             found = {"config": shown.model_dump(mode="json"), "plan": plan(config).model_dump(mode="json")}
-            typer.echo(without_passwords(orjson.dumps(found).decode()))
+            echo_json(without_passwords(orjson.dumps(found).decode()))
         else:
-            typer.echo(without_passwords(shown.model_dump_json(indent=2)))
+            echo_text(visible_json(without_passwords(shown.model_dump_json(indent=2))))
             for line in plan(config).lines():
-                typer.echo(printable(line))
+                echo_text(hanging(line))
         raise typer.Exit
     return config
 
@@ -118,7 +118,7 @@ class SettingsCommand(Command):
                 value = next(rest, "")
             setting = key if key.endswith("=true") else f"{key}={value}"
             shown = without_passwords(setting)
-            typer.echo(f"warning: {flag} will go in the next release; write --set {shlex.quote(shown)}", err=True)
+            echo(f"warning: {flag} will go in the next release; write --set {shlex.quote(shown)}", err=True)
             found += ["--set", setting]
         return found
 

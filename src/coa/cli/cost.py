@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from coa.cli import options
+from coa.cli.output import echo, echo_json
 from coa.report import plural
 
 if TYPE_CHECKING:
@@ -34,27 +35,26 @@ def cost(
     as_json: options.Json = False,
 ) -> None:
     """Report tokens, model calls and tool calls per task and per success."""
-    from coa.cli.terminal import printable, show_warnings
+    from coa.cli.terminal import show_warnings
     from coa.distill.cost import measure_cost
 
     show_warnings()
     report = measure_cost(paths, tokenizer=tokenizer, profile=profile, tasks=tasks, judge=judge, shared=shared)
     for place in report.unreadable[:_SHOWN]:
-        typer.echo(printable(f"unreadable: {place.file} {place.place}: {place.reason}"), err=True)
+        echo(f"unreadable: {place.file} {place.place}: {place.reason}", err=True)
     if len(report.unreadable) > _SHOWN:
-        typer.echo(f"... {len(report.unreadable):,} unreadable places in all, which are not in these sums", err=True)
+        echo(f"... {len(report.unreadable):,} unreadable places in all, which are not in these sums", err=True)
     if as_json:
-        typer.echo(json.dumps([row.to_json() for row in report.rows], indent=2))
+        echo_json(json.dumps([row.to_json() for row in report.rows], indent=2))
     else:
         _table(report.rows)
 
 
 def _table(rows: Sequence[Spending]) -> None:
     """A block of sums, one per task and one per right answer, so that no label is wider than its figures allow."""
-    from rich.console import Console
-    from rich.table import Table
+    from coa.cli.terminal import SafeConsole, SafeTable
 
-    table = Table(box=None, pad_edge=False)
+    table = SafeTable()
     table.add_column("", no_wrap=True)
     for row in rows:
         table.add_column(f"{row.name} ({row.kind})", justify="right", overflow="fold")
@@ -67,14 +67,14 @@ def _table(rows: Sequence[Spending]) -> None:
             table.add_row(f"  {label}", *(_number(row, group, name) for row in sums))
         if any(row["cost"] is not None for row in sums):
             table.add_row("  cost", *(_number(row, group, "cost", places=4) for row in sums))
-    Console(highlight=False, markup=False).print(table)
+    SafeConsole().print(table)
     for row in rows:
         if row.unmetered_calls:
             calls = plural(row.unmetered_calls, "model call was", "model calls were")
-            typer.echo(f"{row.name}: {calls} not metered; its tokens are a lower bound", err=True)
+            echo(f"{row.name}: {calls} not metered; its tokens are a lower bound", err=True)
         if row.cost is not None and row.unpriced_runs:
             runs = plural(row.unpriced_runs, "run does", "runs do")
-            typer.echo(f"{row.name}: {runs} not say what they cost; the cost is a lower bound", err=True)
+            echo(f"{row.name}: {runs} not say what they cost; the cost is a lower bound", err=True)
 
 
 def _number(row: dict[str, object], group: str, name: str, *, places: int = 1) -> str:

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from coa.cli.output import echo, echo_text
+
 
 def demo(
     out: Annotated[
@@ -35,11 +37,12 @@ def demo(
     stages = stages_of(RECIPES[kind], out, seed)
     if plan:
         for stage in stages:
-            typer.echo(stage.shown())
+            echo(stage.shown())
         return
-    seconds = run_stages(stages, out, {"recipe": kind, "seed": seed}, say=typer.echo)
+    seconds = run_stages(stages, out, {"recipe": kind, "seed": seed}, say=echo_text)
     if seconds is None:
-        typer.echo("\ninterrupted; the same command goes on from here")
+        echo()
+        echo("interrupted; the same command goes on from here")
         raise typer.Exit(1)
     _conclude(out, seconds, seed)
 
@@ -47,9 +50,8 @@ def demo(
 def _conclude(out: Path, seconds: float, seed: int) -> None:
     """The page, the table, and what to type next."""
     import orjson
-    from rich.console import Console
-    from rich.table import Table
 
+    from coa.cli.terminal import SafeConsole, SafeTable
     from coa.demo.commands import span
     from coa.demo.page import demo_page
     from coa.demo.recipes import SEED
@@ -58,28 +60,30 @@ def _conclude(out: Path, seconds: float, seed: int) -> None:
     (out / "report.html").write_text(demo_page(out), encoding="utf-8")
     found = orjson.loads((out / "comparison" / "report.json").read_bytes())
     columns, rows = short_table(found)
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table = SafeTable(padding=(0, 1, 0, 0))
     for at, name in enumerate(columns):
         table.add_column(name, justify="right" if at else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    typer.echo(
-        "\nIn short, with 95 % intervals. `calls` are tool calls; `fixed` is the share of runs whose format "
+    echo()
+    echo(
+        "In short, with 95 % intervals. `calls` are tool calls; `fixed` is the share of runs whose format "
         "the parser had to fix."
     )
-    Console(highlight=False, markup=False).print(table)
+    SafeConsole().print(table)
     for goal in goals(found):
-        typer.echo(goal.line())
+        echo(goal.line())
     if (tasks := max(run["results"]["tasks"] for run in found["runs"])) < ENOUGH_TASKS:
         whole = "" if seed == SEED else f" --seed {seed} --out runs/demo-{seed}"
-        typer.echo(f"{tasks} tasks show the way, not what it is worth; for that: {_program()} demo{whole}")
-    typer.echo(f"\nall of it took {span(seconds)}; the pages: {out / 'report.html'}")
-    typer.echo("ask it something new, and look into what all of them did:")
+        echo(f"{tasks} tasks show the way, not what it is worth; for that: {_program()} demo{whole}")
+    echo()
+    echo(f"all of it took {span(seconds)}; the pages: {out / 'report.html'}")
+    echo("ask it something new, and look into what all of them did:")
     question, expected = new_question(out)
     coa, model, world = _program(), shlex.quote(str(out / "rl")), shlex.quote(str(out / "world"))
-    typer.echo(f"  {coa} run --model {model} --world {world} --temperature 0 {shlex.quote(question)}")
-    typer.echo(f"    ({expected})")
-    typer.echo(f"  {coa} inspect {shlex.quote(str(out))}")
+    echo(f"  {coa} run --model {model} --world {world} --temperature 0 {shlex.quote(question)}")
+    echo(f"    ({expected})")
+    echo(f"  {coa} inspect {shlex.quote(str(out))}")
 
 
 def _program() -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import typer
 from rich.padding import Padding
-from rich.text import Text
 
-from coa.cli.terminal import SafeConsole, folded, printable
+from coa.cli.output import echo, echo_text, hanging
+from coa.cli.terminal import SafeConsole, SafeText, folded
 from coa.report import plural
 from coa.runtime import ChainEvent, Observed
 from coa.runtime.many import agrees
@@ -19,43 +18,45 @@ _FOLD_LINES = 6
 
 def display(profile: Profile) -> Callable[[ChainEvent], None]:
     """Each agent in its colour, text as it comes, observations folded."""
-    console = SafeConsole(highlight=False)
+    console = SafeConsole()
     middle_of_line = False
 
     def show(event: ChainEvent) -> None:
         nonlocal middle_of_line
         if isinstance(event, Opened):
-            console.print(
-                Text(("\n" if middle_of_line else "") + event.agent, style=f"bold {profile.color(event.agent)}")
-            )
+            if middle_of_line:
+                console.print()
             middle_of_line = False
+            console.print(SafeText(event.agent, f"bold {profile.color(event.agent)}"))
         elif isinstance(event, Delta):
-            text = printable(event.text) if middle_of_line else printable(event.text).lstrip("\n")
-            console.print(Text(text, style=profile.color(event.agent)), end="")
+            text = event.text if middle_of_line else event.text.lstrip("\n")
+            console.print(SafeText(text, profile.color(event.agent), lines=True), end="")
             middle_of_line = bool(text) or middle_of_line
         elif isinstance(event, Observed):
             if middle_of_line:
                 console.print()
             middle_of_line = False
-            console.print(Text(event.step.agent, style="bold bright_black"))
-            console.print(
-                Padding(Text(folded(event.step.text, _FOLD_LINES), style="bright_black"), (0, 0, 0, 2), expand=False)
-            )
+            console.print(SafeText(event.step.agent, style="bold bright_black"))
+            folded_text = SafeText(folded(event.step.text, _FOLD_LINES), "bright_black", lines=True)
+            console.print(Padding(folded_text, (0, 0, 0, 2), expand=False))
 
     return show
 
 
 def close(picked: Trajectory, candidates: Sequence[Trajectory]) -> None:
     """The closing line: results to stdout."""
-    answer = printable(picked.answer.strip()) if picked.answer else "(none)"
+    answer = picked.answer.strip() if picked.answer else "(none)"
     several = len(candidates) > 1
     chosen = f" (sample {picked.sample} of {len(candidates)})" if several else ""
-    typer.echo(f"\nanswer: {answer}{chosen}{_verdict(picked)}")
-    typer.echo(f"{picked.stop.words}, {plural(len(picked.steps), 'step')}, {spent(picked.usage)}")
+    echo()
+    echo_text(hanging(f"answer: {answer}{chosen}"))
+    if verdict := _verdict(picked):
+        echo(verdict)
+    echo(f"{picked.stop.words}, {plural(len(picked.steps), 'step')}, {spent(picked.usage)}")
     if several:
-        typer.echo(f"all {len(candidates)}: {spent(Usage.sum(candidate.usage for candidate in candidates))}")
+        echo(f"all {len(candidates)}: {spent(Usage.sum(candidate.usage for candidate in candidates))}")
     if picked.failure:
-        typer.echo(printable(f"failed in the {picked.failure.site}: {picked.failure.message}"), err=True)
+        echo_text(hanging(f"failed in the {picked.failure.site}: {picked.failure.message}"), err=True)
 
 
 def _verdict(picked: Trajectory) -> str:
@@ -63,7 +64,7 @@ def _verdict(picked: Trajectory) -> str:
     right = agrees(picked)
     if right is None:
         return ""
-    return "\nright" if right else f"\nwrong: the right answer is {printable(' or '.join(picked.task.answer))}"
+    return "right" if right else f"wrong: the right answer is {' or '.join(picked.task.answer)}"
 
 
 def spent(usage: Usage) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from coa.cli import options
 from coa.cli.configuring import accepting, misused
+from coa.cli.output import echo, echo_json
 from coa.report import plural
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def distill(
 
     report = run(chosen, traces, out, progress=terminal_progress())
     if as_json:
-        typer.echo(report.json.read_text(encoding="utf-8"), nl=False)
+        echo_json(report.json.read_text(encoding="utf-8"), nl=False)
     else:
         _show(report)
     if not report.kept:
@@ -95,7 +96,7 @@ def _explain(config: DistillConfig, traces: list[Path], run: str, *, as_json: bo
     found = explain(config, traces, run)
     if as_json:
         for one in found:
-            typer.echo(one.model_dump_json())
+            echo_json(one.model_dump_json())
         return
     if len(found) > _SHOWN:
         names = ", ".join(dict.fromkeys(one.task for one in found[:_SHOWN]))
@@ -107,29 +108,26 @@ def _explain(config: DistillConfig, traces: list[Path], run: str, *, as_json: bo
 
 
 def _show(report: DistillReport) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from coa.cli.terminal import printable
+    from coa.cli.terminal import SafeConsole, SafeTable
     from coa.distill.report import copies_note
 
-    table = Table(box=None, pad_edge=False)
+    table = SafeTable()
     for column in ("stage", "in", "kept", "dropped", "why"):
         named = column in ("stage", "why")
         table.add_column(column, justify="left" if named else "right", overflow="fold" if named else "ellipsis")
     for stage in report.stages:
         why = ", ".join(f"{count:,} {reason}" for reason, count in stage.reasons.items())
         table.add_row(stage.name, f"{stage.entered:,}", f"{stage.kept:,}", f"{stage.dropped:,}", why)
-    Console(highlight=False, markup=False).print(table)
+    SafeConsole().print(table)
     for place in report.unreadable_places[:_SHOWN]:
-        typer.echo(printable(f"unreadable: {place.file} {place.place}: {place.reason}"), err=True)
+        echo(f"unreadable: {place.file} {place.place}: {place.reason}", err=True)
     if report.unreadable > _SHOWN:
-        typer.echo(f"... {report.unreadable:,} unreadable places in all; report.json names them", err=True)
+        echo(f"... {report.unreadable:,} unreadable places in all; report.json names them", err=True)
     if report.failed_handovers:
         left = plural(report.failed_handovers, "hand-over that failed is", "hand-overs that failed are")
-        typer.echo(f"{left} left out; --explain RUN shows them", err=True)
+        echo(f"{left} left out; --explain RUN shows them", err=True)
     if report.sureness:
-        typer.echo(report.sureness, err=True)
+        echo(report.sureness, err=True)
     copies = f", {copies_note(report.rows)}" if report.rows != report.kept else ""
-    typer.echo(f"{plural(report.kept, 'trajectory', 'trajectories')} in {report.out}{copies}")
-    typer.echo(f"the funnel with examples: {report.html}")
+    echo(f"{plural(report.kept, 'trajectory', 'trajectories')} in {report.out}{copies}")
+    echo(f"the funnel with examples: {report.html}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from coa.cli import options
+from coa.cli.output import echo_json
 
 if TYPE_CHECKING:
     from coa.doctor import Check
@@ -21,7 +22,7 @@ def doctor(as_json: options.Json = False) -> None:
     if as_json:
         import orjson
 
-        typer.echo(orjson.dumps([asdict(check) for check in checks], option=orjson.OPT_INDENT_2))
+        echo_json(orjson.dumps([asdict(check) for check in checks], option=orjson.OPT_INDENT_2))
     else:
         _print(checks)
     if any(check.needed and not check.works for check in checks):
@@ -29,12 +30,13 @@ def doctor(as_json: options.Json = False) -> None:
 
 
 def _print(checks: list[Check]) -> None:
-    from rich.console import Console
-    from rich.text import Text
+    from coa.cli.terminal import SafeConsole, SafeText
 
-    console = Console(highlight=False)
+    console = SafeConsole()
     for check in checks:
         mark, style = ("ok", "green") if check.works else ("no", "red" if check.needed else "yellow")
-        console.print(Text.assemble((f"{mark:>4}  ", style), (check.what, "bold"), f": {check.detail}"), soft_wrap=True)
+        console.print(
+            SafeText.assemble((f"{mark:>4}  ", style), (check.what, "bold"), f": {check.detail}"), soft_wrap=True
+        )
         if check.hint and not check.works:
-            console.print(Text(f"      hint: {check.hint}"), soft_wrap=True)
+            console.print(SafeText(f"      hint: {check.hint}"), soft_wrap=True)

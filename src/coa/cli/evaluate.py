@@ -9,6 +9,7 @@ import typer
 
 from coa.cli import options
 from coa.cli.configuring import accepting, misused
+from coa.cli.output import echo, echo_json
 from coa.errors import EvaluationError
 from coa.report import plural
 
@@ -119,14 +120,14 @@ def evaluate(
         import orjson
 
         reports = [report.data for report in found.reports]
-        typer.echo(orjson.dumps(reports[0] if len(config.benchmarks) == 1 and reports else reports))
+        echo_json(orjson.dumps(reports[0] if len(config.benchmarks) == 1 and reports else reports))
     else:
         for report in found.reports:
             _show(report)
     if interrupted:
-        typer.echo("interrupted; the same command goes on from there", err=True)
+        echo("interrupted; the same command goes on from there", err=True)
     elif found.failed:
-        typer.echo("the same command with --retry-failed tries the failed ones again", err=True)
+        echo("the same command with --retry-failed tries the failed ones again", err=True)
     if interrupted or found.failed:
         raise typer.Exit(1)
 
@@ -135,16 +136,16 @@ def _show(report: BenchmarkReport) -> None:
     from coa.evaluate.report import caveat, headline, lines
 
     for notice in report.data["notices"]:
-        typer.echo(f"note: {notice}", err=True)
-    typer.echo(headline(report.data))
+        echo(f"note: {notice}", err=True)
+    echo(headline(report.data))
     if said := caveat(report.data):
-        typer.echo(f"  {said}")
+        echo(f"  {said}")
     for name, figure in lines(report.data):
-        typer.echo(f"  {name:<28} {figure}")
+        echo(f"  {name:<28} {figure}")
     published = report.data["benchmark"]["published_size"]
     if published and published != report.tasks and not report.data["provenance"]["limit"]:
-        typer.echo(f"  note: the published set has {plural(published, 'task')}, this one {report.tasks:,}", err=True)
-    typer.echo(f"  {report.page}; coa inspect {report.folder}")
+        echo(f"  note: the published set has {plural(published, 'task')}, this one {report.tasks:,}", err=True)
+    echo(f"  {report.page}; coa inspect {report.folder}")
 
 
 def _list(data: Path | None, *, as_json: bool) -> None:
@@ -154,14 +155,15 @@ def _list(data: Path | None, *, as_json: bool) -> None:
     if as_json:
         import orjson
 
-        typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2))
+        echo_json(orjson.dumps(rows, option=orjson.OPT_INDENT_2))
         return
-    typer.echo(f"{'here':<5} {'name':<18} {'tasks':>6}  {'metric':<7} {'scorer':<6} {'profile':<8} source")
+    echo(f"{'here':<5} {'name':<18} {'tasks':>6}  {'metric':<7} {'scorer':<6} {'profile':<8} source")
     for row in rows:
         here, size = "yes" if row["here"] else "no", row["size"] or ""
         gated = " (gated)" if row["gated"] else ""
-        typer.echo(
+        echo(
             f"{here:<5} {row['name']:<18} {size:>6}  {row['metric']:<7} {row['scorer']:<6} {row['profile']:<8} "
             f"{row['source']}{gated}"
         )
-    typer.echo(f"\nsearched: --data, $COA_DATA, {cache_folder()} and the hub's cache; else fetched when run", err=True)
+    echo(err=True)
+    echo(f"searched: --data, $COA_DATA, {cache_folder()} and the hub's cache; else fetched when run", err=True)

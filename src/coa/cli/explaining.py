@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from coa.cli.output import echo_text
 from coa.errors import CoaError, not_installed, refused
 
 _MEMORY: Final = "use a smaller model or less data at a time, lower --concurrency, or use a machine with more memory"
@@ -39,7 +39,7 @@ _LIBRARY: Final = {"site-packages", "coa"}
 def explained(error: BaseException) -> CoaError:
     """The error as one that can be shown to a person."""
     if os.environ.get("COA_DEBUG"):
-        traceback.print_exception(error, file=sys.stderr)
+        echo_text("".join(traceback.format_exception(error)).rstrip("\n"), err=True)
     leaves = list(_leaves(error))
     for leaf in leaves:
         if isinstance(leaf, CoaError):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from rich.table import Table
+from rich.box import HEAVY_HEAD
 from rich.text import Text
 
-from coa.cli.terminal import SafeConsole
+from coa.cli.output import hanging, one_line
+from coa.cli.terminal import SafeConsole, SafeTable, SafeText
 from coa.distill.explanation import ExplainedRow, Explanation
 from coa.trajectory import Profile, load_profile
 from coa.trajectory.shorten import shorten
@@ -18,12 +19,12 @@ _LONGEST: Final = 800
 
 
 def show_explanation(found: Explanation, profile: str) -> None:
-    console = SafeConsole(highlight=False, markup=False)
+    console = SafeConsole()
     chosen = load_profile(profile)
-    console.print(f"{found.task}: {found.question}", style="bold")
+    console.print(SafeText(hanging(f"{found.task}: {found.question}"), "bold", lines=True))
     console.print(f"read as {found.source.format} from {found.source.file} {found.source.place}".rstrip())
     if console.width >= _WIDE:
-        table = Table(expand=True, show_lines=True)
+        table = SafeTable(box=HEAVY_HEAD, pad_edge=True, expand=True, show_lines=True)
         table.add_column("the team", ratio=1, overflow="fold")
         table.add_column(f"the trajectory (profile {found.profile}), and why", ratio=1, overflow="fold")
         for row in found.rows:
@@ -32,7 +33,7 @@ def show_explanation(found: Explanation, profile: str) -> None:
     else:
         for row in found.rows:
             console.print(_team(row))
-            console.print(Text("-> ").append_text(_own(row, chosen)))
+            console.print(SafeText("-> ").append_text(_own(row, chosen)))
             console.print()
     for heading, lines in (
         ("hand-overs", found.handovers),
@@ -55,14 +56,14 @@ def _notes(found: Explanation) -> list[object]:
 
 def _team(row: ExplainedRow) -> Text:
     said = shorten(row.said, _LONGEST) or f"({row.kind.value})"
-    return Text().append(f"{row.agent}: ", style="bold").append(said)
+    return SafeText(lines=True).append(one_line(f"{row.agent}: "), style="bold").append(hanging(said))
 
 
 def _own(row: ExplainedRow, profile: Profile) -> Text:
-    text = Text()
+    text = SafeText(lines=True)
     for step in row.steps:
-        text.append(f"{step.index} <{step.agent}> ", style=f"bold {profile.color(step.agent)}")
-        text.append(shorten(step.text, _LONGEST) + "\n")
+        text.append(one_line(f"{step.index} <{step.agent}> "), style=f"bold {profile.color(step.agent)}")
+        text.append(hanging(shorten(step.text, _LONGEST)) + "\n")
     if not row.steps:
         text.append("no step\n", style="bright_black")
-    return text.append("; ".join(row.why), style="italic bright_black")
+    return text.append(one_line("; ".join(row.why)), style="italic bright_black")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from coa.choices import Target
+from coa.cli.output import echo, echo_json
 from coa.report import plural
 
 
@@ -39,11 +40,11 @@ def export(
     show_warnings()
     if out is None:
         for line in exported_lines(data, to, profile=profile):
-            typer.echo(line)
+            echo_json(line)
         return
     count = export(data, to, out, profile=profile, force=force)
     noun = ("task", "tasks") if to is Target.TASKS else ("trajectory", "trajectories")
     if as_json:
-        typer.echo(json.dumps({"file": str(out), "format": to.value, "records": count}))
+        echo_json(json.dumps({"file": str(out), "format": to.value, "records": count}))
     else:
-        typer.echo(f"{plural(count, *noun)} written to {out}", err=True)
+        echo(f"{plural(count, *noun)} written to {out}", err=True)

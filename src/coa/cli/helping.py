@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from types import UnionType
@@ -12,6 +13,8 @@ from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from coa.cli.output import printable
 
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("coa doctor", "coa run --model nano", "coa demo --quick"),
@@ -95,12 +98,35 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """The same for `coa` itself and for commands that have commands."""
+    """The same for `coa` itself and for commands that have commands.
+
+    Typer words the mistakes in a command: an argument that a shell made of a file's name can be among them.
+    """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _name_types(self, ctx)
         super().format_help(ctx, formatter)
         _show(EXAMPLES.get(ctx.command_path.partition(" ")[2], ()))
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        with _visible_mistakes():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _visible_mistakes():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _visible_mistakes() -> Iterator[None]:
+    """Whatever is wrong with a command is said without the control characters in it."""
+    try:
+        yield
+    except Exception as error:  # of a class that is typer's own or click's, from version to version
+        if word := getattr(error, "format_message", None):
+            said = printable(word())
+            vars(error)["format_message"] = lambda: said
+        raise
 
 
 def use_for(app: typer.Typer) -> None:
@@ -133,12 +159,13 @@ def _any(parameter: object) -> Any:
 def _show(examples: tuple[str, ...]) -> None:
     if not examples:
         return
-    from rich.console import Console
     from rich.panel import Panel
     from rich.text import Text
 
+    from coa.cli.terminal import SafeConsole
+
     lines = Text("\n").join(Text(line) for line in examples)
-    Console(highlight=False).print(Panel(lines, title="Examples", title_align="left", border_style="dim"))
+    SafeConsole().print(Panel(lines, title="Examples", title_align="left", border_style="dim"))
 
 
 def _word(hint: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from coa.cli.output import echo, echo_json
 from coa.report import plural
 
 index = typer.Typer(help="Build a local search index, or search one.", no_args_is_help=True)
@@ -38,13 +39,13 @@ def build(
         sources, out, language=language, passage_words=passage_words, replace=force, progress=terminal_progress()
     )
     if as_json:
-        typer.echo(manifest.model_dump_json(indent=2))
+        echo_json(manifest.model_dump_json(indent=2))
         return
     size = f"{plural(manifest.passages, 'passage')} of {plural(manifest.documents, 'document')}"
-    typer.echo(f"{out}: {size} in {manifest.seconds:.1f} s")
+    echo(f"{out}: {size} in {manifest.seconds:.1f} s")
     for reason, count in manifest.left_out.items():
-        typer.echo(f"left out {count:,}: {reason}", err=True)
-    typer.echo(f'try it: coa index search {out} "a question"')
+        echo(f"left out {count:,}: {reason}", err=True)
+    echo(f'try it: coa index search {out} "a question"')
 
 
 @index.command()
@@ -57,7 +58,6 @@ def search(
     """Search an index."""
     from dataclasses import asdict
 
-    from coa.cli.terminal import printable
     from coa.tools.index import Index, snippet
 
     opened = Index(folder)
@@ -66,11 +66,12 @@ def search(
         import orjson
 
         for hit in hits:
-            typer.echo(orjson.dumps({**asdict(hit.passage), "score": hit.score}))
+            echo_json(orjson.dumps({**asdict(hit.passage), "score": hit.score}))
         return
     for number, hit in enumerate(hits, 1):
         passage = hit.passage
         heading = f"{number}. {passage.title or passage.id}  [{passage.id}]  {hit.score:.2f}  {passage.url}"
-        typer.echo(printable(f"{heading}\n   {snippet(passage.text, opened.terms(query))}"))
+        echo(heading)
+        echo(f"   {snippet(passage.text, opened.terms(query))}")
     if not hits:
-        typer.echo("nothing found", err=True)
+        echo("nothing found", err=True)

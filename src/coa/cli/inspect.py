@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from coa.cli.output import echo_json
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -56,7 +58,7 @@ def inspect(
         if not parts:
             for item in _selected(read_tasks(data), lambda task: task.id, task, skip, limit):
                 if as_json:
-                    typer.echo(item.model_dump_json(exclude_defaults=True))
+                    echo_json(item.model_dump_json(exclude_defaults=True))
                 else:
                     show_task(console, item)
             return
@@ -72,7 +74,7 @@ def inspect(
         lines = Lines()
         for trajectory in trajectories:
             if as_json:
-                typer.echo(lines.line(trajectory))
+                echo_json(lines.line(trajectory))
             else:
                 show_trajectory(console, trajectory, profile_of(trajectory), fold=None if full else _FOLD_LINES)
 
@@ -122,6 +124,6 @@ def _show_masks(
                 {"id": token, "text": text, "trained": trained, "agent": sample.agents[step] if step >= 0 else None}
                 for token, text, trained, step in tokens
             ]
-            typer.echo(orjson.dumps({"task": kept.task.id, "sample": kept.sample, "tokens": rows}))
+            echo_json(orjson.dumps({"task": kept.task.id, "sample": kept.sample, "tokens": rows}))
     if not as_json:
         console.print(str(tally), style="bold")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coa.cli.output import echo, echo_json
 from coa.cli.sandbox import Kind, Unsafe
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ def judge(
     import sys
     import tokenize
 
-    from coa.cli.terminal import printable
     from coa.errors import ScoringError, refused
     from coa.sandbox import CodeVerdict, open_sandbox
     from coa.scoring.code import judge as judge_program
@@ -71,14 +71,14 @@ def judge(
         ]
         report = {"verdict": judged.verdict, "passed": judged.passed, "tests": judged.total,
                   "samples_only": judged.samples_only, "results": rows}  # fmt: skip
-        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2))
+        echo_json(orjson.dumps(report, option=orjson.OPT_INDENT_2))
     else:
         for number, test in enumerate(judged.tests, start=1):
             took = f"{test.result.cpu_s:6.2f} s {test.result.memory_mb:6.0f} MB"
-            typer.echo(f"{number:4}  {test.verdict:<13} {took}  {printable(test.note)}".rstrip())
-        typer.echo(f"{judged.verdict}: {judged.passed} of {judged.total} tests passed")
+            echo(f"{number:4}  {test.verdict:<13} {took}  {test.note}".rstrip())
+        echo(f"{judged.verdict}: {judged.passed} of {judged.total} tests passed")
     if judged.samples_only:
-        typer.echo(
+        echo(
             "note: these are only the sample tests that the statement prints, and a program that prints their outputs "
             "passes; give the full tests with --tests",
             err=True,

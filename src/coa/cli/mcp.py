@@ -10,6 +10,7 @@ import typer
 
 from coa.cli import options
 from coa.cli.configuring import misused
+from coa.cli.output import echo
 
 if TYPE_CHECKING:
     from coa.serve import AgentServer
@@ -75,8 +76,7 @@ def mcp(
 
 
 def _announce(server: AgentServer) -> None:
-    from coa.cli.terminal import printable
 
     assert server.service is not None
-    typer.echo(printable(f"serving {', '.join(server.service.agents)} at {server.url}/mcp"))
-    typer.echo("Ctrl-C stops the server and lets running runs finish", err=True)
+    echo(f"serving {', '.join(server.service.agents)} at {server.url}/mcp")
+    echo("Ctrl-C stops the server and lets running runs finish", err=True)

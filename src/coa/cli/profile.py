@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coa.cli import options
+from coa.cli.output import echo, echo_json, echo_source
 
 if TYPE_CHECKING:
     from coa.distill.profile_from_traces import ProfileProposal
@@ -27,10 +28,10 @@ def list_profiles(as_json: options.Json = False) -> None:
         import orjson
 
         listed = [{"name": name, "about": text} for name, text in about.items()]
-        typer.echo(orjson.dumps(listed, option=orjson.OPT_INDENT_2))
+        echo_json(orjson.dumps(listed, option=orjson.OPT_INDENT_2))
         return
     for name, text in about.items():
-        typer.echo(f"{name:<6} {text}")
+        echo(f"{name:<6} {text}")
 
 
 @profile.command()
@@ -50,15 +51,15 @@ def show(
 
     shown = load_profile(name)
     if as_json:
-        typer.echo(shown.model_dump_json(indent=2))
+        echo_json(shown.model_dump_json(indent=2))
     elif prompt:
-        typer.echo(shown.system_prompt)
+        echo_source(shown.system_prompt)
     elif toml:
-        typer.echo(shipped_toml(name) if name in shipped() else Path(name).read_text(encoding="utf-8"))
+        echo_source(shipped_toml(name) if name in shipped() else Path(name).read_text(encoding="utf-8"))
     elif dot:
-        typer.echo(to_dot(shown))
+        echo_source(to_dot(shown))
     else:
-        show_profile(SafeConsole(highlight=False), shown)
+        show_profile(SafeConsole(), shown)
 
 
 @profile.command("from-traces")
@@ -77,15 +78,14 @@ def from_traces(
     if as_json:
         import orjson
 
-        typer.echo(orjson.dumps(made.to_json(), option=orjson.OPT_INDENT_2))
+        echo_json(orjson.dumps(made.to_json(), option=orjson.OPT_INDENT_2))
         return
-    typer.echo(made.toml, nl=False)
+    echo_source(made.toml, nl=False)
     _summarise(made)
 
 
 def _summarise(made: ProfileProposal) -> None:
     """What was found, beside the profile, which is on stdout."""
-    from coa.cli.terminal import printable
     from coa.report import plural
 
     lines = [f"{plural(made.runs, 'run')}; {made.fitting:,} of them follow the proposed profile"]
@@ -98,4 +98,4 @@ def _summarise(made: ProfileProposal) -> None:
     if len(made.skipped) > 5:
         lines.append(f"... {len(made.skipped):,} unreadable places in all")
     for line in lines:
-        typer.echo(printable(line), err=True)
+        echo(line, err=True)

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-import typer
 from rich import progress as rich_progress
 from rich.console import Console, RenderableType
-from rich.text import Text
 
 from coa.addresses import without_passwords
-from coa.cli.terminal import printable
+from coa.cli.output import echo, one_line
+from coa.cli.terminal import SafeConsole, SafeText
 
 FIRST_S: Final = 2.0
 """A log gets its first line after this time."""
@@ -51,7 +50,7 @@ class TerminalProgress:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or SafeConsole(stderr=True)
         self._parts: list[_Part] = []
         self._bars: _Bars | None = None
         self._guard = threading.RLock()
@@ -62,7 +61,7 @@ class TerminalProgress:
 
     def start(self, title: str, total: int | None = None) -> None:
         with self._guard:
-            self._parts.append(_Part(printable(without_passwords(title)), total, time.monotonic()))
+            self._parts.append(_Part(one_line(without_passwords(title)), total, time.monotonic()))
             if self._console.is_terminal:
                 self._bars = self._bars or _Bars(self._console)
                 self._bars.push(self._parts[-1])
@@ -75,7 +74,7 @@ class TerminalProgress:
             if not self._parts:
                 return
             part = self._parts[-1]
-            part.done, part.note, part.reported = done, printable(without_passwords(note)), True
+            part.done, part.note, part.reported = done, one_line(without_passwords(note)), True
             part.total = part.total if total is None else total
             if self._bars is not None:
                 self._bars.show(part)
@@ -91,9 +90,9 @@ class TerminalProgress:
 
     def say(self, line: str) -> None:
         if self._bars is None:
-            typer.echo(printable(line), err=True)
+            echo(line, err=True)
         else:
-            self._bars.console.print(Text(printable(line)), soft_wrap=True)
+            self._bars.console.print(SafeText(one_line(line)), soft_wrap=True)
 
     def finish(self) -> None:
         with self._guard:
@@ -118,7 +117,7 @@ class TerminalProgress:
     def _write(self, part: _Part) -> None:
         counted, note = part.counted(), part.note
         line = part.title + (f": {counted}" if counted else "") + (f", {note}" if note else "")
-        typer.echo(f"{line}, after {_clock(time.monotonic() - part.began)}", err=True)
+        echo(f"{line}, after {_clock(time.monotonic() - part.began)}", err=True)
         self._shown = _state(part)
 
 
@@ -161,7 +160,7 @@ class _Bars(rich_progress.Progress):
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
         if self._note:
-            yield Text(self._note, style="bright_black")
+            yield SafeText(self._note, style="bright_black")
 
 
 def _clock(seconds: float) -> str:

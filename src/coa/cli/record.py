@@ -16,6 +16,7 @@ import typer
 
 from coa.cli import options
 from coa.cli.configuring import misused
+from coa.cli.output import echo, echo_source
 from coa.report import plural
 
 if TYPE_CHECKING:
@@ -87,12 +88,11 @@ def record(
 
 
 def _show_addresses(gateway: Gateway) -> None:
-    from coa.cli.terminal import printable
 
     for name, value in gateway.variables().items():
-        typer.echo(f"export {name}={shlex.quote(value)}")
+        echo_source(f"export {name}={shlex.quote(value)}")
     sys.stdout.flush()
-    typer.echo(printable(f"calls go to {gateway.upstream} and are recorded in {gateway.out}; Ctrl-C ends it"), err=True)
+    echo(f"calls go to {gateway.upstream} and are recorded in {gateway.out}; Ctrl-C ends it", err=True)
 
 
 def _until_interrupted(gateway: Gateway) -> None:
@@ -123,22 +123,21 @@ def _note(gateway: Gateway) -> str:
 
 
 def _summary(gateway: Gateway) -> None:
-    from coa.cli.terminal import printable
 
     counts, files = gateway.counts, gateway.files
     if not counts.calls:
-        typer.echo(printable(f"no call of a model was recorded; does the program use {gateway.base_url()}?"), err=True)
+        echo(f"no call of a model was recorded; does the program use {gateway.base_url()}?", err=True)
         return
     failed = f" ({counts.failed} failed)" if counts.failed else ""
     tokens = f"{counts.prompt_tokens:,} tokens read and {counts.completion_tokens:,} written"
     if counts.unmetered:
         tokens += f", as far as the server counted them (not for {plural(counts.unmetered, 'call')})"
     place = str(files[0]) if len(files) == 1 else f"{plural(len(files), 'file')} in {gateway.out}"
-    typer.echo(printable(f"recorded {plural(counts.calls, 'call')}{failed}, {tokens}, in {place}"), err=True)
+    echo(f"recorded {plural(counts.calls, 'call')}{failed}, {tokens}, in {place}", err=True)
     if counts.lost:
-        typer.echo(f"warning: {plural(counts.lost, 'line')} could not be written", err=True)
+        echo(f"warning: {plural(counts.lost, 'line')} could not be written", err=True)
     if counts.failed == counts.calls:
-        typer.echo(printable(f"every call failed; is {gateway.upstream} the right --upstream?"), err=True)
+        echo(f"every call failed; is {gateway.upstream} the right --upstream?", err=True)
         return
     folder = shlex.quote(os.fspath(gateway.out))
-    typer.echo(printable(f"next: coa profile from-traces {folder} > mine.toml"), err=True)
+    echo(f"next: coa profile from-traces {folder} > mine.toml", err=True)

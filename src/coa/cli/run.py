@@ -9,6 +9,7 @@ import typer
 
 from coa.cli import options
 from coa.cli.configuring import accepting, misused
+from coa.cli.output import echo, echo_text
 
 if TYPE_CHECKING:
     from coa.trajectory import Task
@@ -98,17 +99,17 @@ def run(
     world_used = chosen.resolved().world
     if chat:
         if chosen.model == NANO and world_used:
-            typer.echo(about_nano(), err=True)
+            echo_text(about_nano(), err=True)
         kept = to_append(out) if out is not None else None
         code = chat_about(question, lambda text: _task(text, file or [], world_used), chosen, kept, as_json=as_json)
         raise typer.Exit(code)
     if tasks is None and chosen.model == NANO and world_used and (question is None or question.strip()):
-        typer.echo(about_nano(), err=True)
+        echo_text(about_nano(), err=True)
         if question is None:
             question = sample_task(world_used, chosen.seed).question
-            typer.echo(f"question: {question}", err=True)
+            echo(f"question: {question}", err=True)
         elif why := outside_training(question, world_used):
-            typer.echo(f"note: {why}", err=True)
+            echo(f"note: {why}", err=True)
     asked = _tasks(question, tasks, limit, file or [], world_used)
     kept = to_append(out) if out is not None else None
     if tasks is not None:

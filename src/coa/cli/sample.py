@@ -10,6 +10,7 @@ import typer
 
 from coa.cli import options
 from coa.cli.configuring import accepting, misused
+from coa.cli.output import echo, echo_json
 from coa.report import plural
 
 if TYPE_CHECKING:
@@ -113,10 +114,10 @@ def sample(
     try:
         found = sample_tasks(chosen, out, progress=terminal_progress())
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; the same command goes on from what is in {folder_beside(out)}", err=True)
+        echo(f"interrupted; the same command goes on from what is in {folder_beside(out)}", err=True)
         raise typer.Exit(1) from None
     if as_json:
-        typer.echo((found.folder / "report.json").read_text(encoding="utf-8"), nl=False)
+        echo_json((found.folder / "report.json").read_text(encoding="utf-8"), nl=False)
     else:
         _show(found)
     if not found.kept:
@@ -125,29 +126,28 @@ def sample(
 
 def _show(found: SampleReport) -> None:
     from coa.cli.display import spent
-    from coa.cli.terminal import printable
 
     data, rules = found.data, found.data["rules"]
     for name, samples in (("without_tools", rules["no_tools_samples"]), ("with_tools", rules["samples"])):
         if samples:
-            typer.echo(f"tasks by attempts solved {name.replace('_', ' ')}")
+            echo(f"tasks by attempts solved {name.replace('_', ' ')}")
             _bars(data[f"solved_{name}"], samples)
-    typer.echo(f"kept {data['kept']:,} of {plural(data['tasks'], 'task')}")
+    echo(f"kept {data['kept']:,} of {plural(data['tasks'], 'task')}")
     for fate, count in data["dropped"].items():
         example = next(item for item in found.tasks if item.fate == fate)
-        typer.echo(printable(f"dropped {count:,} {fate}, such as {example.task.id}: {example.reason}"))
+        echo(f"dropped {count:,} {fate}, such as {example.task.id}: {example.reason}")
     if data["unscored_attempts"]:
-        typer.echo(
+        echo(
             f"{data['unscored_attempts']:,} of {plural(data['attempts'], 'attempt')} could not be scored; "
             "they count neither as solved nor as failed"
         )
-    typer.echo(f"spent on all attempts: {spent(found.usage)}")
+    echo(f"spent on all attempts: {spent(found.usage)}")
     where = f"{plural(found.kept, 'task')} in {found.out}; " if found.kept else ""
-    typer.echo(f"{where}attempts, reasons and report: {found.folder / 'report.html'}")
+    echo(f"{where}attempts, reasons and report: {found.folder / 'report.html'}")
 
 
 def _bars(counts: Sequence[int], samples: int, width: int = 40) -> None:
     most = max(counts) or 1
     for solved, count in enumerate(counts):
         bar = "█" * max(round(width * count / most), int(count > 0))
-        typer.echo(f"  {solved:>3} of {samples}  {bar:<{width}} {count:>6,}".rstrip())
+        echo(f"  {solved:>3} of {samples}  {bar:<{width}} {count:>6,}".rstrip())

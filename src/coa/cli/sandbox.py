@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from coa.cli import options
+from coa.cli.output import echo, echo_json
 
 sandbox = typer.Typer(help="Serve the sandbox to other machines, or show its isolation.", no_args_is_help=True)
 
@@ -91,8 +92,8 @@ def serve(
         opened = await open_sandbox(kind, workers=workers, unsafe=unsafe)
 
         def ready(bound: int) -> None:
-            typer.echo(f"http://{host}:{bound}")
-            typer.echo(f"{opened.about}; Ctrl-C ends it", err=True)
+            echo(f"http://{host}:{bound}")
+            echo(f"{opened.about}; Ctrl-C ends it", err=True)
 
         running = asyncio.ensure_future(serve_until_cancelled(opened, host, port, token, ready, caps))
         for stop in (signal.SIGINT, signal.SIGTERM):
@@ -126,6 +127,6 @@ def show(kind: Kind = None, unsafe: Unsafe = False, as_json: options.Json = Fals
     if as_json:
         import orjson
 
-        typer.echo(orjson.dumps({"isolation": about}))
+        echo_json(orjson.dumps({"isolation": about}))
     else:
-        typer.echo(about)
+        echo(about)

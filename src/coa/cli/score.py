@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from coa.cli import options
+from coa.cli.output import echo, echo_json
 
 
 def score(
@@ -51,13 +52,13 @@ def score(
     if as_json:
         import orjson
 
-        typer.echo(orjson.dumps([asdict(row) for row in found]))
+        echo_json(orjson.dumps([asdict(row) for row in found]))
         return
     for row in found:
-        typer.echo(
+        echo(
             f"{row.run}: {row.right:,} of {row.runs:,} right by {row.scorer}, {row.failed:,} failed, "
             f"{row.unscored:,} unscored; {row.scored_now:,} scored now, {row.kept:,} before"
         )
         for name, figure in row.agreement.items():
-            typer.echo(f"  agreement with {name:<12} {figure:.1%}")
-        typer.echo(f"  written to {row.report or row.out}")
+            echo(f"  agreement with {name:<12} {figure:.1%}")
+        echo(f"  written to {row.report or row.out}")

@@ -10,6 +10,7 @@ import typer
 
 from coa.cli import options
 from coa.cli.configuring import misused
+from coa.cli.output import echo
 
 if TYPE_CHECKING:
     from coa.serve import AgentServer
@@ -78,16 +79,15 @@ def _add_key(name: str, file: Path | None) -> None:
 
     if file is None:
         raise misused("name the file of hashed keys with --keys-file: coa serve --add-key NAME --keys-file keys.txt")
-    typer.echo(add_key(file, name))
-    typer.echo(f"the key is shown only now; its hash is in {file}", err=True)
+    echo(add_key(file, name))
+    echo(f"the key is shown only now; its hash is in {file}", err=True)
 
 
 def _announce(server: AgentServer) -> None:
-    from coa.cli.terminal import printable
 
     assert server.service is not None
     names = ", ".join(server.service.agents)
-    typer.echo(printable(f"serving {names} at {server.url}/v1"))
+    echo(f"serving {names} at {server.url}/v1")
     if server.config.page:
-        typer.echo(f"open {server.url} to ask it in a browser")
-    typer.echo("Ctrl-C stops the server and lets running runs finish", err=True)
+        echo(f"open {server.url} to ask it in a browser")
+    echo("Ctrl-C stops the server and lets running runs finish", err=True)

@@ -10,6 +10,7 @@ import typer
 
 from coa.cli import options
 from coa.cli.configuring import accepting, misused
+from coa.cli.output import echo, echo_json
 from coa.report import plural
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def teach(
     try:
         report = run(chosen, tasks, out, progress=terminal_progress())
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; finished runs are in {out}, the same command goes on from there", err=True)
+        echo(f"interrupted; finished runs are in {out}, the same command goes on from there", err=True)
         raise typer.Exit(1) from None
     _print_json(report) if as_json else _show(report)
     if not report.complete:
@@ -81,20 +82,19 @@ def _print_json(report: TeachReport) -> None:
 
     counts = {name: getattr(report, name) for name in ("total", "resumed", "answered", "failed", "refused")}
     spent = report.usage.model_dump(mode="json") | {"cost": report.cost}
-    typer.echo(orjson.dumps({**counts, "cut": report.timed_out, "usage": spent, "seconds": report.seconds}).decode())
+    echo_json(orjson.dumps({**counts, "cut": report.timed_out, "usage": spent, "seconds": report.seconds}).decode())
 
 
 def _show(report: TeachReport) -> None:
-    from coa.cli.terminal import printable
 
     used = report.usage
-    typer.echo(f"{report.done}/{report.total} done, {report.note()}")
+    echo(f"{report.done}/{report.total} done, {report.note()}")
     # What a program does with its tools is not seen at its model server.
     tools = f", {plural(used.tool_calls, 'tool call')}" if used.tool_calls else ""
-    typer.echo(f"spent now: {used.prompt_tokens:,} tokens read, {used.completion_tokens:,} written{tools}")
-    typer.echo(f"kept in {report.out}")
+    echo(f"spent now: {used.prompt_tokens:,} tokens read, {used.completion_tokens:,} written{tools}")
+    echo(f"kept in {report.out}")
     for problem, count in sorted(report.problems.items(), key=lambda item: -item[1])[:5]:
-        typer.echo(f"  {count} x {printable(problem)[:300]}", err=True)
+        echo(f"  {count} x {problem[:300]}", err=True)
     if report.failed or report.timed_out:
-        typer.echo(printable(f"what the failed ones printed is in {report.out / '.log'}"), err=True)
-        typer.echo("the same command with --retry-failed runs the failed and timed-out ones again", err=True)
+        echo(f"what the failed ones printed is in {report.out / '.log'}", err=True)
+        echo("the same command with --retry-failed runs the failed and timed-out ones again", err=True)

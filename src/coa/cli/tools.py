@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coa.cli.output import echo, echo_json, echo_text
+
 if TYPE_CHECKING:
     from coa.tools import Observation
 
@@ -20,7 +22,7 @@ def list_tools(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
     """List every tool that can be opened by name, whether it works on this machine, and if not, how to fix it."""
-    from coa.cli.terminal import printable, show_warnings
+    from coa.cli.terminal import show_warnings
     from coa.tools.registry import declarations
 
     show_warnings()
@@ -34,12 +36,14 @@ def list_tools(
              "detail": missing and missing.message, "hint": missing and missing.hint}
             for name, about, missing in rows
         ]  # fmt: skip
-        typer.echo(orjson.dumps(listed, option=orjson.OPT_INDENT_2))
+        echo_json(orjson.dumps(listed, option=orjson.OPT_INDENT_2))
         return
     for name, about, missing in rows:
-        typer.echo(f"{'ok' if missing is None else 'no':>4}  {name:<18} {printable(about)}")
+        echo(f"{'ok' if missing is None else 'no':>4}  {name:<18} {about}")
         if missing is not None:
-            typer.echo(f"      {missing.message}" + (f"\n      hint: {missing.hint}" if missing.hint else ""))
+            echo(f"      {missing.message}")
+            if missing.hint:
+                echo(f"      hint: {missing.hint}")
 
 
 @tools.command("call")
@@ -64,7 +68,7 @@ def call(
     """Call one tool as a run would, and print its observation."""
     import asyncio
 
-    from coa.cli.terminal import printable, show_warnings
+    from coa.cli.terminal import show_warnings
     from coa.errors import ToolError
     from coa.tools import ToolContext, call_tool
     from coa.tools.registry import declarations, open_tools
@@ -93,9 +97,9 @@ def call(
     if as_json:
         import orjson
 
-        typer.echo(orjson.dumps({"text": observation.text, "ok": observation.ok, "meta": dict(observation.meta)}))
+        echo_json(orjson.dumps({"text": observation.text, "ok": observation.ok, "meta": dict(observation.meta)}))
     else:
-        typer.echo(printable(observation.text))
+        echo_text(observation.text)
     if not observation.ok:
         raise typer.Exit(1)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from coa.cli.output import echo, echo_json
+
 if TYPE_CHECKING:
     from coa.training.run_folder import TrainingResult
 
@@ -26,10 +28,10 @@ def close(result: TrainingResult, out: Path, *, as_json: bool) -> None:
         import orjson
 
         shown = {"folder": str(result.folder), "steps": result.steps, "finished": result.finished}
-        typer.echo(orjson.dumps({**shown, "figures": dict(result.figures)}))
+        echo_json(orjson.dumps({**shown, "figures": dict(result.figures)}))
     elif result.finished:
         for name, figure in result.figures.items():
-            typer.echo(f"{name}: {figure}")
-        typer.echo(f'ask it: coa run "question" --model {shlex.quote(str(out))}')
+            echo(f"{name}: {figure}")
+        echo(f'ask it: coa run "question" --model {shlex.quote(str(out))}')
     if not result.finished:
         raise typer.Exit(1)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from coa.cli import options
+from coa.cli.output import echo, echo_json
 from coa.report import plural
 
 world = typer.Typer(help="Offline worlds: build one, look at it, serve it.", no_args_is_help=True)
@@ -37,10 +38,10 @@ def build(
     atlas = Atlas(seed, Sizes(cities, people, firms, train, rl, test))
     built = build_world(atlas, out, force=force, progress=terminal_progress())
     if as_json:
-        typer.echo((out / NAME).read_text(encoding="utf-8"), nl=False)
+        echo_json((out / NAME).read_text(encoding="utf-8"), nl=False)
         return
-    typer.echo(f"{out}: {built.pages} pages; tasks: {train} train, {rl} rl, {test} test; hash {built.hash}")
-    typer.echo(f"look at it: coa world serve {out}")
+    echo(f"{out}: {built.pages} pages; tasks: {train} train, {rl} rl, {test} test; hash {built.hash}")
+    echo(f"look at it: coa world serve {out}")
 
 
 @world.command()
@@ -73,18 +74,21 @@ def show(
             family: {"tasks": {split: counts[split][family] for split in Split}, "tokens": spent}
             for family, spent in tokens.items()
         }
-        typer.echo(orjson.dumps({"folder": str(folder), "hash": built.hash, "families": families}))
+        echo_json(orjson.dumps({"folder": str(folder), "hash": built.hash, "families": families}))
         return
-    typer.echo(f"{folder}\nseed {built.seed}, {built.pages} pages, hash {built.hash}\n")
-    typer.echo(f"{'family':<12}{'train':>6}{'rl':>6}{'test':>6}   tokens of an ideal run: all, written by the model")
+    echo(str(folder))
+    echo(f"seed {built.seed}, {built.pages} pages, hash {built.hash}")
+    echo()
+    echo(f"{'family':<12}{'train':>6}{'rl':>6}{'test':>6}   tokens of an ideal run: all, written by the model")
     for family, (total, written) in tokens.items():
         row = "".join(f"{counts[split][family]:>6}" for split in Split)
-        typer.echo(f"{family:<12}{row}   {total:.0f}, {written:.0f}")
+        echo(f"{family:<12}{row}   {total:.0f}, {written:.0f}")
     for family in tokens:
         asked = [task for task in atlas.tasks(Split.TRAIN) if task.meta["family"] == family]
         for task in asked[:examples]:
-            typer.echo(f"\n{family}: {task.question}\n  {task.answer[0]}", nl=False)
-    typer.echo()
+            echo()
+            echo(f"{family}: {task.question}")
+            echo(f"  {task.answer[0]}")
 
 
 @world.command()
@@ -108,9 +112,9 @@ def tasks(
     rows = [orjson.dumps(from_task(task)) + b"\n" for task in gym_tasks(count, seed, dataset or DATASETS)]
     write_atomic(out, b"".join(rows))
     if as_json:
-        typer.echo(orjson.dumps({"file": str(out), "tasks": len(rows)}))
+        echo_json(orjson.dumps({"file": str(out), "tasks": len(rows)}))
     else:
-        typer.echo(f"{out}: {plural(len(rows), 'task')}")
+        echo(f"{out}: {plural(len(rows), 'task')}")
 
 
 @world.command()
@@ -126,13 +130,13 @@ def serve(
 
     async def go() -> None:
         async with open_world(name, port=port) as opened:
-            typer.echo(f"{opened.url} (Ctrl-C ends it)")
+            echo(f"{opened.url} (Ctrl-C ends it)")
             await asyncio.Event().wait()
 
     try:
         asyncio.run(go())
     except KeyboardInterrupt:
-        typer.echo(err=True)
+        echo(err=True)
     except OSError as error:
         problem = f"cannot serve on port {port}: {error.strerror or error}"
         raise WorldError(problem, hint="choose another --port") from error
