@@ -82,9 +82,11 @@ def test_a_tool_call_unfolds_into_arguments_and_result(visitor: Visitor) -> None
         answered(page)
         search, code = page.locator(".step[data-kind=tool]").all()
         expect(search.locator(".peek")).to_have_text("1. Vell tower - https://towers.example/vell · The tallest tower.")
-        search.locator("summary").click()
+        search.locator("summary").first.click()
         expect(search.locator("pre").first).to_have_text("tallest tower")
-        link = search.locator("pre a")
+        expect(search.locator(".found-title")).to_have_text("Vell tower")
+        expect(search.locator(".found-text")).to_have_text("The tallest tower.")
+        link = search.locator(".found a")
         assert link.get_attribute("href") == "https://towers.example/vell"
         assert "noopener" in (link.get_attribute("rel") or "")
         code.locator("summary").click()
@@ -212,7 +214,7 @@ def test_the_whole_page_works_by_keyboard(visitor: Visitor) -> None:
         keys.press("j")
         expect(page.locator(".step").nth(1)).to_be_focused()
         keys.press("Space")
-        assert page.locator(".step details").get_attribute("open") is not None
+        assert page.locator(".step-body > details").get_attribute("open") is not None
         keys.press("k")
         expect(page.locator(".step").first).to_be_focused()
         keys.press("?")
@@ -228,7 +230,7 @@ def test_a_phone_shows_everything_without_scrolling_sideways(visitor: Visitor) -
         page = visitor.open(server.url, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
         ask(page, "A question with averyveryveryveryveryveryveryveryveryveryverylongword?")
         answered(page)
-        for summary in page.locator("summary").all():
+        for summary in page.locator(".step-body > details > summary").all():
             summary.click()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         expect(page.locator("#history")).to_be_hidden()

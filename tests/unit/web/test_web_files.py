@@ -35,7 +35,7 @@ def test_no_template_has_scripts_or_styles_in_its_markup(path: Path) -> None:
 
 def test_every_script_that_is_imported_is_there() -> None:
     for path in SCRIPTS:
-        for name in re.findall(r'from "\./([\w.]+)"', path.read_text(encoding="utf-8")):
+        for name in re.findall(r'(?:from |import\()"\./([\w.-]+)"', path.read_text(encoding="utf-8")):
             assert (path.parent / name).is_file(), f"{path.name} imports {name}"
 
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from coa.trajectory import Repair, RepairKind, Step, Stop, Task, Trajectory, load_profile, observation
-from coa.trajectory.types import Failure, FailureSite, Usage
+from coa.trajectory import Author, Repair, RepairKind, Step, Stop, Task, Trajectory, load_profile, observation
+from coa.trajectory.shorten import shorten
+from coa.trajectory.types import Failure, FailureSite, Tokens, Usage
 from coa.web import timeline
 from coa.web.highlighting import highlight
 from coa.web.hues import HUES, hue_of
@@ -42,7 +43,7 @@ def test_a_finished_run_is_told_in_the_events_that_it_would_have_sent() -> None:
 
 def test_a_note_that_answers_no_call_is_a_note() -> None:
     events = timeline.events_of(trajectory(Step(agent="plan", text="?"), observation("please answer")))
-    assert events[2] == {"type": "note", "text": "please answer"}
+    assert events[2] == {"type": "note", "step": 1, "text": "please answer", "error": ""}
 
 
 def test_a_verdict_is_shown_where_there_is_one() -> None:
@@ -69,9 +70,65 @@ def test_a_call_that_cannot_be_read_is_shown_as_it_was_written() -> None:
     assert event["blocks"] == [{"label": "call", "text": "  ", "tokens": None}]
 
 
-def test_repairs_are_named_once() -> None:
-    repairs = (Repair(kind=RepairKind.MISSING_CLOSE), Repair(kind=RepairKind.MISSING_CLOSE))
-    assert timeline.done(0, Step(agent="plan", text="?", repairs=repairs), WEB)["repairs"] == ["missing close"]
+def test_every_repair_has_its_kind_and_detail() -> None:
+    repairs = (Repair(kind=RepairKind.MISSING_CLOSE), Repair(kind=RepairKind.LOOSE_TAG, detail="<PLAN>"))
+    assert timeline.done(0, Step(agent="plan", text="?", repairs=repairs), WEB)["repairs"] == [
+        {"kind": "missing close", "detail": ""},
+        {"kind": "loose tag", "detail": "<PLAN>"},
+    ]
+
+
+def test_every_event_names_the_step_that_it_shows() -> None:
+    run = trajectory(
+        Step(agent="plan", text="?"),
+        observation("note: go on"),
+        Step(agent="web_search", text="tower"),
+        observation("nothing"),
+        Step(agent="answer", text="?"),
+    )
+    steps = [(event["type"], event.get("step")) for event in timeline.events_of(run)]
+    assert steps == [
+        ("began", 0), ("done", 0), ("note", 1), ("began", 2), ("done", 2), ("result", 3), ("began", 4), ("done", 4),
+        ("ended", None),
+    ]  # fmt: skip
+
+
+def test_tokens_are_those_sampled_else_those_counted_else_unknown() -> None:
+    def tokens(step: Step) -> int | None:
+        return timeline.done(0, step, WEB)["tokens"]
+
+    assert tokens(Step(agent="plan", text="?", tokens=Tokens(ids=(1, 2, 3)))) == 3
+    assert tokens(Step(agent="plan", text="?", usage=Usage(completion_tokens=7))) == 7
+    assert tokens(Step(agent="plan", text="?")) is None
+
+
+def test_seconds_of_a_step_are_known_only_where_they_were_measured() -> None:
+    assert timeline.done(0, Step(agent="plan", text="?", usage=Usage(seconds=1.5)), WEB)["seconds"] == 1.5
+    assert timeline.done(0, Step(agent="plan", text="?", usage=Usage(completion_tokens=7)), WEB)["seconds"] is None
+    assert timeline.result(0, observation("x", meta={"seconds": 2}))["seconds"] == 2.0
+
+
+def test_what_the_environment_wrote_for_the_model_is_marked() -> None:
+    given = Step(agent="answer", text="Ada", surface="<answer>Ada</answer>", given=8)
+    assert timeline.done(0, given, WEB)["given"] == "<answer>"
+    fallback = Step(agent="answer", text="Ada", author=Author.ENVIRONMENT, meta={"fallback": "suggested_answer"})
+    event = timeline.done(0, fallback, WEB)
+    assert event["author"] == "environment" and "suggested answer" in event["note"]
+
+
+def test_a_result_says_what_was_cut_from_it() -> None:
+    event = timeline.result(0, observation(shorten("word " * 1000, 200)))
+    assert event["omitted"] > 4000
+    assert timeline.result(0, observation("[a list]"))["omitted"] == 0
+
+
+def test_a_result_names_its_error_and_the_pages_that_were_opened() -> None:
+    pages: list[JsonValue] = [{"url": "https://a.example"}, {"url": "https://b.example", "error": "404"}, "odd"]
+    event = timeline.result(0, observation("x", meta={"ok": False, "error": "timeout", "pages": pages}))
+    assert (event["ok"], event["error"]) == (False, "timeout")
+    assert [(page["url"], page["error"]) for page in event["pages"]] == [
+        ("https://a.example", ""), ("https://b.example", "404"),
+    ]  # fmt: skip
 
 
 def test_sources_are_what_the_answer_cites_and_lead_to_the_web_only() -> None:

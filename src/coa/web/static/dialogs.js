@@ -73,9 +73,10 @@ const SHORTCUTS = [
   [["?"], "These shortcuts"],
 ];
 
-export function showShortcuts() {
+/** `shortcuts` are [keys, words] pairs. */
+export function showShortcuts(shortcuts = SHORTCUTS) {
   if (document.querySelector("dialog[open]")) return;
-  const rows = SHORTCUTS.map(([keys, what]) => [
+  const rows = shortcuts.map(([keys, what]) => [
     element("dt", {}, keys.map((key) => element("kbd", {}, key))),
     element("dd", {}, what),
   ]);

@@ -16,7 +16,8 @@ function showTheme(button) {
   button.title = words;
 }
 
-export function startFrame() {
+/** `shortcuts` returns what the button for shortcuts lists, if it is not the keys for asking. */
+export function startFrame({ shortcuts } = {}) {
   const themes = find("#theme");
   showTheme(themes);
   themes.addEventListener("click", () => {
@@ -26,9 +27,9 @@ export function startFrame() {
     localStorage.setItem("coa-theme", next);
     showTheme(themes);
   });
-  const shortcuts = find("#shortcuts");
-  shortcuts.append(icon("keys"));
-  shortcuts.addEventListener("click", showShortcuts);
+  const button = find("#shortcuts");
+  button.append(icon("keys"));
+  button.addEventListener("click", () => showShortcuts(shortcuts?.()));
 }
 
 let timer = 0;
@@ -48,7 +49,7 @@ export function complain(error) {
   setTimeout(() => notice.remove(), 15000);
 }
 
-function wording(error) {
-  if (error instanceof TypeError) return "The server does not answer. Is coa serve still running?";
+export function wording(error) {
+  if (error instanceof TypeError && /fetch/i.test(error.message)) return "The server does not answer. Is it still running?";
   return error.message ? error.message[0].toUpperCase() + error.message.slice(1) : String(error);
 }

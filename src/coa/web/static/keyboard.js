@@ -1,20 +1,22 @@
 // Keys that work wherever no text is being written.
 import { showShortcuts } from "./dialogs.js";
 
-/** `actions` maps keys to functions. Moving by j and k goes over the visible steps of the whole page. */
-export function listen(actions) {
+/** `keys` maps keys to functions, or returns such a map. Moving by j and k goes over the visible steps of the whole page.
+ * `shortcuts` returns what `?` lists, if it is not the keys for asking. */
+export function listen(keys, { shortcuts } = {}) {
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     if (document.querySelector("dialog[open]")) return;
+    const actions = typeof keys === "function" ? keys() : keys;
     const writing = event.target.closest?.("input, textarea, select, [contenteditable]");
     if (event.key === "Escape") return void actions.Escape?.(event);
     if (writing) return;
-    const action = { j: () => move(1), k: () => move(-1), "?": showShortcuts, " ": unfold, ...actions }[event.key];
+    const action = { j: () => move(1), k: () => move(-1), "?": () => showShortcuts(shortcuts?.()), " ": unfold, ...actions }[event.key];
     if (action && action(event) !== false) event.preventDefault();
   });
 }
 
-function move(by) {
+export function move(by) {
   const steps = [...document.querySelectorAll(".step")].filter((step) => step.offsetParent !== null);
   if (!steps.length) return;
   const at = steps.indexOf(document.activeElement.closest(".step"));
@@ -24,7 +26,7 @@ function move(by) {
 }
 
 /** Only for a step that was reached by the keys; elsewhere the space bar scrolls or presses what has the focus. */
-function unfold() {
+export function unfold() {
   const details = document.activeElement.matches(".step") && document.activeElement.querySelector("details");
   if (!details) return false;
   details.open = !details.open;
