@@ -39,7 +39,8 @@ CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, uid TEXT, file INTEGER,
   place INTEGER, length INTEGER, kind TEXT, {", ".join(RowValues._fields)});
 CREATE INDEX IF NOT EXISTS runs_uid ON runs (uid);
 CREATE INDEX IF NOT EXISTS runs_file ON runs (file);
-CREATE INDEX IF NOT EXISTS runs_task ON runs (task, folder);
+CREATE INDEX IF NOT EXISTS runs_task ON runs (task, folder, outcome);
+CREATE INDEX IF NOT EXISTS runs_folder ON runs (folder, outcome);
 CREATE TABLE IF NOT EXISTS texts (id INTEGER PRIMARY KEY, {", ".join(RowTexts._fields)});
 CREATE TABLE IF NOT EXISTS tags (id INTEGER PRIMARY KEY, tag TEXT UNIQUE);
 CREATE TABLE IF NOT EXISTS agents (tag INTEGER, run INTEGER, PRIMARY KEY (tag, run)) WITHOUT ROWID;

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NotRequired, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 
 import orjson
 
@@ -26,6 +26,8 @@ SORTS: Final = {
 }  # fmt: skip
 """What the list can be sorted by; with a minus sign, from the largest."""
 _EQUAL: Final = {"outcome": "outcome", "stop": "stop", "benchmark": "benchmark", "family": "family", "task": "task"}
+_LISTS: Final = ("outcome", "stop")
+"""Filters that take several values, separated by commas."""
 _WHOLE: Final = {"step": "rl_step = ?", "group": "grp = ?", "min_tokens": "tokens >= ?", "max_tokens": "tokens <= ?",
                  "sample": "sample = ?"}  # fmt: skip
 _FLAGS: Final = {"tool_error": "tool_errors > 0", "repaired": "repairs > 0", "learnt": "learnt = 1"}
@@ -150,7 +152,7 @@ class Queries:
         parts, values = list[str](), list[object]()
         for name, column in _EQUAL.items():
             if name in query:
-                wanted = query[name].split("|") if name in ("outcome", "stop") else [query[name]]
+                wanted = query[name].split(",") if name in _LISTS else [query[name]]
                 parts.append(f"{column} IN ({','.join('?' * len(wanted))})")
                 values += wanted
         for name, condition in _WHOLE.items():
@@ -226,6 +228,86 @@ class Queries:
     def folder_path(self, uid: str) -> Path | None:
         row = self._db.execute("SELECT path FROM folders WHERE uid = ?", (uid,)).fetchone()
         return None if row is None else _path(row[0])
+
+    def attempts(self, uid: str) -> list[tuple[int, str, bool | None]]:
+        """Step, family and whether it is right, of every attempt in the groups of an RL run."""
+        rows = self._db.execute(
+            "SELECT rl_step, family, score >= 1 FROM runs WHERE folder = (SELECT id FROM folders WHERE uid = ?) "
+            "AND rl_step IS NOT NULL",
+            (uid,),
+        )
+        return [(step, family, None if right is None else bool(right)) for step, family, right in rows]
+
+    def folder_paths(self) -> dict[str, Path]:
+        return {uid: _path(path) for uid, path in self._db.execute("SELECT uid, path FROM folders")}
+
+    def compared(self, folders: Sequence[str], only: str, offset: int, limit: int) -> dict[str, Any]:
+        """The tasks that all of these folders have, with the runs of each.
+
+        A folder solves a task if at least half of its attempts are right. The pattern of a task has a digit for each
+        folder: `10` if the first solves it and the second does not. `only` is a pattern, or `disagree`.
+        """
+        places = " UNION ALL ".join("SELECT (SELECT id FROM folders WHERE uid = ?) AS folder, ? AS bit" for _ in folders)
+        bits = [value for at, uid in enumerate(folders) for value in (uid, 1 << (len(folders) - 1 - at))]
+        tasks = (
+            f"WITH places AS ({places}), solved AS (SELECT task, bit, avg(outcome = 'right') >= 0.5 AS ok FROM places "
+            "JOIN runs USING (folder) GROUP BY task, folder), tasks AS (SELECT task, sum(ok * bit) AS pattern FROM "
+            f"solved GROUP BY task HAVING count(*) = {len(folders)})"
+        )
+        full = (1 << len(folders)) - 1
+        patterns = {
+            format(pattern, f"0{len(folders)}b"): count
+            for pattern, count in self._db.execute(f"{tasks} SELECT pattern, count(*) FROM tasks GROUP BY pattern", bits)
+        }
+        if only == "disagree":
+            where, values = "WHERE pattern NOT IN (0, ?)", [full]
+        elif only and len(only) == len(folders) and set(only) <= {"0", "1"}:
+            where, values = "WHERE pattern = ?", [int(only, 2)]
+        else:
+            where, values = "", []
+        total = self._db.execute(f"{tasks} SELECT count(*) FROM tasks {where}", (*bits, *values)).fetchone()[0]
+        page = self._db.execute(
+            f"{tasks} SELECT task, pattern FROM tasks {where} ORDER BY task LIMIT ? OFFSET ?",
+            (*bits, *values, limit, offset),
+        ).fetchall()
+        found = [self._compared_task(task, pattern, folders) for task, pattern in page]
+        counts = {
+            "tasks": sum(patterns.values()),
+            "patterns": patterns,
+            "disagree": sum(count for pattern, count in patterns.items() if len(set(pattern)) > 1),
+            "all_right": patterns.get("1" * len(folders), 0),
+            "all_wrong": patterns.get("0" * len(folders), 0),
+        }
+        return {"counts": counts, "total": total, "offset": offset, "tasks": found}
+
+    def _compared_task(self, task: str, pattern: int, folders: Sequence[str]) -> dict[str, Any]:
+        marks = ",".join("?" * len(folders))
+        rows = self.matching(f"task = ? AND folders.uid IN ({marks}) ORDER BY sample, runs.id", (task, *folders))
+        return {
+            "task": task,
+            "question": rows[0]["question"] if rows else "",
+            "pattern": format(pattern, f"0{len(folders)}b"),
+            "runs": [[row for row in rows if row["folder"] == uid] for uid in folders],
+        }
+
+    def findings(self, scanner: str | None, offset: int, most: int = 200) -> dict[str, Any]:
+        """Findings of scanners, the gravest first, with counts for each scanner."""
+        totals = self._db.execute("SELECT scanner, count(*), count(DISTINCT run) FROM findings GROUP BY scanner")
+        by_scanner = {name: {"findings": count, "runs": runs} for name, count, runs in totals}
+        where, values = ("WHERE scanner = ?", (scanner,)) if scanner else ("", ())
+        rows = self._db.execute(
+            f"SELECT uid, step, scanner, severity, message, task FROM findings JOIN runs ON runs.id = findings.run {where} "
+            "ORDER BY severity = 'info', severity = 'warning', findings.rowid LIMIT ? OFFSET ?",
+            (*values, most, offset),
+        )
+        names = ("run", "step", "scanner", "severity", "message", "task")
+        return {
+            "scanned": self._count(f"WHERE id <= {self.state('scanned')}", ()),
+            "total": sum(one["findings"] for name, one in by_scanner.items() if scanner in (None, name)),
+            "offset": offset,
+            "by_scanner": by_scanner,
+            "findings": [dict(zip(names, row, strict=True)) for row in rows],
+        }
 
     def counts(self, column: str) -> dict[str, int]:
         """Number of runs for each value of a column that filters can choose."""

@@ -15,8 +15,7 @@ from typing import Any, Final, TypedDict
 from coa.errors import CoaError, ConfigError
 from coa.trajectory.profile import Profile
 from coa.version import __version__
-from coa.view.folders import folder_view
-from coa.view.folders.rl_groups import rl_step
+from coa.view.folders import FamilyRow, folder_view, rl_step
 from coa.view.hits import hits_in
 from coa.view.index import connect
 from coa.view.live import LiveRuns
@@ -136,8 +135,8 @@ class Reader:
     def problems(self) -> dict[str, Any]:
         return {"problems": self._queries.problems()}
 
-    def findings(self, scanner: str | None = None, offset: int = 0) -> dict[str, Any]:
-        return self._queries.findings(scanner, offset)
+    def findings(self, query: Mapping[str, str]) -> dict[str, Any]:
+        return self._queries.findings(query.get("scanner"), int(query.get("offset") or 0))
 
     # ---- one run
 
@@ -168,10 +167,14 @@ class Reader:
     # ---- folders
 
     def folder(self, uid: str) -> dict[str, Any]:
-        return {**folder_view(self._folder(uid)), "folder": self._folder_row(uid)}
+        attempts = (FamilyRow(*attempt) for attempt in self._queries.attempts(uid))
+        return {**folder_view(self._folder(uid), attempts), "folder": self._folder_row(uid)}
 
     def step(self, uid: str, step: int) -> dict[str, Any]:
-        return dict(rl_step(self._folder(uid), step))
+        found = rl_step(self._folder(uid), step)
+        if found is None:
+            raise Missing(f"the run has no groups of step {step}")
+        return {**found, "folder": self._folder_row(uid)}
 
     def _folder(self, uid: str) -> Path:
         path = self._queries.folder_path(uid)
