@@ -109,10 +109,9 @@ class Panel {
       event.ok ? null : element("span", { class: "badge bad" }, "failed"));
   }
 
-  #peek(event) {
-    const said = event.type === "run" ? event.run.request : event.thought || event.text || event.error;
-    const line = said.slice(0, 4 * PEEK).replace(/\s+/g, " ").trim();
-    return line ? element("span", { class: "team-peek" }, visible(line.slice(0, PEEK) + (line.length > PEEK || said.length > 4 * PEEK ? "…" : ""))) : null;
+  #peek({ type, run, thought, text, error }) {
+    const lines = type === "run" ? [["Asked: ", run.request], [run.answered ? "Answered: " : "No answer. ", text || error]] : [["", thought || text || error]];
+    return lines.filter(([, said]) => said).map(([label, said]) => element("span", { class: "team-peek" }, label, visible(firstLine(said))));
   }
 
   /** What became of an event: the steps, as links, and why. */
@@ -129,18 +128,13 @@ class Panel {
     if (node.drawn) return;
     node.drawn = true;
     const { event } = node;
-    const part = (label, text) => (text ? [element("h4", {}, label), prose(text)] : []);
-    node.detail.append(...(event.run ? [
-      ...part("Was asked", event.run.request),
-      ...part("About", event.run.description),
-      ...(event.run.tools.length ? [element("p", { class: "soft" }, "May call ", visible(event.run.tools.join(", ").slice(0, 2000)))] : []),
-      ...(event.run.system ? [element("details", { class: "team-system" }, element("summary", {}, "System prompt"), block({ label: "system prompt", text: event.run.system, tokens: null }))] : []),
-    ] : [...part("Thought", event.thought)]),
-    ...(event.type === "tool_result" || event.type === "code_call" ? [] : part(event.run ? "Answered" : "Wrote", event.text)),
-    ...part("Error", event.error),
-    ...event.calls.flatMap(({ name, block: given }) => [block({ ...given, label: `${plain(name, 60)}: ${given.label}` })]),
-    ...(event.text && (event.type === "tool_result" || event.type === "code_call") ? [block({ label: "result", text: event.text, tokens: null })] : []),
-    ...(event.usage || event.model ? [element("p", { class: "time" }, visible([event.model.slice(0, 100), event.usage ? usageWords(event.usage, 0) : ""].filter((words) => words).join(" · ")))] : []));
+    if (event.run) return void node.detail.append(aboutRun(event));
+    const isResult = event.type === "tool_result" || event.type === "code_call";
+    const spent = [event.model.slice(0, 100), event.usage ? usageWords(event.usage, 0) : ""].filter((words) => words).join(" · ");
+    node.detail.append(...part("Thought", event.thought), ...(isResult ? [] : part("Wrote", event.text)), ...part("Error", event.error),
+      ...event.calls.map(({ name, block: given }) => block({ ...given, label: `${plain(name, 60)}: ${given.label}` })),
+      ...(isResult && event.text ? [block({ label: "result", text: event.text, tokens: null })] : []),
+      ...(spent ? [element("p", { class: "time" }, visible(spent))] : []));
   }
 
   #show(node) {
@@ -284,10 +278,10 @@ class Panel {
     for (const lit of document.querySelectorAll("[data-linked]")) delete lit.dataset.linked;
     for (const node of nodes) node.element.dataset.linked = "";
     const made = steps ?? [...new Set(nodes.flatMap(({ event }) => event.steps))];
-    for (const step of made) {
-      const shown = document.querySelector(`.run [data-step="${step}"]`);
-      if (shown) shown.closest(".step, .note").dataset.linked = "";
-    }
+    const shown = made.map((step) => document.querySelector(`.run [data-step="${step}"]`)?.closest(".step, .note")).filter((one) => one);
+    for (const one of shown) one.dataset.linked = "";
+    const other = steps === null ? shown[0] : nodes.map((node) => node.element.firstElementChild).find((row) => row.offsetParent !== null);
+    if (other) bring(other);
     if (steps === null) this.#explain(nodes[0].event, made);
     else this.#origin(nodes, made);
   }
@@ -313,12 +307,42 @@ class Panel {
   }
 }
 
+function part(label, text) {
+  return text ? [element("h4", {}, label), prose(text)] : [];
+}
+
+/** What an agent is and was asked, folded: its row has the beginning of it. */
+function aboutRun({ run, text, error }) {
+  const fold = element("details", { class: "team-about" }, element("summary", {}, "Request, answer and prompt"));
+  fold.addEventListener("toggle", () => {
+    fold.append(...part("Was asked", run.request), ...part("Answered", text), ...part("Error", error), ...part("About", run.description),
+      ...(run.tools.length ? [element("h4", {}, "May call"), element("p", {}, visible(run.tools.join(", ").slice(0, 2000)))] : []),
+      ...(run.system ? [block({ label: "system prompt", text: run.system, tokens: null })] : []));
+  }, { once: true });
+  return fold;
+}
+
 function asked({ by, to, tool }) {
   return element("span", {}, visible(`${by.slice(0, 80)} asked ${to.slice(0, 80)}`), tool && tool !== to ? [" by ", element("code", {}, visible(tool.slice(0, 60)))] : null);
 }
 
 function list(words, items) {
   return items.length ? element("details", { class: "team-list" }, element("summary", {}, words), element("ul", {}, items)) : null;
+}
+
+function firstLine(text) {
+  const line = text.slice(0, 4 * PEEK).replace(/\s+/g, " ").trim();
+  return line.slice(0, PEEK) + (line.length > PEEK || text.length > 4 * PEEK ? "…" : "");
+}
+
+/** Scrolls the column of an element, and nothing else, until the element is seen. */
+function bring(shown) {
+  const side = shown.closest(".team-side");
+  if (!side || side.scrollHeight <= side.clientHeight) return;
+  const [box, room] = [shown.getBoundingClientRect(), side.getBoundingClientRect()];
+  const top = room.top + (find(".team-bridge", side)?.offsetHeight ?? 0) + 12;
+  if (box.top < top) side.scrollTop -= top - box.top;
+  else if (box.bottom > room.bottom - 12) side.scrollTop += Math.min(box.bottom - room.bottom + 12, box.top - top);
 }
 
 /** The step of an element of the timeline, and that of the result in it. */
