@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from coa.trajectory.types import CUT_SHORT, READABLE_VERSIONS, Author, Stop
+from pydantic import ValidationError
+
+from coa.trajectory.types import CUT_SHORT, READABLE_VERSIONS, Author, Stop, Trajectory
 
 OUTCOMES: Final = ("right", "partly", "wrong", "unanswered", "unscored", "failed", "running")
 _FAMILY_KEYS: Final = ("family", "category", "level", "Level", "difficulty", "topic", "type", "subject", "hops")
@@ -87,7 +89,19 @@ def indexed_row(record: object, scorer: str | None = None) -> IndexedRow:
     try:
         return _row(record, scorer)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise Unreadable(f"the record is not a trajectory: {type(error).__name__} at {error}") from error
+        raise Unreadable(f"the record is not a trajectory: {_fault(record, error)}") from error
+
+
+def _fault(record: Mapping[str, Any], error: Exception) -> str:
+    """What is wrong with a record, in the words of the schema where it has some."""
+    try:
+        Trajectory.model_validate(dict(record))
+    except ValidationError as found:
+        first = found.errors(include_url=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        pass
+    return f"{type(error).__name__} at {error}"
 
 
 def _row(record: Mapping[str, Any], scorer: str | None) -> IndexedRow:
