@@ -24,10 +24,12 @@ from coa.cli.profile import profile
 from coa.cli.record import record
 from coa.cli.rl import rl
 from coa.cli.sandbox import sandbox
+from coa.cli.scan import scan
 from coa.cli.score import score
 from coa.cli.serve import serve
 from coa.cli.sft import sft
 from coa.cli.tools import tools
+from coa.cli.view import view
 from coa.cli.world import world
 from coa.version import __version__
 
@@ -53,7 +55,9 @@ app.command()(rl)
 app.command("eval", cls=evaluating.Command)(evaluating.evaluate)
 app.command()(score)
 app.command()(compare)
+app.command()(scan)
 app.command()(serve)
+app.command()(view)
 app.command()(mcp)
 app.add_typer(profile, name="profile")
 app.add_typer(tools, name="tools")

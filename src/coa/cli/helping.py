@@ -29,6 +29,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "coa serve --model http://127.0.0.1:8000 --profile web --out runs/served",
         "coa serve agents.toml --port 8080",
     ),
+    "view": ("coa view runs/", "coa view runs/ data/ traces/", "coa view runs/demo --bundle site/"),
     "mcp": (
         "coa mcp --model nano",
         "coa mcp --model http://127.0.0.1:8000 --profile web --out runs/asked",
@@ -66,6 +67,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "coa eval tasks.jsonl --model runs/rl --samples 4 --out runs/own",
     ),
     "score": ("coa score runs/math500 --scorer math",),
+    "scan": (
+        "coa scan runs/",
+        "coa scan runs/rl --scanner reward_without_tools --scanner loops --out findings/",
+        "coa scan runs/ --judge http://127.0.0.1:8000 --fail-on error",
+    ),
     "compare": ("coa compare runs/base runs/sft runs/rl --out comparison/",),
     "profile list": ("coa profile list",),
     "profile from-traces": ("coa profile from-traces traces/ > mine.toml",),

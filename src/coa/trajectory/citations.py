@@ -86,7 +86,7 @@ def _opened(step: Step) -> Iterable[Source]:
 def _listed(text: str) -> Iterable[Source]:
     """Addresses in the text of a result. Search tools write `1. Title - address` and the snippet below it."""
     lines = [line[:_LONGEST_LINE] for line in text.splitlines()]
-    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+    for line, below in zip(lines, [*lines[1:], ""], strict=False):
         matches = list(_ADDRESS.finditer(line))
         if not matches:
             continue

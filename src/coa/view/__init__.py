@@ -14,12 +14,12 @@ from coa.errors import not_installed
 from coa.stage import Stage
 
 if TYPE_CHECKING:
-    from coa.view.bundle import bundle
+    from coa.view.bundle import write_bundle
     from coa.view.server import Viewer, open_viewer
     from coa.view.server import open_viewer as view
 
-__all__ = ["Viewer", "bundle", "open_viewer", "view"]
-_HOMES = {"Viewer": "coa.view.server", "open_viewer": "coa.view.server", "bundle": "coa.view.bundle"}
+__all__ = ["Viewer", "open_viewer", "view", "write_bundle"]
+_HOMES = {"Viewer": "coa.view.server", "open_viewer": "coa.view.server", "write_bundle": "coa.view.bundle"}
 
 
 def __getattr__(name: str) -> object:

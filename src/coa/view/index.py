@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from coa.errors import StoreError, refused
+from coa.models.tokenizer import cache_folder
 from coa.trajectory.definitions import remember
 from coa.view.rows import IndexedRow, RowTexts, RowValues
 
@@ -49,15 +50,15 @@ CREATE INDEX IF NOT EXISTS findings_of_run ON findings (run);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(question, steps, observations, content='', columnsize=0,
   tokenize='unicode61 remove_diacritics 2');
 """
+PROGRESS: Final = ("busy", "files", "files_total", "bytes", "bytes_total", "runs")
+"""What is known about indexing while it goes on."""
 _COLUMNS: Final = f"id, uid, file, folder, number, place, length, kind, {', '.join(RowValues._fields)}"
 _MARKS: Final = ",".join("?" * (8 + len(RowValues._fields)))
 
 
 def cache_file(roots: Sequence[Path], cache: Path | None = None) -> Path:
     """Where the index of these folders is: one file for each set of them."""
-    if cache is None:
-        base = os.environ.get("XDG_CACHE_HOME")
-        cache = (Path(base) if base else Path.home() / ".cache") / "coa" / "view"
+    cache = cache_folder() / "view" if cache is None else cache
     named = "\n".join(sorted(str(root.resolve()) for root in roots))
     return cache / f"{hashlib.blake2b(named.encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()}.sqlite"
 
@@ -134,9 +135,8 @@ class IndexWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db = connect(path, write=True)
-        (last,) = self._db.execute("SELECT max(coalesce((SELECT max(id) FROM runs), 0), "
-                                   "coalesce((SELECT value FROM state WHERE name = 'last'), 0))").fetchone()  # fmt: skip
-        self._last: int = last
+        (last,) = self._db.execute("SELECT coalesce(max(id), 0) FROM runs").fetchone()
+        self._last: int = max(last, self.state("last", 0))
         self._tags: dict[str, int] = dict(self._db.execute("SELECT tag, id FROM tags"))
         self._profiles = {key for (key,) in self._db.execute("SELECT hash FROM profiles")}
         self._dead: int = self.state("dead", 0)
@@ -165,8 +165,8 @@ class IndexWriter:
     def _set(self, name: str, value: object) -> None:
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
 
-    def progress(self, values: dict[str, object]) -> None:
-        self._set("progress", orjson.dumps(values).decode())
+    def progress(self, values: Mapping[str, int]) -> None:
+        self._set("progress", orjson.dumps(dict(values)).decode())
 
     # ---- folders and files
 

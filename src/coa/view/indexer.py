@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -118,7 +118,5 @@ def _writing(index: Path, *, wait: bool) -> Iterator[bool]:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="warning: %(message)s")
-    try:
+    with suppress(KeyboardInterrupt):
         main(Path(sys.argv[1]), [Path(root) for root in sys.argv[2:]])
-    except KeyboardInterrupt:
-        pass

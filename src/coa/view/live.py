@@ -1,4 +1,4 @@
-"""Runs that are going on in other processes, as the viewer shows them: a row on top of the list, and a page that grows."""
+"""Runs that are going on in other processes: rows on top of the list, and pages that grow."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _chosen(trajectory: Trajectory, names: Sequence[str]) -> tuple[str, TextToke
     if not opened:
         return "", None, problem
     sampled = any(step.tokens is not None for step in trajectory.steps)
-    other = "the run was sampled with another tokenizer, so its ids and logprobs are not shown; name it with --tokenizer"
+    other = "the run was sampled with another tokenizer, so ids and logprobs are not shown; name it with --tokenizer"
     return *opened[0], other if sampled else None
 
 

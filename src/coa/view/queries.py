@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NotRequired, TypedDict
+from typing import Any, Final, NotRequired, TypedDict, cast
 
 import orjson
 
-from coa.errors import ConfigError
-from coa.view.rows import spaced
+from coa.view.filters import conditions, order, whole_number
+from coa.view.index import PROGRESS
 from coa.view.sources import Source
 
 MOST_ROWS: Final = 500
-_TERMS: Final = re.compile(r'"([^"]*)"|(\S+)')
-_SCOPES: Final = ("question", "steps", "observations")
-SORTS: Final = {
-    "added": "id", "task": "task", "outcome": "outcome", "stop": "stop", "score": "score", "tokens": "tokens",
-    "tool_calls": "tool_calls", "tool_errors": "tool_errors", "seconds": "seconds", "cost": "cost", "steps": "steps",
-    "repairs": "repairs", "reward": "reward", "advantage": "advantage", "step": "rl_step", "sample": "sample",
-}  # fmt: skip
-"""What the list can be sorted by; with a minus sign, from the largest."""
-_EQUAL: Final = {"outcome": "outcome", "stop": "stop", "benchmark": "benchmark", "family": "family", "task": "task"}
-_LISTS: Final = ("outcome", "stop")
-"""Filters that take several values, separated by commas."""
-_WHOLE: Final = {"step": "rl_step = ?", "group": "grp = ?", "min_tokens": "tokens >= ?", "max_tokens": "tokens <= ?",
-                 "sample": "sample = ?"}  # fmt: skip
-_FLAGS: Final = {"tool_error": "tool_errors > 0", "repaired": "repairs > 0", "learnt": "learnt = 1"}
-PARAMETERS: Final = frozenset({*_EQUAL, *_WHOLE, *_FLAGS, "folder", "agent", "q", "in", "finding", "sort", "offset",
-                               "limit"})  # fmt: skip
 
 
 class Row(TypedDict):
@@ -103,11 +86,14 @@ class Place:
     profile_hash: str | None
 
 
+_COLUMNS: Final = {"id": "runs.uid", "folder": "folders.uid", "path": "folders.shown", "kind": "runs.kind",
+                   "step": "rl_step", "group": "grp"}  # fmt: skip
+"""Fields of a row that have another name in the index."""
+_NAMES: Final = tuple(name for name in Row.__annotations__ if name != "hits")
 _SELECT: Final = (
-    "SELECT runs.uid, folders.uid, folders.shown, task, question, answer, expected, profile, runs.kind, stop, outcome, "
-    "score, reward, advantage, learnt, rl_step, grp, sample, steps, tool_calls, tool_errors, repairs, prompt_tokens, "
-    "completion_tokens, tokens, seconds, cost, benchmark, family, agents "
-    "FROM runs JOIN texts USING (id) JOIN folders ON folders.id = runs.folder"
+    "SELECT runs.id AS number, "
+    + ", ".join(f'{_COLUMNS.get(name, name)} AS "{name}"' for name in _NAMES)
+    + " FROM runs JOIN texts USING (id) JOIN folders ON folders.id = runs.folder"
 )
 
 
@@ -119,11 +105,11 @@ class Queries:
 
     def runs(self, query: Mapping[str, str]) -> Page:
         """A page of the list. A query that cannot be understood raises `ConfigError`."""
-        where, values = self._where(query)
-        order, limit, offset = _order(query), _whole(query, "limit", 50), _whole(query, "offset", 0)
+        where, values = conditions(query)
+        limit, offset = whole_number(query, "limit", 50), whole_number(query, "offset", 0)
         total = self._count(where, values)
         ids = [number for (number,) in self._db.execute(
-            f"SELECT id FROM runs {where} ORDER BY {order} LIMIT ? OFFSET ?",
+            f"SELECT id FROM runs {where} ORDER BY {order(query)} LIMIT ? OFFSET ?",
             (*values, min(limit, MOST_ROWS), offset),
         )]  # fmt: skip
         return Page(total, self.rows(ids))
@@ -138,48 +124,20 @@ class Queries:
         return [row for _, row in self._numbered(f"WHERE {condition}", values)]
 
     def _numbered(self, rest: str, values: tuple[object, ...]) -> list[tuple[int, Row]]:
-        select = _SELECT.replace("SELECT ", "SELECT runs.id, ", 1)
-        return [(number, _row(fields)) for number, *fields in self._db.execute(f"{select} {rest}", values)]
+        cursor = self._db.cursor()
+        cursor.row_factory = sqlite3.Row
+        return [(columns["number"], _row(columns)) for columns in cursor.execute(f"{_SELECT} {rest}", values)]
 
     def _count(self, where: str, values: tuple[object, ...]) -> int:
         (total,) = self._db.execute(f"SELECT count(*) FROM runs {where}", values).fetchone()
         return int(total)
 
-    def _where(self, query: Mapping[str, str]) -> tuple[str, tuple[object, ...]]:
-        unknown = sorted(set(query) - PARAMETERS)
-        if unknown:
-            raise ConfigError(f"the list has no filter {unknown[0]!r}", hint=f"filters are {', '.join(sorted(PARAMETERS))}")
-        parts, values = list[str](), list[object]()
-        for name, column in _EQUAL.items():
-            if name in query:
-                wanted = query[name].split(",") if name in _LISTS else [query[name]]
-                parts.append(f"{column} IN ({','.join('?' * len(wanted))})")
-                values += wanted
-        for name, condition in _WHOLE.items():
-            if name in query:
-                parts.append(condition)
-                values.append(_whole(query, name, 0))
-        parts += [condition for name, condition in _FLAGS.items() if query.get(name) in ("1", "true")]
-        if "folder" in query:
-            parts.append("folder = (SELECT id FROM folders WHERE uid = ?)")
-            values.append(query["folder"])
-        if "agent" in query:
-            parts.append("id IN (SELECT run FROM agents WHERE tag = (SELECT id FROM tags WHERE tag = ?))")
-            values.append(query["agent"])
-        if "finding" in query:
-            parts.append("id IN (SELECT run FROM findings WHERE scanner = ?)")
-            values.append(query["finding"])
-        if words := match_expression(query.get("q", ""), query.get("in")):
-            parts.append("id IN (SELECT rowid FROM words WHERE words MATCH ?)")
-            values.append(words)
-        return (f"WHERE {' AND '.join(parts)}" if parts else ""), tuple(values)
-
     # ---- one run
 
     def place(self, uid: str) -> Place | None:
         row = self._db.execute(
-            "SELECT runs.id, runs.uid, files.path, files.kind, parts, folders.path, number, place, length, profile_hash "
-            "FROM runs JOIN texts USING (id) JOIN files ON files.id = runs.file "
+            "SELECT runs.id, runs.uid, files.path, files.kind, parts, folders.path, number, place, length, "
+            "profile_hash FROM runs JOIN texts USING (id) JOIN files ON files.id = runs.file "
             "JOIN folders ON folders.id = runs.folder WHERE runs.uid = ?",
             (uid,),
         ).fetchone()
@@ -247,7 +205,8 @@ class Queries:
         A folder solves a task if at least half of its attempts are right. The pattern of a task has a digit for each
         folder: `10` if the first solves it and the second does not. `only` is a pattern, or `disagree`.
         """
-        places = " UNION ALL ".join("SELECT (SELECT id FROM folders WHERE uid = ?) AS folder, ? AS bit" for _ in folders)
+        place = "SELECT (SELECT id FROM folders WHERE uid = ?) AS folder, ? AS bit"
+        places = " UNION ALL ".join([place] * len(folders))
         bits = [value for at, uid in enumerate(folders) for value in (uid, 1 << (len(folders) - 1 - at))]
         tasks = (
             f"WITH places AS ({places}), solved AS (SELECT task, bit, avg(outcome = 'right') >= 0.5 AS ok FROM places "
@@ -255,10 +214,8 @@ class Queries:
             f"solved GROUP BY task HAVING count(*) = {len(folders)})"
         )
         full = (1 << len(folders)) - 1
-        patterns = {
-            format(pattern, f"0{len(folders)}b"): count
-            for pattern, count in self._db.execute(f"{tasks} SELECT pattern, count(*) FROM tasks GROUP BY pattern", bits)
-        }
+        rows = self._db.execute(f"{tasks} SELECT pattern, count(*) FROM tasks GROUP BY pattern", bits)
+        patterns = {format(pattern, f"0{len(folders)}b"): count for pattern, count in rows}
         if only == "disagree":
             where, values = "WHERE pattern NOT IN (0, ?)", [full]
         elif only and len(only) == len(folders) and set(only) <= {"0", "1"}:
@@ -296,8 +253,8 @@ class Queries:
         by_scanner = {name: {"findings": count, "runs": runs} for name, count, runs in totals}
         where, values = ("WHERE scanner = ?", (scanner,)) if scanner else ("", ())
         rows = self._db.execute(
-            f"SELECT uid, step, scanner, severity, message, task FROM findings JOIN runs ON runs.id = findings.run {where} "
-            "ORDER BY severity = 'info', severity = 'warning', findings.rowid LIMIT ? OFFSET ?",
+            "SELECT uid, step, scanner, severity, message, task FROM findings JOIN runs ON runs.id = findings.run "
+            f"{where} ORDER BY severity = 'info', severity = 'warning', findings.rowid LIMIT ? OFFSET ?",
             (*values, most, offset),
         )
         names = ("run", "step", "scanner", "severity", "message", "task")
@@ -338,65 +295,16 @@ class Queries:
 
     def progress(self) -> dict[str, object]:
         row = self._db.execute("SELECT value FROM state WHERE name = 'progress'").fetchone()
-        empty = {"busy": True, "files": 0, "files_total": 0, "bytes": 0, "bytes_total": 0, "runs": 0}
+        empty = {**dict.fromkeys(PROGRESS, 0), "busy": True}
         found: dict[str, object] = {**empty, **(orjson.loads(row[0]) if row is not None else {})}
         return {**found, "runs": self._count("", ())}
-
-
-def match_expression(text: str, scope: str | None) -> str:
-    """What a person typed, for SQLite: every word must occur, words in quotes together, the last one may go on."""
-    terms: list[str] = []
-    found = list(_TERMS.finditer(text))
-    for at, term in enumerate(found):
-        phrase, word = term.groups()
-        words = spaced(phrase if phrase is not None else word).replace('"', " ")
-        if not any(character.isalnum() for character in words):
-            continue
-        open_end = word is not None and at == len(found) - 1 and not text.endswith((" ", '"'))
-        terms.append(f'"{words}"' + ("*" if open_end else ""))
-    if not terms:
-        return ""
-    if scope and scope not in _SCOPES:
-        raise ConfigError(f"cannot search in {scope!r}", hint=f"use one of {', '.join(_SCOPES)}")
-    return f"{{{scope}}} : ({' AND '.join(terms)})" if scope else " AND ".join(terms)
-
-
-def words_of(text: str) -> list[str]:
-    """The words and phrases of a search, to mark them in a text."""
-    return [phrase or word for phrase, word in _TERMS.findall(text) if (phrase or word).strip('"')]
 
 
 def _path(encoded: bytes) -> Path:
     return Path(os.fsdecode(encoded))
 
 
-def _order(query: Mapping[str, str]) -> str:
-    sort = query.get("sort") or "added"
-    column = SORTS.get(sort.removeprefix("-"))
-    if column is None:
-        raise ConfigError(f"the list cannot be sorted by {sort!r}", hint=f"use one of {', '.join(SORTS)}")
-    down = "DESC" if sort.startswith("-") else "ASC"
-    return f"{column} {down}" if column == "id" else f"{column} {down} NULLS LAST, id"
-
-
-def _whole(query: Mapping[str, str], name: str, default: int) -> int:
-    value = query.get(name, "")
-    if not value:
-        return default
-    if not value.isdecimal() or len(value) > 15:
-        raise ConfigError(f"`{name}` must be a whole number, not {value[:40]!r}")
-    return int(value)
-
-
-def _row(fields: list[object]) -> Row:
-    (uid, folder, path, task, question, answer, expected, profile, kind, stop, outcome, score, reward, advantage,
-     learnt, step, group, sample, steps, tool_calls, tool_errors, repairs, prompt_tokens, completion_tokens, tokens,
-     seconds, cost, benchmark, family, agents) = fields  # fmt: skip
-    return Row(  # type: ignore[typeddict-item]
-        id=uid, folder=folder, path=path, task=task, question=question, answer=answer, expected=expected,
-        profile=profile, kind=kind, stop=stop, outcome=outcome, score=score, reward=reward, advantage=advantage,
-        learnt=None if learnt is None else bool(learnt), step=step, group=group, sample=sample, steps=steps,
-        tool_calls=tool_calls, tool_errors=tool_errors, repairs=repairs, prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens, tokens=tokens, seconds=seconds, cost=cost, benchmark=benchmark,
-        family=family, agents=str(agents).split(),
-    )  # fmt: skip
+def _row(columns: sqlite3.Row) -> Row:
+    row: dict[str, Any] = {name: columns[name] for name in _NAMES}
+    learnt = row["learnt"]
+    return cast(Row, {**row, "learnt": None if learnt is None else bool(learnt), "agents": row["agents"].split()})

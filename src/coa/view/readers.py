@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import orjson
 import pyarrow as pa
@@ -120,7 +121,7 @@ def _open(source: Source, number: int, place: int, length: int) -> Opened:
             return Opened(from_alpaca(row) if source.kind == "alpaca" else parsed(orjson.dumps(row), where))
         case "serve":
             with _database(source.path) as database:
-                found = database.execute("SELECT line FROM runs WHERE rowid = ?", (place,)).fetchone()
+                found = database.execute("SELECT trajectory FROM runs WHERE rowid = ?", (place,)).fetchone()
             if found is None:
                 raise StoreError("the server has deleted this run")
             return Opened(parsed(found[0], where))
@@ -182,9 +183,7 @@ def _lines(path: Path, done: int, number: int, convert: Convert) -> Iterator[Fou
             yield from _line(last, held, at, number, convert, ended=False)
 
 
-def _line(
-    line: bytes, size: int, at: int, number: int, convert: Convert, *, ended: bool = True
-) -> Iterator[Found]:
+def _line(line: bytes, size: int, at: int, number: int, convert: Convert, *, ended: bool = True) -> Iterator[Found]:
     """The record of a line; `ended` if a line break follows."""
     if not size or (line and not line.strip()):
         return
@@ -259,7 +258,7 @@ def _converted(row: Any, convert: Convert) -> Record | Unreadable:
 def _served(path: Path) -> Iterator[Found]:
     try:
         with _database(path) as database:
-            rows = database.execute("SELECT rowid, line FROM runs ORDER BY created")
+            rows = database.execute("SELECT rowid, trajectory FROM runs ORDER BY created")
             for number, (place, line) in enumerate(rows):
                 yield Found(number, place, 0, _converted(line, orjson.loads), number + 1)
     except sqlite3.Error as error:
@@ -270,7 +269,7 @@ class _database:
     """A connection that only reads, closed at the end."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(f"file:{path.as_posix()}?mode=ro", uri=True, timeout=5.0)
+        self._connection = sqlite3.connect(f"file:{quote(bytes(path))}?mode=ro", uri=True, timeout=5.0)
 
     def __enter__(self) -> sqlite3.Connection:
         return self._connection

@@ -15,12 +15,13 @@ from typing import Any, Final, TypedDict
 from coa.errors import CoaError, ConfigError
 from coa.trajectory.profile import Profile
 from coa.version import __version__
+from coa.view.filters import words_of
 from coa.view.folders import FamilyRow, folder_view, rl_step
 from coa.view.hits import hits_in
 from coa.view.index import connect
 from coa.view.live import LiveRuns
 from coa.view.overlay import TokensView
-from coa.view.queries import FolderRow, Place, Queries, Row, words_of
+from coa.view.queries import FolderRow, Place, Queries, Row
 from coa.view.records import RawView, RecordView, record_raw, record_texts, record_tokens, record_view
 from coa.web.hues import hue_of
 
@@ -115,7 +116,7 @@ class Reader:
 
     def runs(self, query: Mapping[str, str]) -> RunsView:
         page = self._queries.runs(query)
-        rows, offset = page.rows, int(query.get("offset") or 0)
+        rows, offset = page.rows, whole(query, "offset", 0)
         if words := words_of(query.get("q", "")):
             self._mark(rows, words, query.get("in"))
         live = self._live.rows(query) if offset == 0 else []
@@ -136,7 +137,7 @@ class Reader:
         return {"problems": self._queries.problems()}
 
     def findings(self, query: Mapping[str, str]) -> dict[str, Any]:
-        return self._queries.findings(query.get("scanner"), int(query.get("offset") or 0))
+        return self._queries.findings(query.get("scanner"), whole(query, "offset", 0))
 
     # ---- one run
 
@@ -151,6 +152,10 @@ class Reader:
 
     def raw(self, uid: str) -> RawView:
         return record_raw(self._place(uid), self._queries)
+
+    def texts(self, uid: str) -> Mapping[str, Any]:
+        """The record as plain JSON."""
+        return record_texts(self._place(uid))
 
     def shown(self, place: Place) -> str:
         row = self._queries.row(place.uid)
@@ -176,6 +181,10 @@ class Reader:
             raise Missing(f"the run has no groups of step {step}")
         return {**found, "folder": self._folder_row(uid)}
 
+    def rl_steps(self, uid: str) -> list[int]:
+        """The steps whose groups the folder has."""
+        return sorted({step for step, _, _ in self._queries.attempts(uid)})
+
     def _folder(self, uid: str) -> Path:
         path = self._queries.folder_path(uid)
         if path is None:
@@ -193,8 +202,8 @@ class Reader:
         folders = [self._folder_row(uid) for uid in ids]
         if None in folders:
             raise Missing("there is no such folder; it may have been moved or deleted")
-        limit = min(int(query.get("limit") or 50), _MOST_TASKS)
-        found = self._queries.compared(ids, query.get("only", ""), int(query.get("offset") or 0), limit)
+        limit = min(whole(query, "limit", 50), _MOST_TASKS)
+        found = self._queries.compared(ids, query.get("only", ""), whole(query, "offset", 0), limit)
         return {"folders": folders, **found}
 
 

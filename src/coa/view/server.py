@@ -59,6 +59,18 @@ def open_viewer(
     return Viewer(roots, host, port, Path(cache) if cache is not None else None, tokenizer)
 
 
+def free_port(host: str, wanted: int) -> int:
+    """The port if nobody listens on it, else 0, for which the system chooses one."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, wanted))
+            probe.listen()
+        except OSError:
+            return 0
+    return wanted
+
+
 class Viewer:
     def __init__(self, roots: Sequence[Path], host: str, port: int, cache: Path | None, tokenizer: str | None) -> None:
         self._roots, self._host, self._port = roots, host, port

@@ -1,4 +1,4 @@
-"""Brings the index up to date with the files: what is new is added, what changed is read again, what is gone is removed.
+"""Brings the index up to date with the files: adds what is new, reads again what changed, removes what is gone.
 
 A JSONL file that grew is read on from where it ended. One that was replaced (an evaluation writes its verdicts into the
 trajectories at the end) is read again as a whole; so is every other kind of file that changed.
@@ -46,7 +46,14 @@ class Updater:
         self._scorers: dict[Path, str | None] = {}
         self._journals: dict[Path, int] = {}
         """How much of each journal was read."""
-        self._progress = {"busy": True, "files": 0, "files_total": 0, "bytes": 0, "bytes_total": 0, "runs": 0}
+        self._progress: dict[str, int] = {
+            "busy": True,
+            "files": 0,
+            "files_total": 0,
+            "bytes": 0,
+            "bytes_total": 0,
+            "runs": 0,
+        }
 
     def update(self) -> bool:
         """Whether anything has changed."""

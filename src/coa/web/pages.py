@@ -43,8 +43,16 @@ class _File(NamedTuple):
 
 def page(template: str, **values: str) -> Response:
     """A template of `templates/` as a response. Values are escaped."""
-    text = _templates().get_template(template).render(version=__version__, **values)
-    return HTMLResponse(text, headers=dict(HEADERS))
+    return HTMLResponse(rendered(template, **values), headers=dict(HEADERS))
+
+
+def rendered(template: str, **values: str) -> str:
+    return _templates().get_template(template).render(version=__version__, **values)
+
+
+def static_files() -> Mapping[str, bytes]:
+    """Scripts, styles and pictures by their names, for a folder that another server shows."""
+    return {name: file.body for name, file in _files().items()}
 
 
 def static_routes() -> list[BaseRoute]:
