@@ -3,10 +3,11 @@
     import coa
     print(coa.ask("What is 17 * 23?", model="nano").answer)
 
-Every stage of the pipeline is a function here: `ask`, `run`, `run_many`, `record`, `teach`, `distill`, `sft`, `sample`,
-`rl`, `evaluate`, `score`, `compare`, `serve`. Stages that take files and folders block and need no event loop of the
-caller's. docs/python.md shows each of them. The names in `__all__` are stable: a release that changes one says so in
-the changelog, and the old form works for one more release. Anything else may change at any time.
+Every stage of the pipeline is a function here: `ask`, `run`, `run_many`, `record`, `teach`, `distill`, `sft`,
+`sample`, `rl`, `evaluate`, `score`, `compare`, `scan`, `serve`. Stages that take files and folders block and need no
+event loop of the caller's. docs/python.md shows each of them. The names in `__all__` are stable: a release that
+changes one says so in the changelog, and the old form works for one more release. Anything else may change at any
+time.
 
 Names are imported on first use, so that the command line starts at once.
 """
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from coa.rl import RlConfig, rl
     from coa.runtime import AskConfig, BatchProgress, RunConfig, Setting, ask, open_setting, run, run_many
     from coa.sampling import SampleConfig, SampleReport, sample
+    from coa.scan import Finding, ScanConfig, Scanner, ScanReport, scan
     from coa.scoring import Scorer, Verdict, scorer_for
     from coa.scoring.opening import JudgeConfig
     from coa.serve import AgentServer, ServeConfig, serve
@@ -96,6 +98,7 @@ _HOMES = {
     "coa.rl": ("rl", "RlConfig"),
     "coa.evaluate": ("evaluate", "read_evaluation", "score", "EvalConfig", "Evaluation"),
     "coa.compare": ("compare", "Comparison"),
+    "coa.scan": ("scan", "ScanConfig", "ScanReport", "Finding", "Scanner"),
     "coa.serve": ("serve", "ServeConfig", "AgentServer"),
     "coa.config": ("load_config",),
     # What is plugged into it
@@ -114,19 +117,20 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 """Where names are defined that are not in `coa.trajectory`."""
-_PACKAGES = ("compare", "distill", "evaluate", "rl", "serve", "sft")
+_PACKAGES = ("compare", "distill", "evaluate", "rl", "scan", "serve", "sft")
 """Stages that are packages too, and are called as such (coa/stage.py)."""
 __all__ = [
     "Agent", "AgentServer", "AskConfig", "Author", "BatchProgress", "CoaError", "CodeTests", "Comparison", "Context",
-    "DistillConfig", "DistillReport", "EvalConfig", "Evaluation", "Failure", "Finish", "Form", "Gateway", "Generation",
-    "JudgeConfig", "Kind", "Ledger", "Limits", "Message", "Model", "Observation", "Parser", "Price", "PrintProgress",
-    "Profile", "Progress", "RecordConfig", "Recorder", "Repair", "RlConfig", "RunConfig", "Sample", "SampleConfig",
-    "SampleReport", "Sampling", "Score", "Scorer", "ServeConfig", "Setting", "SftConfig", "Shape", "Step", "Stop",
-    "Task", "TeachConfig", "TeachReport", "TestCase", "TextTokenizer", "Tokens", "Tool", "ToolContext",
-    "TrainingResult", "Trajectory", "Usage", "Verdict", "ask", "check", "compare", "distill", "evaluate", "load_config",
-    "load_profile", "load_tokenizer", "observation", "open_model", "open_setting", "open_tools", "parse", "profile_of",
-    "read", "read_evaluation", "read_tasks", "record", "render", "rl", "run", "run_many", "sample", "score",
-    "scorer_for", "serve", "sft", "teach", "to_sample", "to_samples", "write", "writer",
+    "DistillConfig", "DistillReport", "EvalConfig", "Evaluation", "Failure", "Finding", "Finish", "Form", "Gateway",
+    "Generation", "JudgeConfig", "Kind", "Ledger", "Limits", "Message", "Model", "Observation", "Parser", "Price",
+    "PrintProgress", "Profile", "Progress", "RecordConfig", "Recorder", "Repair", "RlConfig", "RunConfig", "Sample",
+    "SampleConfig", "SampleReport", "Sampling", "ScanConfig", "ScanReport", "Scanner", "Score", "Scorer", "ServeConfig",
+    "Setting", "SftConfig", "Shape", "Step", "Stop", "Task", "TeachConfig", "TeachReport", "TestCase", "TextTokenizer",
+    "Tokens", "Tool", "ToolContext", "TrainingResult", "Trajectory", "Usage", "Verdict", "ask", "check", "compare",
+    "distill", "evaluate", "load_config", "load_profile", "load_tokenizer", "observation", "open_model", "open_setting",
+    "open_tools", "parse", "profile_of", "read", "read_evaluation", "read_tasks", "record", "render", "rl", "run",
+    "run_many", "sample", "scan", "score", "scorer_for", "serve", "sft", "teach", "to_sample", "to_samples", "write",
+    "writer",
 ]
 # fmt: on
 

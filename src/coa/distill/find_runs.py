@@ -15,11 +15,12 @@ from coa.distill.convert import convert
 from coa.distill.handovers import handovers_of
 from coa.distill.importers.detect import is_team_trace, read_traces
 from coa.distill.run_files import ATIF, CALLS
-from coa.distill.team_run import TeamRun
+from coa.distill.team_run import Skipped, TeamRun
 from coa.errors import StoreError
 from coa.trajectory import Profile, Trajectory, load_profile
 from coa.trajectory.formats.detect import Content, detect, holds_tasks, read_trajectories, trajectories_of
 from coa.trajectory.formats.sources import ENDINGS, is_data
+from coa.trajectory.formats.sources import files as files_of
 from coa.trajectory.store import NAMES, OWN_FILES
 from coa.trajectory.types import FrozenDict
 
@@ -38,6 +39,10 @@ class FoundRuns:
     name: str
     """Its path below the tree; empty if the source is no tree."""
     read: Callable[[], Iterator[Trajectory]]
+    files: tuple[Path, ...] = ()
+    """What it reads, in order."""
+    team: bool = False
+    """Whether these are traces of a team, which become trajectories as they are read."""
 
     @property
     def place(self) -> str:
@@ -45,37 +50,58 @@ class FoundRuns:
         return self.name.partition("*")[0]
 
 
-def find_runs(source: str, profile: Profile | None = None) -> list[FoundRuns]:
+def find_runs(
+    source: str, profile: Profile | None = None, *, damaged: Callable[[Path, StoreError], None] | None = None
+) -> list[FoundRuns]:
     """In order of their paths; empty where there are only tasks. Worlds, weights and reports in a tree are skipped.
 
-    Runs of teams become trajectories of `profile`, or of the profile that their task names."""
+    Runs of teams become trajectories of `profile`, or of the profile that their task names. `damaged` hears of files in
+    a tree that have the name of a trajectory file and cannot be read; they are skipped.
+    """
     path = Path(source)
     named = any((path / name).is_file() for name in NAMES)
     if path.is_file() and (path.name.endswith(_ENDINGS) or is_team_trace(path)):
-        return [FoundRuns("", partial(_team_runs, [path], profile))]
+        return [_of_team("", [path], profile)]
     tree = path.is_dir() and not named
-    if tree and (found := list(_below(path, profile))):
+    if tree and (found := list(_below(path, profile, damaged))):
         traces = _traces(path)
         # A folder of nothing but recorded runs is one source, not a tree.
         if len(found) == len(traces):
-            return [FoundRuns("", partial(_team_runs, [file for files in traces.values() for file in files], profile))]
+            return [_of_team("", [file for files in traces.values() for file in files], profile)]
         return found
-    return [] if holds_tasks(source) else [FoundRuns("", partial(trajectories_of, source, profile))]
+    if holds_tasks(source):
+        return []
+    return [FoundRuns("", partial(trajectories_of, source, profile), tuple(files_of(source)))]
 
 
-def _below(tree: Path, profile: Profile | None) -> Iterator[FoundRuns]:
+def as_trajectory(item: TeamRun | Trajectory, profile: Profile | None = None) -> Trajectory:
+    """A run of a team as the trajectory that `coa distill` would make of it; a trajectory stays as it is."""
+    if isinstance(item, Trajectory):
+        return item
+    made = convert(item, profile or load_profile(item.task.profile or "web"))
+    asked: list[JsonValue] = [str(one) for one in handovers_of(item.root)]
+    return made.model_copy(update={"meta": FrozenDict({**made.meta, HANDOVERS: asked})}) if asked else made
+
+
+def _of_team(name: str, files: list[Path], profile: Profile | None) -> FoundRuns:
+    return FoundRuns(name, partial(_team_runs, files, profile), tuple(files), team=True)
+
+
+def _below(
+    tree: Path, profile: Profile | None, damaged: Callable[[Path, StoreError], None] | None
+) -> Iterator[FoundRuns]:
     for folder in (tree, *sorted(path for path in tree.rglob("*") if path.is_dir())):
         for ending, files in _traces(folder).items():
-            yield FoundRuns(f"{folder.relative_to(tree)}/*{ending}", partial(_team_runs, files, profile))
+            yield _of_team(f"{folder.relative_to(tree)}/*{ending}", files, profile)
         if next(folder.glob("*.safetensors"), None) is not None:
             continue  # a model: its tokenizer is a large JSON file and no run
         for file in sorted(folder.iterdir()):
             if file.name.endswith(_ENDINGS) or file.name in OWN_FILES or file.suffix not in _DATA or not file.is_file():
                 continue
             if is_team_trace(file):
-                yield FoundRuns(str(file.relative_to(tree)), partial(_team_runs, [file], profile))
-            elif is_data(file) and _holds_runs(file):
-                yield FoundRuns(str(file.relative_to(tree)), partial(read_trajectories, file, profile))
+                yield _of_team(str(file.relative_to(tree)), [file], profile)
+            elif is_data(file) and _holds_runs(file, damaged):
+                yield FoundRuns(str(file.relative_to(tree)), partial(read_trajectories, file, profile), (file,))
 
 
 def _traces(folder: Path) -> dict[str, list[Path]]:
@@ -84,21 +110,18 @@ def _traces(folder: Path) -> dict[str, list[Path]]:
     return {ending: files for ending, files in found.items() if files}
 
 
-def _holds_runs(file: Path) -> bool:
+def _holds_runs(file: Path, damaged: Callable[[Path, StoreError], None] | None) -> bool:
     try:
         return detect(file) is not Content.TASKS
-    except StoreError:
+    except StoreError as error:
+        if damaged is not None and file.name in NAMES and file.stat().st_size:
+            damaged(file, error)
         return False
 
 
 def _team_runs(files: list[Path], profile: Profile | None) -> Iterator[Trajectory]:
-    """Each run of a team as the trajectory that `coa distill` would make of it."""
     for item in read_traces(files):
-        if isinstance(item, TeamRun):
-            made = convert(item, profile or load_profile(item.task.profile or "web"))
-            asked: list[JsonValue] = [str(one) for one in handovers_of(item.root)]
-            yield made.model_copy(update={"meta": FrozenDict({**made.meta, HANDOVERS: asked})}) if asked else made
-        elif isinstance(item, Trajectory):
-            yield item
-        else:
+        if isinstance(item, Skipped):
             log.warning("%s: left out: %s", item.file, item.reason)
+        else:
+            yield as_trajectory(item, profile)

@@ -206,8 +206,11 @@ def parsed(line: bytes, where: str, *, hint: str = "repair or remove the row") -
         ) from error
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Numbered complete lines of a JSONL file; blank ones are skipped."""
+def read_lines(path: Path, torn: Callable[[int], None] | None = None) -> Iterator[tuple[int, bytes]]:
+    """Numbered complete lines of a JSONL file; blank ones are skipped.
+
+    `torn` hears the number of a last line that is not complete; without it, a warning names the line.
+    """
     try:
         file = path.open("rb")
     except OSError as error:
@@ -217,6 +220,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             if not line.endswith(b"\n") and not _is_json(line):
+                if torn is not None:
+                    torn(number)
+                    return
                 log.warning("%s: line %d is torn and is skipped; opening the file to append repairs it", path, number)
                 return
             if line.strip():
