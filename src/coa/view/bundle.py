@@ -1,7 +1,7 @@
 """The viewer as a folder of plain files, for any web server: the same page, with every answer of the API in a file.
 
 What takes a query under a server (the list, a comparison of folders) the page computes itself from `api/rows-N.json`
-and `api/text-N.json`. Nothing in the folder names this machine.
+and `api/text-N.json`. Settings and runs are published as they are in the files.
 """
 
 from __future__ import annotations

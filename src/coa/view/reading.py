@@ -15,7 +15,7 @@ from typing import Any, Final, TypedDict
 from coa.errors import CoaError, ConfigError
 from coa.trajectory.profile import Profile
 from coa.version import __version__
-from coa.view.filters import words_of
+from coa.view.filters import whole_number, words_of
 from coa.view.folders import FamilyRow, folder_view, rl_step
 from coa.view.hits import hits_in
 from coa.view.index import connect
@@ -116,7 +116,7 @@ class Reader:
 
     def runs(self, query: Mapping[str, str]) -> RunsView:
         page = self._queries.runs(query)
-        rows, offset = page.rows, whole(query, "offset", 0)
+        rows, offset = page.rows, whole_number(query, "offset", 0)
         if words := words_of(query.get("q", "")):
             self._mark(rows, words, query.get("in"))
         live = self._live.rows(query) if offset == 0 else []
@@ -137,7 +137,7 @@ class Reader:
         return {"problems": self._queries.problems()}
 
     def findings(self, query: Mapping[str, str]) -> dict[str, Any]:
-        return self._queries.findings(query.get("scanner"), whole(query, "offset", 0))
+        return self._queries.findings(query.get("scanner"), whole_number(query, "offset", 0))
 
     # ---- one run
 
@@ -202,8 +202,8 @@ class Reader:
         folders = [self._folder_row(uid) for uid in ids]
         if None in folders:
             raise Missing("there is no such folder; it may have been moved or deleted")
-        limit = min(whole(query, "limit", 50), _MOST_TASKS)
-        found = self._queries.compared(ids, query.get("only", ""), whole(query, "offset", 0), limit)
+        limit = min(whole_number(query, "limit", 50), _MOST_TASKS)
+        found = self._queries.compared(ids, query.get("only", ""), whole_number(query, "offset", 0), limit)
         return {"folders": folders, **found}
 
 
