@@ -34,6 +34,10 @@ const ICONS = {
   fold: "m6 9 6 6 6-6",
   check: "m5 13 4 4L19 7",
   cross: "M6 6l12 12M18 6 6 18",
+  before: "m14 6-6 6 6 6",
+  after: "m10 6 6 6-6 6",
+  filter: "M4 6h16M7 12h10m-7 6h4",
+  save: "M12 4v11m-5-5 5 5 5-5M5 20h14",
   link: "M10 14a4 4 0 0 0 6 0l3-3a4 4 0 0 0-6-6l-1 1m2 4a4 4 0 0 0-6 0l-3 3a4 4 0 0 0 6 6l1-1",
 };
 

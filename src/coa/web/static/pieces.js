@@ -17,30 +17,34 @@ export function cutAt(text, wanted, slack = 2000) {
   return code >= 0xdc00 && code <= 0xdfff ? end - 1 : end;
 }
 
-/** The text behind `start`, folded. `draw` makes nodes of a piece. It is a native element, so a saved page folds too. */
+/** The text behind `start`, folded. `draw` makes nodes of a piece. */
 export function rest(text, start, draw, words) {
+  return restOf(text.length, start, (at) => cutAt(text, at + PIECE), (from, to) => draw(text.slice(from, to)), words);
+}
+
+/** The same for anything that has a length: `next` gives the end of the piece that begins at a place, `draw` its nodes.
+ * It is a native element, so that a saved page folds too. */
+export function restOf(length, start, next, draw, words) {
   const fold = element("details", { class: "rest" }, element("summary", {}, element("span", { class: "show" }, `Show all · ${words}`),
     element("span", { class: "hide" }, "Show less")));
   let at = start;
   let watcher = null;
   const sentinel = element("span", { class: "sentinel" });
   function add(pieces) {
-    for (let count = 0; count < pieces && at < text.length; count += 1) {
-      const end = cutAt(text, at + PIECE);
-      sentinel.before(element("span", { class: "piece" }, draw(text.slice(at, end))));
+    for (let count = 0; count < pieces && at < length; count += 1) {
+      const end = next(at);
+      sentinel.before(element("span", { class: "piece" }, draw(at, end)));
       at = end;
     }
-    if (at >= text.length) {
-      watcher?.disconnect();
-      sentinel.remove();
-    }
+    watcher?.disconnect();
+    if (at >= length) sentinel.remove();
+    else watcher?.observe(sentinel); // again, since it says only what changes
   }
   fold.append(sentinel);
   fold.addEventListener("toggle", () => {
-    if (!fold.open || at >= text.length || watcher) return;
+    if (!fold.open || at >= length || watcher) return;
     watcher = new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && add(AT_ONCE), { rootMargin: "800px" });
-    if (at === start) add(AT_ONCE);
-    watcher.observe(sentinel);
+    add(AT_ONCE);
   });
   fold.addEventListener("fill", () => add(Infinity));
   return fold;

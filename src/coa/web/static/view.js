@@ -2,6 +2,7 @@
 import { element, find } from "./dom.js";
 import { announce, complain, startFrame, wording } from "./frame.js";
 import { listen } from "./keyboard.js";
+import { fillAll } from "./pieces.js";
 import { visible } from "./text.js";
 import { ViewData } from "./view-data.js";
 
@@ -170,6 +171,22 @@ async function follow() {
   }
 }
 
+// ---- paper
+
+/** Everything is unfolded for the time of printing. */
+function printing() {
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    fillAll(find("#main"));
+    opened = [...find("#main").querySelectorAll("details:not([open])")];
+    for (const fold of opened) fold.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const fold of opened) fold.open = false;
+    opened = [];
+  });
+}
+
 // ---- keys
 
 const GLOBAL = [[["?"], "These shortcuts"]];
@@ -192,6 +209,7 @@ function keys() {
 async function start() {
   startFrame({ shortcuts });
   listen(keys, { shortcuts });
+  printing();
   drawTabs();
   addEventListener("hashchange", () => route());
   const index = await data.index();
