@@ -210,7 +210,7 @@ def thinned(points: Values, columns: int, left: float, right: float) -> list[tup
     return kept
 
 
-def ticks(low: float, high: float, most: int = 4) -> list[float]:
+def ticks(low: float, high: float, most: int = 5) -> list[float]:
     """Round numbers within a range."""
     if high <= low:
         return [low]

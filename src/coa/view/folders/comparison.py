@@ -14,9 +14,9 @@ from coa.trajectory import Stop
 from coa.view.folders.files import mapping, read_json
 from coa.view.folders.parts import (
     Builder,
-    Cell,
     FolderView,
     Section,
+    Table,
     cell,
     fact,
     lines,
@@ -51,7 +51,7 @@ def add_results(build: Builder, report: Report, links: Mapping[str, str]) -> Non
     build.add("what a success took", lambda: costs_section(report["runs"], links))
     build.add("the differences", lambda: differences_section(report["pairs"]))
     build.add("the disagreements", lambda: disagreements(report["pairs"], links))
-    build.add("all figures", lambda: section("All figures", _all_figures(report["runs"], links)))
+    build.add("all figures", lambda: section("All figures", _all_figures(report["runs"])))
 
 
 def links_of(path: Path, report: Report) -> dict[str, str]:
@@ -120,15 +120,13 @@ def differences_section(pairs: Sequence[Report], names: Mapping[str, str] | None
 def disagreements(pairs: Sequence[Report], links: Mapping[str, str]) -> Section | None:
     parts = []
     for pair in pairs:
-        for which, other in (("first", "second"), ("second", "first")):
+        both = _compared(links.get(pair["first"], ""), links.get(pair["second"], ""))
+        for which, other, pattern in (("first", "second", "10"), ("second", "first", "01")):
             count, tasks = int(pair[f"only_{which}_tasks"]), pair[f"only_{which}"]
             if not count:
                 continue
-            both = _compared(links.get(pair["first"], ""), links.get(pair["second"], ""))
-            listed: list[Cell] = [cell("Show these tasks side by side", f"{both}&only={which}")] if both else []
-            listed += [
-                cell(task, f"{both}&only={which}&q={_quoted(task)}" if both else "") for task in tasks[:_MOST_TASKS]
-            ]
+            listed = [cell("Show these tasks side by side", f"{both}&only={pattern}")] if both else []
+            listed += [cell(task, f"tasks?{urlencode({'task': task})}") for task in tasks[:_MOST_TASKS]]
             if count > _MOST_TASKS:
                 listed.append(cell(f"and {count - _MOST_TASKS:,} more"))
             parts.append(lines(f"Right in {pair[which]}, not in {pair[other]}: {count:,}", listed))
@@ -139,11 +137,7 @@ def _compared(first: str, second: str) -> str:
     return f"compare?{urlencode([('in', first[3:]), ('in', second[3:])])}" if first and second else ""
 
 
-def _quoted(task: str) -> str:
-    return urlencode({"": task})[1:]
-
-
-def _all_figures(runs: Sequence[Report], links: Mapping[str, str]) -> Any:
+def _all_figures(runs: Sequence[Report]) -> Table:
     rows = [[name, *cells] for name, cells in table_rows(runs)]
     return table("All figures", ["", *(run["name"] for run in runs)], rows, folded=True)
 

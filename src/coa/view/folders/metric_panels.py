@@ -85,7 +85,7 @@ _NOT_LINKED: Final = frozenset({"held_out_success", "held_out_answered"})
 
 
 def curve_sections(rows: Rows, groups: Sequence[PanelGroup], *, href: str = "") -> list[Section]:
-    """The known metrics in their panels, then all other numbers. `href` is where a point leads, with `{x}`."""
+    """The known metrics in their panels, then all other numbers but those of `sampler_families`. `href` is where a point leads, with `{x}`."""
     names = _numeric(rows)
     used: set[str] = set()
     sections = []
@@ -94,10 +94,7 @@ def curve_sections(rows: Rows, groups: Sequence[PanelGroup], *, href: str = "") 
         used |= {name for panel in group.panels for name in panel.names}
         if panels:
             sections.append(Section(title=group.title, about="", parts=list[Part](panels)))
-    families = [name for name in names if name.startswith(_OF_A_FAMILY) and name not in (*used, "success_tasks")]
-    if (shown := _families(rows, families, href)) is not None and sections:
-        sections[0]["parts"].append(shown)
-        used |= set(families)
+    used |= set(_family_metrics(names))
     others = [
         plot
         for name in names
@@ -137,11 +134,17 @@ def values_of(rows: Rows, name: str) -> list[tuple[float, float | None]]:
     ]
 
 
-def _families(rows: Rows, names: Sequence[str], href: str) -> LinePlot | None:
+def sampler_families(rows: Rows, *, href: str = "") -> LinePlot | None:
+    """The moving success of families that RL keeps to sample tasks by."""
+    names = _family_metrics(_numeric(rows))
     series = [Series(name.removeprefix(_OF_A_FAMILY).replace("_", " "), values_of(rows, name), href)
               for name in names[:_MOST_FAMILIES]]  # fmt: skip
-    about = "Moving success of each family, by which tasks are sampled where task_sampling is difficulty."
-    return line_plot("Success by family, as the sampler sees it", series, about=about, unit="share", bottom=0.0)
+    about = "The moving mean of each family, by which task_sampling=difficulty samples tasks."
+    return line_plot("Success by family for the sampler", series, about=about, unit="share", bottom=0.0)
+
+
+def _family_metrics(names: Sequence[str]) -> list[str]:
+    return [name for name in names if name.startswith(_OF_A_FAMILY) and name != "success_tasks"]
 
 
 def _numeric(rows: Rows) -> list[str]:

@@ -4,8 +4,8 @@ Links are written without the id of the folder, which only the index knows; the 
 
     step/12                           the groups of an RL step of this folder
     runs?stop=tokens                  the runs of this folder, filtered
-    in/eval/sft                       another folder, by its path from this one
-    in/rl/step/12, in/eval/sft?stop=tokens   a step or the filtered runs of another folder
+    tasks?task=t7                     all runs of a task, in any folder
+    in/eval/sft, in/rl/step/12        another folder, by its path from this one, or one of its steps
     compare?in=eval/sft&in=eval/rl    a comparison of other folders
 """
 

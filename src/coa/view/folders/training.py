@@ -11,7 +11,7 @@ from coa.report import plural
 from coa.training.run_folder import METRICS, MODEL, clock
 from coa.view.folders.families import FamilyRow, families_plot, family_rows, group_files
 from coa.view.folders.files import Row, mapping, number, read_metrics
-from coa.view.folders.metric_panels import RL, SFT, STEP_LINK, curve_sections
+from coa.view.folders.metric_panels import RL, SFT, STEP_LINK, curve_sections, sampler_families
 from coa.view.folders.parts import (
     Builder,
     Fact,
@@ -25,7 +25,7 @@ from coa.view.folders.parts import (
     view,
     within,
 )
-from coa.web.plots import said
+from coa.web.plots import LinePlot, said
 
 _PACE: Final = 10
 """Number of the latest steps whose pace gives the time left."""
@@ -59,15 +59,15 @@ def rl_view(path: Path, rows: Iterable[FamilyRow] | None = None) -> FolderView:
         href = STEP_LINK if made["steps"] else ""
         sections = build.tried("the curves", lambda: curve_sections(metrics, RL, href=href)) or []
         made["sections"] += sections[:1]
-        build.add("the families", lambda: _families(path, rows))
+        build.add("the families", lambda: _families(path, rows, sampler_families(metrics, href=href)))
         made["sections"] += sections[1:]
     else:
         build.add("the families", lambda: _families(path, rows))
     return _ended(made, path)
 
 
-def _families(path: Path, rows: Iterable[FamilyRow] | None) -> Section | None:
-    return section("Families over time", families_plot(family_rows(path) if rows is None else rows))
+def _families(path: Path, rows: Iterable[FamilyRow] | None, sampler: LinePlot | None = None) -> Section | None:
+    return section("Families over time", families_plot(family_rows(path) if rows is None else rows), sampler)
 
 
 def _begun(made: FolderView, path: Path) -> tuple[Builder, list[Row]]:
