@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 
@@ -21,4 +21,16 @@ def run_id(file: Path, number: int) -> str:
 
     Files are appended to, so the id of a run stays the same while its file grows.
     """
-    return hashlib.blake2b(f"{file.resolve()}\x00{number}".encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    return run_ids(file)(number)
+
+
+def run_ids(file: Path) -> Callable[[int], str]:
+    """`run_id` for many records of one file."""
+    place = hashlib.blake2b(f"{file.resolve()}\x00".encode("utf-8", "surrogateescape"), digest_size=8)
+
+    def named(number: int) -> str:
+        found = place.copy()
+        found.update(str(number).encode())
+        return found.hexdigest()
+
+    return named

@@ -16,15 +16,19 @@ from typing import Final, NamedTuple
 import orjson
 
 from coa.errors import CoaError
-from coa.trajectory.identity import run_id
+from coa.trajectory.identity import run_ids
 from coa.view.index import FileState, IndexWriter
 from coa.view.readers import Found, is_continued, records
 from coa.view.rows import Unreadable, indexed_row, outcome_of
 from coa.view.run_folders import find_run_folders, folder_of, scorer_of
 from coa.view.sources import Source, find_sources
 
-BATCH_BYTES: Final = 8 << 20
-BATCH_RECORDS: Final = 500
+FIRST_BATCH_BYTES: Final = 1 << 20
+BATCH_BYTES: Final = 32 << 20
+"""Size of what becomes visible together. The first batches are small, so that there is something to look at at once;
+later ones are as large as what the full-text index holds in memory."""
+_SIZE_OF_OTHERS: Final = 16 << 10
+"""Assumed size of a record whose size in its file is not known."""
 _TAIL: Final = 512
 _PROBLEMS_OF_FILE: Final = 100
 JOURNAL: Final = "scores.jsonl"
@@ -156,25 +160,31 @@ class Updater:
 
     def _add(self, source: Source, state: FileState) -> FileState:
         """Add the records of a file, some at a time, so that the list can be used meanwhile."""
-        scorer = self._scorer(source)
-        for batch in _batches(records(source, state.done, state.records)):
+        scorer, named = self._scorer(source), run_ids(source.path)
+        found, room, more = records(source, state.done, state.records), FIRST_BATCH_BYTES, True
+        while more:
             with self._writer.batch():
-                for found in batch:
-                    self._add_record(source, state, found, scorer)
-                last = batch[-1]
-                state = self._writer.put_file(state._replace(done=last.done, records=last.number + 1))
-                self._progress["bytes"] += sum(found.length for found in batch) if is_continued(source) else 0
+                size, more = 0, False
+                for one in found:
+                    self._add_record(source, state, one, named(one.number), scorer)
+                    state = state._replace(done=one.done, records=one.number + 1)
+                    size += one.length if is_continued(source) else _SIZE_OF_OTHERS
+                    if size >= room:
+                        more = True
+                        break
+                self._progress["bytes"] += size if is_continued(source) else 0
+                self._writer.put_file(state)
                 self._writer.progress(self._progress)
+            room = min(room * 2, BATCH_BYTES)
         return state
 
-    def _add_record(self, source: Source, state: FileState, found: Found, scorer: str | None) -> None:
+    def _add_record(self, source: Source, state: FileState, found: Found, uid: str, scorer: str | None) -> None:
         record = found.record
         if not isinstance(record, Unreadable):
             if isinstance(text := record.get("profile_definition"), str):
                 self._writer.profile(text)
             try:
                 row = indexed_row(record, scorer)
-                uid = run_id(source.path, found.number)
                 self._writer.add(state, uid, found.number, found.place, found.length, found.kind, row)
                 self._progress["runs"] += 1
                 return
@@ -281,18 +291,6 @@ def _tail(path: Path, done: int) -> bytes | None:
             return hashlib.blake2b(file.read(done - start), digest_size=16).digest()
     except OSError:
         return None
-
-
-def _batches(found: Iterator[Found]) -> Iterator[list[Found]]:
-    batch, size = list[Found](), 0
-    for one in found:
-        batch.append(one)
-        size += one.length
-        if len(batch) >= BATCH_RECORDS or size >= BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _shown_names(roots: Sequence[Path]) -> dict[Path, str]:
