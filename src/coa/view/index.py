@@ -149,6 +149,11 @@ class IndexWriter:
     def close(self) -> None:
         self._db.close()
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """To read what is written."""
+        return self._db
+
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Changes that become visible together, as one revision."""

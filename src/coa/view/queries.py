@@ -196,8 +196,10 @@ class Queries:
         )
         return [(step, family, None if right is None else bool(right)) for step, family, right in rows]
 
-    def folder_paths(self) -> dict[str, Path]:
-        return {uid: _path(path) for uid, path in self._db.execute("SELECT uid, path FROM folders")}
+    def folder_paths(self) -> dict[str, tuple[str, Path]]:
+        """How each folder is shown, and where it is, by its id."""
+        rows = self._db.execute("SELECT uid, shown, path FROM folders")
+        return {uid: (shown, _path(path)) for uid, shown, path in rows}
 
     def compared(self, folders: Sequence[str], only: str, offset: int, limit: int) -> dict[str, Any]:
         """The tasks that all of these folders have, with the runs of each.
