@@ -2,6 +2,7 @@
 // texts of all runs are in numbered files; the meaning of every filter is that of coa/view.
 
 const DEFAULT_LIMIT = 50;
+const FINDINGS = 200;
 const AROUND = 60; // characters before and after a hit
 const MOST_HITS = 3;
 
@@ -32,22 +33,40 @@ export class Bundle {
     return { total: found.length, rows: found.slice(offset, offset + limit), offset };
   }
 
+  /** The tasks that all of these folders have. A folder solves a task if at least half of its attempts are right; the
+   * pattern of a task has a digit for each folder. `only` is a pattern, or `disagree`. */
   async compare(query) {
     const ids = (query.get("folders") ?? "").split(",").filter((id) => id);
-    const folders = ids.map((id) => this.index.folders.find((folder) => folder.id === id)).filter((folder) => folder);
+    const folders = ids.map((id) => this.index.folders.find((folder) => folder.id === id));
+    if (folders.some((folder) => !folder)) throw new Error("there is no such folder");
     const tasks = new Map();
     for (const row of await this.rows()) {
       const place = ids.indexOf(row.folder);
-      if (place < 0 || row.kind === "team") continue;
-      if (!tasks.has(row.task)) tasks.set(row.task, { task: row.task, question: row.question, runs: ids.map(() => []) });
+      if (place < 0) continue;
+      if (!tasks.has(row.task)) tasks.set(row.task, { task: row.task, question: row.question, pattern: "", runs: ids.map(() => []) });
       tasks.get(row.task).runs[place].push(row);
     }
-    let found = [...tasks.values()];
-    const counts = countsOf(found, ids.length);
-    if (query.get("only") === "disagree") found = found.filter(disagree);
+    const all = [...tasks.values()].filter(({ runs }) => runs.every((attempts) => attempts.length)).sort((one, other) => (one.task < other.task ? -1 : 1));
+    for (const task of all) {
+      task.runs.forEach((attempts) => attempts.sort((one, other) => one.sample - other.sample));
+      task.pattern = task.runs.map((attempts) => (2 * attempts.filter((row) => row.outcome === "right").length >= attempts.length ? "1" : "0")).join("");
+    }
+    const only = query.get("only") ?? "";
+    const isPattern = only.length === ids.length && /^[01]+$/.test(only);
+    const found = all.filter(({ pattern }) => (only === "disagree" ? new Set(pattern).size > 1 : !isPattern || pattern === only));
+    const patterns = {};
+    for (const { pattern } of all) patterns[pattern] = (patterns[pattern] ?? 0) + 1;
+    const counts = { tasks: all.length, patterns, disagree: all.filter(({ pattern }) => new Set(pattern).size > 1).length,
+      all_right: patterns["1".repeat(ids.length)] ?? 0, all_wrong: patterns["0".repeat(ids.length)] ?? 0 };
     const offset = Number(query.get("offset") ?? 0);
-    const limit = Number(query.get("limit") ?? DEFAULT_LIMIT);
-    return { folders, counts, total: found.length, offset, tasks: found.slice(offset, offset + limit) };
+    return { folders, counts, total: found.length, offset, tasks: found.slice(offset, offset + Number(query.get("limit") ?? DEFAULT_LIMIT)) };
+  }
+
+  async findings(query) {
+    const all = await this.get("api/findings.json");
+    const found = query.get("scanner") ? all.findings.filter((one) => one.scanner === query.get("scanner")) : all.findings;
+    const offset = Number(query.get("offset") ?? 0);
+    return { ...all, total: query.get("scanner") ? found.length : all.total, offset, findings: found.slice(offset, offset + FINDINGS) };
   }
 
   async #all(name) {
@@ -58,7 +77,7 @@ export class Bundle {
   async #filter(query) {
     const tests = [];
     for (const name of ["outcome", "stop"]) {
-      const wanted = query.get(name)?.split("|");
+      const wanted = query.get(name)?.split(",");
       if (wanted) tests.push((row) => wanted.includes(row[name]));
     }
     for (const name of ["folder", "benchmark", "family", "task"]) {
@@ -173,20 +192,4 @@ function sorted(rows, sort) {
     const order = left < right ? -1 : left > right ? 1 : 0;
     return reverse ? -order : order;
   });
-}
-
-function share(runs) {
-  const known = runs.filter((row) => row.score !== null);
-  return known.length ? known.reduce((sum, row) => sum + row.score, 0) / known.length : null;
-}
-
-function disagree({ runs }) {
-  const shares = runs.map(share);
-  return shares.some((value) => value !== shares[0]);
-}
-
-function countsOf(tasks, folders) {
-  const everywhere = tasks.filter(({ runs }) => runs.every((attempts) => attempts.length));
-  const all = (wanted) => everywhere.filter(({ runs }) => runs.every((attempts) => share(attempts) === wanted)).length;
-  return { tasks: tasks.length, common: everywhere.length, disagree: tasks.filter(disagree).length, all_right: all(1), all_wrong: all(0), folders };
 }

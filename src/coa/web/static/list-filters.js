@@ -58,12 +58,12 @@ export class FilterBar {
   }
 
   #outcomes(counts, query) {
-    const chosen = new Set((query.get("outcome") ?? "").split("|").filter((one) => one));
+    const chosen = new Set((query.get("outcome") ?? "").split(",").filter((one) => one));
     const offered = OUTCOMES.filter((name) => counts[name] || chosen.has(name));
     this.outcomes.replaceChildren(...offered.map((name) => element("button", { type: "button", class: "pill", "aria-pressed": String(chosen.has(name)), data: { outcome: name },
       click: () => {
         chosen[chosen.has(name) ? "delete" : "add"](name);
-        this.change({ outcome: [...chosen].join("|") });
+        this.change({ outcome: [...chosen].join(",") });
       } }, name, element("span", { class: "count" }, (counts[name] ?? 0).toLocaleString("en")))));
   }
 

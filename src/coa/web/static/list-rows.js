@@ -10,23 +10,25 @@ export const COLUMNS = [
   { title: "Outcome", class: "c-outcome", sort: "outcome", first: "", cell: (row) => outcomeBadge(row.outcome) },
   { title: "Task", class: "c-task", sort: "task", first: "", cell: taskCell },
   { title: "Stop", class: "c-stop", sort: "stop", first: "", cell: (row) => plain((row.stop ?? "").replaceAll("_", " "), 30) },
-  { title: "Step", class: "c-number", sort: "step", when: (row) => row.step !== null, cell: (row) => row.step ?? "" },
-  { title: "Score", class: "c-number", sort: "score", cell: (row) => score(row) },
+  { title: "Score", class: "c-number", sort: "score", when: (row) => row.score !== null, cell: (row) => score(row) },
   { title: "Reward", class: "c-number", sort: "reward", when: (row) => row.reward !== null, cell: (row) => figure(row.reward) },
-  { title: "Advantage", class: "c-number", sort: "advantage", when: (row) => row.advantage !== null, cell: (row) => figure(row.advantage) },
+  { title: "Advantage", class: "c-number c-wide", sort: "advantage", when: (row) => row.advantage !== null, cell: (row) => figure(row.advantage) },
   { title: "Steps", class: "c-number c-steps", sort: "steps", cell: (row) => row.steps },
-  { title: "Tokens", class: "c-number", sort: "tokens", cell: (row) => counted(row.tokens, `${row.prompt_tokens?.toLocaleString("en")} read, ${row.completion_tokens?.toLocaleString("en")} written`) },
-  { title: "Tools", class: "c-number", sort: "tool_calls", cell: toolCell },
-  { title: "Time", class: "c-number c-time", sort: "seconds", cell: (row) => (row.seconds ? duration(row.seconds) : "") },
+  { title: "Tokens", class: "c-number", sort: "tokens", when: (row) => row.tokens, cell: (row) => counted(row.tokens, `${row.prompt_tokens?.toLocaleString("en")} read, ${row.completion_tokens?.toLocaleString("en")} written`) },
+  { title: "Tools", class: "c-number", sort: "tool_calls", when: (row) => row.tool_calls, cell: toolCell },
+  { title: "Time", class: "c-number c-time", sort: "seconds", when: (row) => row.seconds, cell: (row) => (row.seconds ? duration(row.seconds) : "") },
   { title: "Cost", class: "c-number", sort: "cost", when: (row) => row.cost !== null, cell: (row) => figure(row.cost) },
 ];
 
+/** A body of the table: the run, and below it where the words of a search occur. */
 export function drawRow(row, columns, agents, opening) {
-  return element("tr", { data: { id: row.id, outcome: row.outcome }, click: (event) => {
+  const hits = row.hits?.length ? element("tr", { class: "hit-row" }, element("td", { colspan: columns.length },
+    element("ul", { class: "hits", "aria-label": "Hits" }, row.hits.map((hit) => hitLine(row, hit, agents, opening))))) : null;
+  return element("tbody", { data: { id: row.id, outcome: row.outcome }, click: (event) => {
     if (event.target.closest("a, button") || String(getSelection())) return;
     opening();
     location.hash = runAddress(row.id);
-  } }, columns.map((column) => element("td", { class: column.class, data: { title: column.title } }, column.cell(row, agents, opening))));
+  } }, element("tr", {}, columns.map((column) => element("td", { class: column.class, data: { title: column.title } }, column.cell(row, opening)))), hits);
 }
 
 function counted(count, title) {
@@ -38,20 +40,18 @@ function toolCell(row) {
   return [String(row.tool_calls ?? ""), row.tool_errors ? element("span", { class: "errors", title: `${row.tool_errors} of them failed` }, ` ${row.tool_errors}✕`) : null];
 }
 
-function taskCell(row, agents, opening) {
+function taskCell(row, opening) {
   const link = element("a", { class: "run-link", href: runAddress(row.id), click: opening },
     visible(row.question.slice(0, 300).trim() || row.task || "(no question)"));
   return [
     link,
-    element("div", { class: "row-answer" }, ...answers(row)),
-    element("div", { class: "row-about" }, about(row).map((words) => element("span", {}, words))),
-    row.hits?.length ? element("ul", { class: "hits", "aria-label": "Hits" }, row.hits.map((hit) => hitLine(row, hit, agents, opening))) : null,
+    element("div", { class: "row-about" }, [answers(row), ...about(row)].filter((words) => words !== null).map((words) => element("span", {}, words))),
   ];
 }
 
 /** The answer, and the expected one where that is another. */
 function answers(row) {
-  if (row.answer === null && !row.expected) return [];
+  if (row.answer === null && !row.expected) return null;
   const given = row.answer === null ? element("span", { class: "soft" }, "no answer") : element("span", { class: "given" }, visible(row.answer.slice(0, ANSWER).trim()));
   const differs = row.expected && row.outcome !== "right" && row.expected !== row.answer;
   return differs ? [given, element("span", { class: "soft" }, " expected "), element("span", { class: "expected" }, visible(row.expected.slice(0, ANSWER)))] : [given];
@@ -62,6 +62,7 @@ function about(row) {
     row.kind === "team" ? "recorded team" : null,
     plain(row.path || "·", 80),
     plain(row.task, 60),
+    row.step === null ? null : `RL step ${row.step}`,
     row.sample ? `attempt ${row.sample + 1}` : null,
     row.family ? plain(row.family, 40) : null,
     row.repairs ? `${row.repairs} repaired` : null,

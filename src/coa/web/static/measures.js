@@ -103,7 +103,7 @@ export class Measures {
       element("tbody", {}, all.map((row) => element("tr", { data: { hue: row.agent.hue } },
         element("th", { scope: "row" }, element("span", { class: "dot" }), plain(row.agent.title, 40)), element("td", { class: "c-number" }, String(row.steps)),
         element("td", {}, bar(row[size] / most.size, short(row[size]))),
-        timed ? element("td", {}, bar(row.time / most.time, (this.estimated && row.agent.kind !== "tool" ? "≈ " : "") + (row.time ? duration(row.time) : "0 s"))) : null))));
+        timed ? element("td", {}, bar(row.time / most.time, (this.estimated ? "≈ " : "") + (row.time ? duration(row.time) : "0 s"))) : null))));
     this.table.title = this.estimated ? "≈ the time of the model, divided by what it wrote" : "";
   }
 }

@@ -32,7 +32,8 @@ function scores({ scores: found, row, problem }) {
   const rows = found.map(({ name, value, reason }) => element("li", {},
     element("span", { class: "score-name" }, visible(name)), element("span", { class: "score-value" }, value === null ? "unscored" : figure(value)),
     reason ? element("p", { class: "soft" }, visible(reason.slice(0, 600))) : null));
-  const rl = facts([["Reward", figure(row.reward)], ["Advantage", figure(row.advantage)], ["RL step", row.step], ["Group", row.group],
+  const known = new Set(found.map(({ name }) => name));
+  const rl = facts([["Reward", known.has("reward") ? null : figure(row.reward)], ["Advantage", known.has("advantage") ? null : figure(row.advantage)], ["RL step", row.step], ["Group", row.group],
     ["Trained on", row.learnt === null || row.learnt === undefined ? null : row.learnt ? "yes" : "no"]]);
   return element("div", {}, rows.length ? element("ul", { class: "scores" }, rows) : element("p", { class: "soft" }, "This run has no score."),
     rl.firstChild ? rl : null, problem ? element("p", { class: "remark", data: { kind: "repair" } }, visible(problem)) : null);

@@ -113,7 +113,7 @@ class Step {
     }
     if (repairs.length) this.said.push(badge(plural(repairs.length, "repair"), "warn", "The format was repaired."));
     if (author === "environment") this.said.push(badge("written by the runtime"));
-    if (tokens !== null) this.said.push(element("span", { class: "time tokens" }, plural(tokens, "token")));
+    if (tokens !== null) this.said.push(element("span", { class: "time token-count" }, plural(tokens, "token")));
     this.badges.append(...this.said);
     if (given) this.remarks.append(remark("given", "The runtime wrote the beginning: ", element("code", {}, visible(given.slice(0, 300)))));
     if (note) this.remarks.append(remark("note", ...visible(note)));

@@ -56,8 +56,12 @@ export class ViewData {
     return this.#get(`api/folders/${part(id)}/steps/${part(step)}.json`);
   }
 
-  findings() {
-    return this.#get("api/findings.json");
+  /** `query` may name a `scanner` and an `offset`. */
+  async findings(query) {
+    const asked = parameters(query);
+    const index = await this.index();
+    if (index.bundle) return (await this.#files()).findings(asked);
+    return call("GET", `api/findings.json?${asked}`);
   }
 
   problems() {

@@ -31,9 +31,9 @@ class RunList {
     this.bar = new FilterBar((changes, options) => this.change(changes, options));
     this.status = element("p", { class: "list-status soft" });
     this.pagers = [this.#pager("top"), this.#pager("bottom")];
-    this.body = element("tbody", {});
-    this.table = element("table", { class: "runs" }, element("caption", { class: "unseen" }, "Runs"),
-      element("thead", {}, this.#head()), this.body);
+    this.head = element("thead", {}, this.#head());
+    this.caption = element("caption", { class: "unseen" }, "Runs");
+    this.table = element("table", { class: "runs" }, this.caption, this.head);
     this.empty = element("div", { class: "empty", hidden: true });
     main.append(element("h1", { class: "unseen" }, "Runs"), this.bar.element,
       element("div", { class: "list-line" }, this.status, this.pagers[0]), this.table, this.empty, this.pagers[1]);
@@ -119,9 +119,9 @@ class RunList {
     }
     // A row that is the same stays the same element: what has the focus keeps it while runs are added.
     const key = columns.map((column) => column.title).join();
-    const known = new Map([...this.body.children].map((row) => [row.dataset.id, row]));
-    const hadFocus = this.body.contains(document.activeElement) ? document.activeElement.closest("tr")?.dataset.id : null;
-    this.body.replaceChildren(...rows.map((row) => {
+    const known = new Map([...this.table.tBodies].map((row) => [row.dataset.id, row]));
+    const hadFocus = this.table.contains(document.activeElement) ? document.activeElement.closest("tbody")?.dataset.id : null;
+    this.table.replaceChildren(this.caption, this.head, ...rows.map((row) => {
       const state = key + JSON.stringify(row);
       const old = known.get(row.id);
       if (old?.state === state) return old;
@@ -166,24 +166,24 @@ class RunList {
   // ---- keys
 
   links() {
-    return [...this.body.querySelectorAll("a.run-link")];
+    return [...this.table.querySelectorAll("a.run-link")];
   }
 
   linkOf(id) {
-    return this.body.querySelector(`tr[data-id="${CSS.escape(id)}"] a.run-link`);
+    return this.table.querySelector(`tbody[data-id="${CSS.escape(id)}"] a.run-link`);
   }
 
   move(by) {
     const links = this.links();
     if (!links.length) return;
-    const at = links.indexOf(document.activeElement.closest?.("tr")?.querySelector("a.run-link"));
+    const at = links.indexOf(document.activeElement.closest?.("tbody")?.querySelector("a.run-link"));
     const next = links[at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(Math.max(at + by, 0), links.length - 1)];
     next.focus({ preventScroll: true });
-    next.closest("tr").scrollIntoView({ block: "nearest" });
+    next.closest("tbody").scrollIntoView({ block: "nearest" });
   }
 
   open() {
-    const row = document.activeElement.closest?.("tr[data-id]");
+    const row = document.activeElement.closest?.("tbody[data-id]");
     if (!row) return false;
     if (document.activeElement.matches("a")) return false; // the link does it
     this.opening(row.dataset.id);
@@ -196,7 +196,7 @@ class RunList {
     const link = known?.query === String(this.query) ? this.linkOf(known.at ?? "") : null;
     if (!link) return;
     link.focus({ preventScroll: true });
-    link.closest("tr").scrollIntoView({ block: "center" });
+    link.closest("tbody").scrollIntoView({ block: "center" });
   }
 }
 
