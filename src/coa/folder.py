@@ -249,11 +249,11 @@ def _acquire(file: Path, subject: Path, wait: bool) -> int:
             raise
 
 
-def _open(file: Path) -> int:
+def _open(file: Path, flags: int = 0) -> int:
     for tries_left in reversed(range(_TRIES)):
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o666)
         except FileNotFoundError:  # its holder may just have removed an empty folder
             if not tries_left:  # or nothing can be made there, as in /proc
                 raise
@@ -345,6 +345,109 @@ def _sweep(folder: Path, parts: re.Pattern[str]) -> None:
     for entry in os.scandir(folder):
         if parts.fullmatch(entry.name):
             _remove(Path(entry.path))
+
+
+class HeldFile:
+    """A small file that this process appends to, and holds with a `flock` for as long as it lives.
+
+    Others may read it at any time, and `is_held` tells them whether its writer still lives. Its first line says who
+    that is. `close` removes it; what a killed process left there, `sweep_unheld` removes. A forked child must not write
+    to it and gets an error.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._pid = path, os.getpid()
+        self._fd, self.size = self._made(path, b"")
+
+    def write(self, data: bytes) -> None:
+        """Append in one call of the kernel."""
+        self._refuse_child()
+        self._append(self._fd, data)
+        self.size += len(data)
+
+    def read(self) -> bytes:
+        """What was written, without the first line."""
+        self._refuse_child()
+        return os.pread(self._fd, self.size, 0).partition(b"\n")[2]
+
+    def replace(self, data: bytes) -> None:
+        """Put other content into its place, so that a reader sees the old or the new."""
+        self._refuse_child()
+        part = beside(self.path)
+        with suppress(FileNotFoundError):
+            part.unlink()
+        fd, size = self._made(part, data)
+        try:
+            os.rename(part, self.path)
+        except OSError:
+            _close(fd)
+            raise
+        _close(self._fd)
+        self._fd, self.size = fd, size
+
+    def close(self) -> bool:
+        """Remove it, if it is this process's; whether it is."""
+        own = self._pid == os.getpid() and self._fd in _held
+        if own:
+            with suppress(OSError):
+                self.path.unlink()
+            _close(self._fd)
+        return own
+
+    def _refuse_child(self) -> None:
+        if self._pid != os.getpid() or self._fd not in _held:
+            raise OSError(errno.EBADF, "not held by this process", str(self.path))
+
+    @classmethod
+    def _made(cls, path: Path, data: bytes) -> tuple[int, int]:
+        while True:
+            fd = _open(path, os.O_APPEND)
+            try:
+                _flock(fd, True)  # a reader may be looking whether it is held
+                if not in_place(fd, path):  # it was taken for a file that somebody left
+                    _close(fd)
+                    continue
+                content = LockRecord.of_this_process().model_dump_json().encode() + b"\n" + data
+                cls._append(fd, content)
+                return fd, len(content)
+            except BaseException:
+                _close(fd)
+                raise
+
+    @staticmethod
+    def _append(fd: int, data: bytes) -> None:
+        if os.write(fd, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def is_held(path: Path) -> bool:
+    """Whether the process that writes a `HeldFile` still lives. Where a file system has no locks, its first line says
+    which process that is."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        try:
+            return not LockRecord.model_validate_json(os.pread(fd, 4096, 0).partition(b"\n")[0]).gone()
+        except (OSError, ValidationError):
+            return False
+    finally:
+        os.close(fd)
+    return False
+
+
+def sweep_unheld(folder: Path) -> None:
+    """Remove from a folder of held files those that killed processes left, and the folder if nothing is in it then."""
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.is_file(follow_symlinks=False) and not is_held(Path(entry.path)):
+                os.unlink(entry.path)
+        folder.rmdir()
 
 
 # ---- claiming

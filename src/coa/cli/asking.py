@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from coa.cli.display import close, display
@@ -12,6 +13,7 @@ from coa.cli.progress import terminal_progress
 from coa.folder import lock_file
 from coa.runtime import AskConfig, Chain, ChainEvent, best_of, open_setting
 from coa.runtime.best_of import SELECTED
+from coa.runtime.live import LiveFeed, live_feed
 from coa.scoring.opening import open_judge
 from coa.tools.task_files import missing_files
 from coa.trajectory import CUT_SHORT, JsonlWriter, Task, Trajectory
@@ -26,7 +28,8 @@ def ask_one(task: Task, config: AskConfig, out: Path | None, *, as_json: bool) -
         if out is not None:  # that it cannot be written is better known before anything is spent
             stack.enter_context(lock_file(out))
             JsonlWriter(out).close()
-        done = _watched(task, config, show=not as_json) if config.best_of == 1 else _best(task, config)
+        live = stack.enter_context(live_feed(out.parent)) if out is not None else None
+        done = _watched(task, config, live, show=not as_json) if config.best_of == 1 else _best(task, config, live)
         if out is not None:
             with JsonlWriter(out) as writer:
                 for trajectory in done:
@@ -42,13 +45,14 @@ def ask_one(task: Task, config: AskConfig, out: Path | None, *, as_json: bool) -
     return int(picked.stop in CUT_SHORT)
 
 
-def _watched(task: Task, config: AskConfig, *, show: bool) -> list[Trajectory]:
+def _watched(task: Task, config: AskConfig, live: LiveFeed | None, *, show: bool) -> list[Trajectory]:
     chains: list[Chain] = []
 
     async def work() -> Trajectory:
         async with open_setting(config, tasks=[task], progress=terminal_progress()) as setting:
             # A listener even where nothing is shown: it keeps what Ctrl-C would cut off.
-            chains.append(Chain(task, setting, listen=display(setting.profile) if show else _unshown))
+            seen = replace(setting, live=live)
+            chains.append(Chain(task, seen, listen=display(setting.profile) if show else _unshown))
             return await chains[0].run()
 
     try:
@@ -57,7 +61,7 @@ def _watched(task: Task, config: AskConfig, *, show: bool) -> list[Trajectory]:
         return [chain.trajectory() for chain in chains]
 
 
-def _best(task: Task, config: AskConfig) -> list[Trajectory]:
+def _best(task: Task, config: AskConfig, live: LiveFeed | None) -> list[Trajectory]:
     attempts: list[Trajectory] = []
     progress = terminal_progress()
 
@@ -67,7 +71,8 @@ def _best(task: Task, config: AskConfig) -> list[Trajectory]:
 
     async def work() -> list[Trajectory]:
         async with open_setting(config, tasks=[task], progress=progress) as setting, open_judge(config) as judge:
-            return await best_of(task, setting, config.best_of, config.select, judge, made=made, progress=progress)
+            seen = replace(setting, live=live)
+            return await best_of(task, seen, config.best_of, config.select, judge, made=made, progress=progress)
 
     try:
         return asyncio.run(work())

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,8 @@ from coa.cli.output import echo, echo_json, echo_text, error_text
 from coa.cli.progress import terminal_progress
 from coa.errors import CoaError
 from coa.folder import lock_file
-from coa.runtime import AskConfig, Chain, ChainEvent, Setting, open_setting
+from coa.runtime import AskConfig, Chain, ChainEvent, open_setting
+from coa.runtime.live import LiveFeed, live_feed
 from coa.tools.task_files import missing_files
 from coa.trajectory import JsonlWriter, Stop, Task, Trajectory
 from coa.trajectory.store import Lines
@@ -35,11 +37,13 @@ def chat(first: str | None, begin: Callable[[str], Task], config: AskConfig, out
     if missing := missing_files(opening, config.tools):
         raise missing[0]
     last: Trajectory | None = None
+    live: LiveFeed | None = None
 
     async def work() -> None:
         nonlocal last
         lines = Lines() if as_json else None
-        async with open_setting(config, tasks=opening, progress=terminal_progress()) as setting:
+        async with open_setting(config, tasks=opening, progress=terminal_progress()) as opened:
+            setting = replace(opened, live=live)
             if sys.stdin.isatty():
                 with suppress(ImportError):
                     import readline  # noqa: F401 - gives `input` its line editing and history
@@ -53,10 +57,13 @@ def chat(first: str | None, begin: Callable[[str], Task], config: AskConfig, out
                 except CoaError as error:
                     echo_text(error_text(error.message, error.hint), err=True)
                     continue
-                last = await _answer(task, setting, show=not as_json)
+                # A listener even where nothing is shown: it keeps what Ctrl-C would cut off.
+                chain = Chain(task, setting, listen=_unshown if as_json else display(setting.profile))
+                last = await _answer(chain)
                 if out is not None:
                     with JsonlWriter(out) as writer:
                         writer.write(last)
+                chain.leave_feed()
                 if lines is not None:
                     echo_json(lines.line(last))
                 else:
@@ -66,14 +73,13 @@ def chat(first: str | None, begin: Callable[[str], Task], config: AskConfig, out
         if out is not None:
             stack.enter_context(lock_file(out))
             JsonlWriter(out).close()
+            live = stack.enter_context(live_feed(out.parent))
         asyncio.run(work())
     return int(last is not None and last.stop is Stop.FAILED)
 
 
-async def _answer(task: Task, setting: Setting, *, show: bool) -> Trajectory:
+async def _answer(chain: Chain) -> Trajectory:
     """One run; what there is of it where Ctrl-C stopped it."""
-    # A listener even where nothing is shown: it keeps what Ctrl-C would cut off.
-    chain = Chain(task, setting, listen=display(setting.profile) if show else _unshown)
     run = asyncio.create_task(chain.run())
     loop = asyncio.get_running_loop()
     with _on_interrupt(lambda *_: loop.call_soon_threadsafe(run.cancel)):

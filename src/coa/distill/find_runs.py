@@ -13,13 +13,14 @@ from pydantic import JsonValue
 
 from coa.distill.convert import convert
 from coa.distill.handovers import handovers_of
+from coa.distill.importers.archives import ARCHIVE
 from coa.distill.importers.detect import is_team_trace, read_traces
 from coa.distill.run_files import ATIF, CALLS
 from coa.distill.team_run import Skipped, TeamRun
 from coa.errors import StoreError
 from coa.trajectory import Profile, Trajectory, load_profile
 from coa.trajectory.formats.detect import Content, detect, holds_tasks, read_trajectories, trajectories_of
-from coa.trajectory.formats.sources import ENDINGS, is_data
+from coa.trajectory.formats.sources import ENDINGS, is_data, is_hidden
 from coa.trajectory.formats.sources import files as files_of
 from coa.trajectory.store import NAMES, OWN_FILES
 from coa.trajectory.types import FrozenDict
@@ -27,7 +28,7 @@ from coa.trajectory.types import FrozenDict
 log = logging.getLogger(__name__)
 _ENDINGS: Final = (ATIF, CALLS)
 """Of what `coa teach` and `coa record` write."""
-_DATA: Final = (*ENDINGS, ".ndjson", ".otlp", ".gz")
+_DATA: Final = (*ENDINGS, ".ndjson", ".otlp", ".gz", ARCHIVE)
 HANDOVERS: Final = "handovers"
 """In the meta of what is shown of a team's run: who asked whom, and what came of it. Training data go without."""
 
@@ -90,7 +91,7 @@ def _of_team(name: str, files: list[Path], profile: Profile | None) -> FoundRuns
 def _below(
     tree: Path, profile: Profile | None, damaged: Callable[[Path, StoreError], None] | None
 ) -> Iterator[FoundRuns]:
-    for folder in (tree, *sorted(path for path in tree.rglob("*") if path.is_dir())):
+    for folder in (tree, *sorted(path for path in tree.rglob("*") if path.is_dir() and not is_hidden(path, tree))):
         for ending, files in _traces(folder).items():
             yield _of_team(f"{folder.relative_to(tree)}/*{ending}", files, profile)
         if next(folder.glob("*.safetensors"), None) is not None:

@@ -33,6 +33,7 @@ from coa.rl.rollout import Rollouts
 from coa.rl.tasks import Sampler
 from coa.rl.update import Trainer, UpdateStats
 from coa.runtime import RunConfig, Setting, open_setting, success
+from coa.runtime.live import LiveFeed, live_feed
 from coa.scoring.opening import open_judge, open_scorer
 from coa.tools import Tool
 from coa.training import checkpoint
@@ -69,12 +70,13 @@ def train(
         if (out / MODEL).is_dir():
             progress.say(f"finished already: {out / MODEL}")
             return TrainingResult(out / MODEL, config.max_steps, True, {})
-        return run_blocking(_train(config, out, tasks, held_out, tools or {}, command, progress))
+        with live_feed(out) as live:
+            return run_blocking(_train(config, out, tasks, held_out, tools or {}, command, progress, live))
 
 
 async def _train(
     config: RlConfig, out: Path, tasks: Sequence[Task], held_out: Sequence[Task], own_tools: Mapping[str, Tool],
-    command: str | None, progress: Progress,
+    command: str | None, progress: Progress, live: LiveFeed,
 ) -> TrainingResult:  # fmt: skip
     device = "cuda" if torch.cuda.is_available() else "cpu"
     exact = config.full_determinism
@@ -84,7 +86,7 @@ async def _train(
         at_step = report.StepProgress(progress, config.max_steps, policy.sampler)
         # Where attempts of two steps are made at once, they cannot be counted as one step's.
         made = at_step.made if not config.one_step_off_policy else lambda: None
-        rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact, made)
+        rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact, made, live)
         trainer, sampler, watch = Trainer(policy, config), Sampler(tasks, config), Watch(config.guards)
         last, surplus = checkpoint.latest(out), list[Group]()
         if last is not None:
@@ -261,7 +263,10 @@ async def _look(
     for name in profiles_of(config, held_out):  # each has its limits
         profile = load_profile(name)
         cut, limits = Sampling(max_tokens=config.max_turn_tokens), config.limits(profile)
-        setting = Setting(rollouts.model, rollouts.tools, profile, sampling=cut, limits=limits, prompt=rollouts.prompt)
+        setting = Setting(
+            rollouts.model, rollouts.tools, profile, sampling=cut, limits=limits, prompt=rollouts.prompt,
+            live=rollouts.live,
+        )  # fmt: skip
         tasks = [task for task in held_out if (task.profile or config.profile) == name]
         done += await success.look(tasks, setting, rollouts.rewards.scorer, progress)
     success.keep(done, out / "agent" / f"step-{step}")

@@ -22,6 +22,7 @@ from coa.rl.config import RlConfig
 from coa.rl.groups import Group, RewardedAttempt
 from coa.rl.reward import REWARD, Rewards, overlong_penalty
 from coa.runtime import Setting, run_many
+from coa.runtime.live import LiveFeed
 from coa.tools import Tool
 from coa.trajectory import CUT_SHORT, Message, Profile, Task, Tokenizer, Trajectory, load_profile, profile_of, to_sample
 
@@ -40,6 +41,7 @@ class Rollouts:
     exact: bool
     made: Callable[[], None] = lambda: None
     """Called when an attempt has ended."""
+    live: LiveFeed | None = None
 
     async def __call__(self, tasks: Sequence[Task], *, step: int, number: int, ahead: int = 0) -> list[Group]:
         """A group for each task. `number` is how many times tasks were sampled before in this step; `ahead` is how many
@@ -81,6 +83,7 @@ class Rollouts:
             prompt=self.prompt,
             constrain=Constrain.NEVER,
             concurrency=count,
+            live=self.live,
         )
         async for trajectory in run_many([task], setting, samples=count):
             leave(seed + trajectory.sample)

@@ -38,6 +38,7 @@ from coa.models.base import Finish, Generation, Sampling
 from coa.runtime import wording
 from coa.runtime.budget import Budget
 from coa.runtime.constrained import ProtocolConstraint, constrained
+from coa.runtime.live import LiveWriter
 from coa.runtime.setting import Setting
 from coa.runtime.streaming import Called, ChainEvent, ChainListener, Observed, PartialGeneration
 from coa.runtime.transcript import GenerationRequest, Transcript
@@ -73,7 +74,11 @@ async def run(
     task: Task | str, setting: Setting, *, sample: int = 0, listen: ChainListener | None = None
 ) -> Trajectory:
     """One attempt at one task. `sample` numbers the attempts at the same task; `listen` hears the run as it happens."""
-    return await Chain(task, setting, sample=sample, listen=listen).run()
+    chain = Chain(task, setting, sample=sample, listen=listen)
+    try:
+        return await chain.run()
+    finally:
+        chain.leave_feed()
 
 
 class _Waited(NamedTuple):
@@ -105,8 +110,12 @@ class Chain:
         self._sample, self._listen, self._waited = sample, listen, waited
         self._attachments = setting.attachments
         prompt = recorded.prompt if recorded is not None else None
-        prompt = prompt or tuple(setting.prompt(self._task) or self._profile.messages(self._task))
-        self._transcript = Transcript(self._profile, self._model.tokenizer, prompt, listen)
+        self._own_prompt = prompt or setting.prompt(self._task)
+        prompt = tuple(self._own_prompt or self._profile.messages(self._task))
+        self._feed = setting.live
+        self._live: LiveWriter | None = None
+        heard = self._written if listen is not None or self._feed is not None else None
+        self._transcript = Transcript(self._profile, self._model.tokenizer, prompt, heard)
         model = constrained(self._model, setting.constrain)
         self._constraint = ProtocolConstraint(model, self._profile, self._tools) if model is not None else None
         path = self._constraint.longest_path() if self._constraint is not None else None
@@ -148,6 +157,7 @@ class Chain:
 
     async def run(self) -> Trajectory:
         self._start_budget()
+        self._join_feed()
         try:
             async with asyncio.timeout(self._budget.seconds_to_end):
                 self._stop = self._open() or await self._loop()
@@ -165,6 +175,11 @@ class Chain:
         except CoaError as error:
             self._fail(error.message)
         return self.trajectory()
+
+    def leave_feed(self) -> None:
+        """To be called when the run is over and kept: others no longer see it as running."""
+        if self._live is not None:
+            self._live.end()
 
     def trajectory(self) -> Trajectory:
         tokenizer = self._model.tokenizer
@@ -203,6 +218,13 @@ class Chain:
         else:
             run = self._waited.run
             self._budget.resume(run.usage, float(_number(run.meta.get("waiting"), "writing_s")))
+
+    def _join_feed(self) -> None:
+        if self._feed is not None:
+            steps = self._waited.run.steps if self._waited is not None else ()
+            self._live = self._feed.begin(
+                self._task, self._profile, self._sample, model=self._model.name, prompt=self._own_prompt, steps=steps
+            )
 
     def _open(self) -> Stop | None:
         """Write the prompt, and all of a run that goes on; the reason to stop if that run was led to its answer."""
@@ -367,7 +389,17 @@ class Chain:
     def _append(self, step: Step) -> None:
         """Write a step in the environment's name."""
         self._transcript.append_step(step)
+        self._show(self._transcript.steps[-1])
         self._notify(Observed(step))
+
+    def _written(self, step: Step) -> None:
+        """The model has completed a step."""
+        self._show(step)
+        self._notify(step)
+
+    def _show(self, step: Step) -> None:
+        if self._live is not None:
+            self._live.step(step, self._budget.total)
 
     def _notify(self, event: ChainEvent) -> None:
         if self._listen is not None:

@@ -18,6 +18,7 @@ from coa.report import plural
 from coa.runtime.budget import refuse_unpriced
 from coa.runtime.chain import Chain
 from coa.runtime.constrained import constrained
+from coa.runtime.live import live_feed
 from coa.runtime.setting import Setting
 from coa.scoring.answers import final
 from coa.scoring.exact import normalise
@@ -219,8 +220,9 @@ async def run_many(
     """Trajectories as they finish, `samples` for each task, or those of these numbers.
 
     With `out`, a folder or a .jsonl file, each is appended to its file, which is locked until the generator ends or is
-    closed. What the file holds already is not run again, and not yielded: `coa.read` reads it. `retry_failed` first
-    moves the failed and interrupted runs of the file to `<out>.aside`, so that they are run again. `score` is called
+    closed. Meanwhile other processes see the running chains there (`coa.runtime.live`). What the file holds already is
+    not run again, and not yielded: `coa.read` reads it. `retry_failed` first moves the failed and interrupted runs of
+    the file to `<out>.aside`, so that they are run again. `score` is called
     before a run is kept; a run that is stopped meanwhile is kept unscored. `progress` hears where the batch stands; a
     `BatchProgress` has the counts as numbers.
     """
@@ -244,6 +246,8 @@ async def run_many(
     asked = {(task.id, number) for task in tasks for number in numbers} if listed else None
     held = ExitStack()
     writer, done = held.enter_context(_file(to_append(out), retry_failed, asked)) if out is not None else (None, {})
+    if setting.live is None and out is not None:
+        setting = replace(setting, live=held.enter_context(live_feed(to_append(out).parent)))
     jobs = _jobs(tasks, numbers, done, progress)
     progress.begin(setting.model)
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=2 * concurrency)
@@ -294,9 +298,12 @@ async def run_many(
         while (result := await results.get()) is not None:
             if isinstance(result, BaseException):
                 raise result
+            entry = progress.running.get(result.key)
             progress.add(result)
             if writer is not None:
                 writer.write(result)
+            if entry is not None:
+                entry[1].leave_feed()
             yield result
     finally:
         closing = True

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from coa.choices import Constrain
 from coa.models.base import Model, Sampling
 from coa.models.price import Price
+from coa.runtime.live import LiveFeed
 from coa.tools import Tool
 from coa.trajectory import Limits, Message, Profile, Task, load_profile
 from coa.trajectory.profile import with_tool
@@ -39,6 +40,8 @@ class Setting:
     """Number of runs at a time in `run_many`."""
     attachments: Mapping[str, bytes] = field(default_factory=dict)
     """Files that came with the question, for a setting of a single run; the task lists their names."""
+    live: LiveFeed | None = None
+    """Where running chains are shown to other processes, step by step."""
 
     def profile_of(self, task: Task) -> Profile:
         """The profile of a run of the task. Tools that it does not name join it, described by themselves."""

@@ -21,7 +21,7 @@ def files(source: str) -> list[Path]:
         return [path]
     if path.is_dir():
         named = [path / name for name in NAMES if (path / name).is_file()]
-        found = named[:1] or sorted(file for file in path.rglob("*") if is_data(file))
+        found = named[:1] or sorted(file for file in path.rglob("*") if is_data(file) and not is_hidden(file, path))
         if not found:
             raise StoreError(
                 f"the folder {path} holds no .jsonl, .json or .parquet file",
@@ -32,6 +32,11 @@ def files(source: str) -> list[Path]:
     if name.count("/") != 1 or hub.is_path(name, "dataset"):
         raise nothing_at(source)
     return _from_hub(name, part)
+
+
+def is_hidden(path: Path, tree: Path) -> bool:
+    """Whether a path below a folder is hidden or in a hidden folder, such as that of the live feed."""
+    return any(part.startswith(".") for part in path.relative_to(tree).parts)
 
 
 def is_data(file: Path) -> bool:
