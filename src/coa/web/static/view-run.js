@@ -284,7 +284,7 @@ export async function show(main, { path, query }, data) {
       return page.title;
     },
     refresh: () => page.refresh(),
-    shortcuts: SHORTCUTS,
+    shortcuts: page.record.team ? [...SHORTCUTS, [["t"], "Between the team and its trajectory"]] : SHORTCUTS,
     keys: {
       j: () => page.move(1),
       k: () => page.move(-1),

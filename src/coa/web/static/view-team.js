@@ -119,7 +119,7 @@ class Panel {
     if (!event.became.length) return null;
     return element("ul", { class: "team-became" }, event.became.map(({ kind, tool, steps, why }) => element("li", { data: { kind: steps.length || kind === "candidate" ? "kept" : "left_out" } },
       element("span", { class: "team-kind" }, BECAME[kind] ?? kind, tool ? [" ", element("code", {}, visible(tool.slice(0, 60)))] : null),
-      steps.map((step) => element("a", { href: "#", class: "team-step", tabindex: "-1", data: { to: step }, "aria-label": `Go to step ${step + 1}` }, `→ ${step + 1}`)),
+      steps.map((step) => element("a", { href: "#", class: "team-step", tabindex: "-1", data: { to: step }, "aria-label": `Go to step #${step}` }, `→ #${step}`)),
       element("span", { class: "team-why" }, visible(why.join("; ").slice(0, 600))))));
   }
 
@@ -352,7 +352,7 @@ function stepsOf(shown) {
 }
 
 function stepWords(steps) {
-  return `${steps.length === 1 ? "step" : "steps"} ${steps.map((step) => step + 1).join(", ")}`;
+  return `${steps.length === 1 ? "step" : "steps"} ${steps.map((step) => `#${step}`).join(", ")}`;
 }
 
 function capital(words) {
