@@ -13,9 +13,10 @@ from coa.serve.guard import Guard
 from coa.serve.keys import Keys
 from coa.serve.metrics import CONTENT_TYPE
 from coa.serve.service import Service
+from coa.serve.viewing import MountedViewer
 
 
-def build_app(service: Service, keys: Keys) -> ASGIApp:
+def build_app(service: Service, keys: Keys, viewer: MountedViewer) -> ASGIApp:
     """A handler may raise `ApiError` anywhere before its answer begins."""
     routes: list[BaseRoute] = [*_upkeep(service), *openapi.routes(service.config)]
     if service.config.api:
@@ -24,6 +25,7 @@ def build_app(service: Service, keys: Keys) -> ASGIApp:
         routes += mcp.routes(service)
     if service.config.page:
         routes += page.routes(service)
+    routes += viewer.routes()
     # A bare router: Starlette's own application would answer errors itself, and not in the standard shape.
     return Guard(Router(routes, redirect_slashes=False), service.config, keys, service.metrics)
 

@@ -33,6 +33,9 @@ class ServeConfig(Frozen):
     """Whether to serve MCP, at /mcp."""
     page: bool = True
     """Whether to serve the web page."""
+    view: tuple[Path, ...] = ()
+    """Files and folders that the viewer at /view/ shows. Default: the runs of this server, unless it has keys; with
+    keys, every holder of one can see the folders that are named here."""
     keys_env: str = KEYS_ENV
     """Environment variable with the keys that clients may use, separated by commas."""
     keys_file: Path | None = None

@@ -25,9 +25,9 @@ from coa.serve.keys import Keys
 from coa.serve.metrics import Metrics
 
 log = logging.getLogger(__name__)
-OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/openapi.json", "/favicon.ico"})
+OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/openapi.json", "/favicon.ico", "/view", "/view/"})
 """Paths that need no key: they show nothing of what agents do."""
-OPEN_PREFIXES: Final = ("/static/", "/runs/", "/c/")
+OPEN_PREFIXES: Final = ("/static/", "/runs/", "/c/", "/view/static/")
 """The same for all paths below; the pages of a run and of a conversation get their content with the key."""
 _ALLOWED_HEADERS: Final = (
     b"authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id, mcp-method, mcp-name"

@@ -15,7 +15,7 @@ import socket
 import threading
 from asyncio.events import TimerHandle
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from typing import Any, Final, Self, TypeVar
 
 import orjson
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import HANDLED_SIGNALS
 
@@ -34,6 +35,7 @@ from coa.serve.app import build_app
 from coa.serve.config import ServeConfig
 from coa.serve.keys import Keys
 from coa.serve.service import Service, open_service
+from coa.serve.viewing import MountedViewer, shown_folders
 from coa.tools import Tool
 
 log = logging.getLogger(__name__)
@@ -165,15 +167,18 @@ class AgentServer:
                 self.config, out=self._out, models=self._models, tools=self._tools, progress=self._progress
             ) as service:
                 self.service = service
-                self._uvicorn = server = _Uvicorn(service, self._keys, lambda: on_ready(self) if on_ready else None)
-                with server.handling_signals() if signals else nullcontext():
+                shown = shown_folders(self.config, Path(self._out) if self._out else None, keys=self._keys.required)
+                viewer = MountedViewer(shown)
+                app = build_app(service, self._keys, viewer)
+                self._uvicorn = server = _Uvicorn(app, service, lambda: on_ready(self) if on_ready else None)
+                with server.handling_signals() if signals else nullcontext(), closing(viewer):
                     await server._serve(sockets=[self._socket])
 
 
 class _Uvicorn(uvicorn.Server):
     """Lets runs finish before connections are closed."""
 
-    def __init__(self, service: Service, keys: Keys, on_ready: Callable[[], None]) -> None:
+    def __init__(self, app: ASGIApp, service: Service, on_ready: Callable[[], None]) -> None:
         limits = service.config
 
         class Connection(_Connection):
@@ -182,7 +187,7 @@ class _Uvicorn(uvicorn.Server):
 
         super().__init__(
             uvicorn.Config(
-                build_app(service, keys),
+                app,
                 http=Connection,
                 ws="none",
                 lifespan="off",

@@ -259,8 +259,8 @@ def _served(path: Path) -> Iterator[Found]:
     try:
         with _database(path) as database:
             rows = database.execute("SELECT rowid, trajectory FROM runs ORDER BY created")
-            for number, (place, line) in enumerate(rows):
-                yield Found(number, place, 0, _converted(line, orjson.loads), number + 1)
+            for place, line in rows:  # a row id, not a count: the server deletes old runs
+                yield Found(place, place, 0, _converted(line, orjson.loads), place)
     except sqlite3.Error as error:
         raise StoreError(f"it is not the database of a server: {error}") from error
 

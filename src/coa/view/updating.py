@@ -259,13 +259,15 @@ class Updater:
 
 
 def _sources(root: Path) -> Iterator[Source]:
-    return find_sources(root)
+    """Nothing if the root was deleted while it is viewed, or is not there yet."""
+    return find_sources(root) if root.exists() else iter(())
 
 
 def _stat(source: Source) -> Stat:
     """Of a source in several files: their sizes together and the newest change."""
     size = changed = inode = 0
-    for file in source.files:
+    beside = [source.path.with_name(f"{source.path.name}-wal")] if source.kind == "serve" else []
+    for file in (*source.files, *beside):
         try:
             found = os.stat(file)
         except OSError:
