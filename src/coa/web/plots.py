@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from math import ceil, floor, isfinite, log10
+from math import ceil, floor, log10
 from typing import Final, Literal, NamedTuple, NotRequired, TypedDict
 
 from coa.report import Bar
@@ -25,6 +25,9 @@ _SMOOTHED: Final = 12
 """Number of points from which on a moving mean is offered."""
 _BEYOND: Final = 1.25
 """An interval without an upper end is drawn to this multiple of the largest number, with an arrow."""
+
+_LARGEST: Final = 1e300
+"""Of larger numbers, differences and sums are infinite."""
 
 Unit = Literal["number", "share", "seconds"]
 Values = Sequence[tuple[float, float | None]]
@@ -313,7 +316,7 @@ def _last(points: Values) -> float:
 
 
 def _finite(value: float | None) -> float | None:
-    return value if value is not None and isfinite(value) else None
+    return value if value is not None and abs(value) < _LARGEST else None
 
 
 def _short(value: float, unit: Unit) -> str:

@@ -72,16 +72,21 @@ def _reasons(report: Report) -> Section | None:
     parts: list[Lines] = []
     counts: dict[str, int] = {}
     for stage in report["stages"]:
-        for reason, found in stage["reasons"].items():
+        for reason, kept in stage["reasons"].items():
+            found = kept if isinstance(kept, dict) else {"count": kept}  # a version that kept no examples
             name = f"{stage['stage']}: {reason}"
             counts[name] = int(found["count"])
             examples = [
                 f"{example['task']}: {example['question']} — {example['detail']}"
                 + (f" [{example['source']}]" if example.get("source") else "")
-                for example in found["examples"]
+                for example in found.get("examples", ())
             ]
-            parts.append(lines(f"{name}, {found['count']:,}", examples))
-    places = [f"{place['file']} {place['place']}: {place['reason']}" for place in report["read"]["unreadable_places"]]
+            if examples:
+                parts.append(lines(f"{name}, {found['count']:,}", examples))
+    places = [
+        f"{place['file']} {place['place']}: {place['reason']}" if isinstance(place, dict) else str(place)
+        for place in report["read"]["unreadable_places"]
+    ]
     if places:
         parts.append(lines(f"unreadable: {report['read']['unreadable']:,}", places[:_MOST]))
     ordered = dict(sorted(counts.items(), key=lambda item: -item[1]))
@@ -104,7 +109,7 @@ def _roles(report: Report) -> Section | None:
 
 def _decisions(report: Report) -> Section | None:
     found = mapping(report.get("inferred")).get("decisions") or ()
-    listed = [f"{item['run']}: {item['decision']}" for item in found]
+    listed = [f"{item['run']}: {item['decision']}" if isinstance(item, dict) else str(item) for item in found]
     title = f"Decisions about agents and hand-overs: {len(listed):,}"
     about = plural(int(report.get("failed_handovers") or 0), "hand-over") + " that failed are left out."
     return section("Inferred", lines(title, listed[:_MOST]), about=about) if listed else None

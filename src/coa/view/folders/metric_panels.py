@@ -85,7 +85,10 @@ _NOT_LINKED: Final = frozenset({"held_out_success", "held_out_answered"})
 
 
 def curve_sections(rows: Rows, groups: Sequence[PanelGroup], *, href: str = "") -> list[Section]:
-    """The known metrics in their panels, then all other numbers but those of `sampler_families`. `href` is where a point leads, with `{x}`."""
+    """The known metrics in their panels, then all other numbers but those of `sampler_families`.
+
+    `href` is where a point leads, with `{x}` for its step.
+    """
     names = _numeric(rows)
     used: set[str] = set()
     sections = []
