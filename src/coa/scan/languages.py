@@ -50,7 +50,13 @@ _FUNCTION_WORDS: Final = {
     "pela",
     "Dutch": "de het een en van is dat niet op te met voor zijn aan er maar om ook deze dit wordt naar bij nog uit ik",
 }
-_LANGUAGES: Final = {name: frozenset(words.split()) for name, words in _FUNCTION_WORDS.items()}
+_SPEAKERS: Final = {
+    word: [name for name, known in _FUNCTION_WORDS.items() if word in known.split()]
+    for words in _FUNCTION_WORDS.values()
+    for word in words.split()
+}
+"""The languages of each function word."""
+_NO_LETTERS: Final = bytes(code for code in range(128) if not chr(code).isalpha())
 _MIN_WORDS: Final = 12
 _MIN_SHARE: Final = 0.25
 _NOT_PROSE: Final = re.compile(
@@ -66,6 +72,9 @@ def prose(text: str) -> str:
 
 def scripts(text: str) -> Counter[str]:
     """How much of a text is in which script, in letters; characters of dense scripts count as several."""
+    if text.isascii():
+        letters = len(text[:MOST].encode().translate(None, _NO_LETTERS))
+        return Counter(Latin=letters) if letters else Counter()
     found: Counter[str] = Counter()
     for character, count in Counter(text[:MOST]).items():
         if (script := _script(character)) is not None:
@@ -99,9 +108,6 @@ def language(text: str, *, min_words: int = _MIN_WORDS) -> str | None:
     words = [word.casefold() for word in _WORD.findall(text[:MOST])]
     if found["Latin"] < 0.9 * found.total() or len(words) < min_words:
         return None
-    counted = Counter(words)
-    shares = sorted(
-        ((sum(counted[word] for word in known) / len(words), name) for name, known in _LANGUAGES.items()), reverse=True
-    )
-    (best, name), (second, _) = shares[0], shares[1]
-    return name if best >= _MIN_SHARE and best >= 2 * second else None
+    spoken = Counter(name for word in words for name in _SPEAKERS.get(word, ()))
+    (name, best), (_, second) = [*spoken.most_common(2), ("", 0), ("", 0)][:2]
+    return name if best >= _MIN_SHARE * len(words) and best >= 2 * second else None

@@ -75,21 +75,25 @@ class RunSource:
     def __iter__(self) -> Iterator[FoundRun | Problem]:
         yield from self._early
         seen: set[Path] = set()
+        scattered: dict[Path, list[Path]] = {}
         for part in self._parts:
-            scattered: dict[Path, list[Path]] = {}
             for file in part.files:
                 if (place := file.resolve()) in seen:
                     continue
                 seen.add(place)
-                self.files_begun += 1
-                if not part.team:
-                    yield from _own(file, self._profile)
-                elif any(known.file_names is not None and known.file_names.fullmatch(file.name) for known in FORMATS):
+                if part.team and _is_scattered(file):
                     scattered.setdefault(file.parent.parent, []).append(file)
-                else:
-                    yield from _team(file, [file], self._profile)
-            for folder, files in scattered.items():
-                yield from _team(folder, files, self._profile)
+                    continue
+                self.files_begun += 1
+                yield from _team(file, [file], self._profile) if part.team else _own(file, self._profile)
+        for folder, files in scattered.items():
+            self.files_begun += len(files)
+            yield from _team(folder, files, self._profile)
+
+
+def _is_scattered(file: Path) -> bool:
+    """Whether it is one of several files over which a run is scattered."""
+    return any(known.file_names is not None and known.file_names.fullmatch(file.name) for known in FORMATS)
 
 
 def _own(file: Path, profile: Profile | None) -> Iterator[FoundRun | Problem]:
