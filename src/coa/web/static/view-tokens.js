@@ -6,7 +6,7 @@ import { restOf } from "./pieces.js";
 import { plain, plural, visible } from "./text.js";
 import { agentOf } from "./timeline.js";
 
-const SHOWN = 400; // tokens of a text that is not trained, such as a page that a tool returned; the rest is folded
+const SHOWN = 160; // tokens of a text that is not trained, such as a page that a tool returned; the rest is folded
 const PIECE = 1500;
 const SCALE = [[0.9, "≥ 90 %"], [0.5, "50–90 %"], [0.2, "20–50 %"], [0.05, "5–20 %"], [0.01, "1–5 %"], [0, "< 1 %"]];
 
