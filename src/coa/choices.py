@@ -57,3 +57,5 @@ class Target(StrEnum):
     SHAREGPT = "sharegpt"
     VERL = "verl"
     ATIF = "atif"
+    OTLP = "otlp"
+    """Spans of OpenTelemetry."""

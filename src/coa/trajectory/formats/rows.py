@@ -78,15 +78,16 @@ def write_rows(path: str | Path, rows: Iterable[bytes]) -> int:
     path = Path(path)
     match path.suffix:
         case ".jsonl":
-            return _write_joined(path, rows, b"", b"\n", b"\n")
+            return write_joined(path, rows, b"", b"\n", b"\n")
         case ".json":
-            return _write_joined(path, rows, b"[\n", b",\n", b"\n]\n")
+            return write_joined(path, rows, b"[\n", b",\n", b"\n]\n")
         case ".parquet":
             return _write_parquet(path, rows)
     raise StoreError(f"{path}: rows can be written to .jsonl, .json or .parquet")
 
 
-def _write_joined(path: Path, rows: Iterable[bytes], before: bytes, between: bytes, after: bytes) -> int:
+def write_joined(path: Path, rows: Iterable[bytes], before: bytes, between: bytes, after: bytes) -> int:
+    """Write the rows as a stream, with `between` between two of them. Returns their number."""
     count = 0
     with path.open("wb") as file:
         file.write(before)
