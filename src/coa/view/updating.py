@@ -201,7 +201,7 @@ class Updater:
                 self._writer.problem(state.id, shown, "", problem)
             elif is_continued(source):
                 tail = _tail(source.path, state.done)
-                if (left := stat.size - state.done) > 0:
+                if (left := stat.size - state.done) > 0 and not _is_blank(source.path, state.done):
                     torn = f"the last line is not complete ({left:,} bytes); it is being written, or its writer died"
                     self._writer.problem(state.id, shown, "end", torn)
             self._progress["files"] += 1
@@ -285,6 +285,16 @@ def _continues(path: Path, state: FileState, stat: Stat) -> bool:
     return _tail(path, state.done) == state.tail
 
 
+def _is_blank(path: Path, start: int) -> bool:
+    """Whether nothing but line breaks follows."""
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            return not file.read(_TAIL).strip()
+    except OSError:
+        return False
+
+
 def _tail(path: Path, done: int) -> bytes | None:
     try:
         with path.open("rb") as file:
@@ -296,15 +306,12 @@ def _tail(path: Path, done: int) -> bytes | None:
 
 
 def _shown_names(roots: Sequence[Path]) -> dict[Path, str]:
-    """A short name for each root: the last part of its path, and more of it where two are alike."""
+    """A short name for each root, or the folder of a root that is a file: the last part of its path, and more of it
+    where two are alike."""
     names: dict[Path, str] = {}
     for root in roots:
-        parts = root.parts
-        for count in range(1, len(parts) + 1):
-            name = "/".join(parts[-count:])
-            if name not in names.values():
-                names[root] = name
-                break
-        else:
-            names[root] = str(root)
+        folder = root.parent if root.is_file() else root
+        parts = folder.parts
+        candidates = ("/".join(parts[-count:]) for count in range(1, len(parts) + 1))
+        names[folder] = next((name for name in candidates if name not in names.values()), str(folder))
     return names
