@@ -141,28 +141,29 @@ def line_plot(
     log: bool = False,
 ) -> LinePlot | None:
     """None without a single value to draw. `bottom` and `top` are values that the scale reaches in any case."""
-    cleaned = [Series(one.name, [(x, _finite(y)) for x, y in one.points], one.href) for one in series]
-    cleaned = [one for one in cleaned if any(y is not None for _, y in one.points)]
-    if not cleaned:
+    cleaned = [(one, _finite(one.points)) for one in series]
+    there = [(one, points) for one, points in cleaned if any(y is not None for _, y in points)]
+    if not there:
         return None
-    xs = [x for one in cleaned for x, _ in one.points]
-    left, right = min(xs), max(xs)
-    window = _window(max(len(one.points) for one in cleaned))
-    smoothed = [moving_mean(one.points, window) if window else [] for one in cleaned]
+    left = min(points[0][0] for _, points in there)
+    right = max(points[-1][0] for _, points in there)
+    longest = max(len(points) for _, points in there)
+    window = _window(longest)
+    # Thinning keeps the extremes, so everything after it is as it would be with all points.
+    smoothed = [thinned(moving_mean(points, window), COLUMNS, left, right) if window else [] for _, points in there]
+    shown = [Series(one.name, thinned(points, COLUMNS, left, right), one.href) for one, points in there]
     across = _Axis(left, right, WIDTH)
-    ends = [*([] if bottom is None else [bottom]), *([] if top is None else [top])]
-    values = [y for one in cleaned for _, y in one.points if y is not None]
-    low, high = _range([*values, *ends])
-    longest = max(len(one.points) for one in cleaned)
+    values = [y for one in shown for _, y in one.points if y is not None]
+    low, high = _range([*values, *(end for end in (bottom, top) if end is not None)])
     return LinePlot(
         type="plot", title=title, about=about, box=(WIDTH, HEIGHT), x_title=x_title,
         x_ticks=[Tick(at=across.at(x), label=said(x)) for x in _whole_ticks(left, right)],
         series=[
-            PlotSeries(name=one.name, hue=HUES[number % len(HUES)], href=one.href, last=said(_last(one.points), unit))
-            for number, one in enumerate(cleaned)
+            PlotSeries(name=one.name, hue=HUES[number % len(HUES)], href=one.href, last=said(_last(points), unit))
+            for number, (one, points) in enumerate(there)
         ],
-        linear=_scale(cleaned, smoothed, across, _Axis(low, high, HEIGHT), ticks(low, high), unit),
-        log=_log_scale(cleaned, smoothed, across, values, unit) if log else None,
+        linear=_scale(shown, smoothed, across, _Axis(low, high, HEIGHT), ticks(low, high), unit),
+        log=_log_scale(shown, smoothed, across, values, unit) if log else None,
         window=window,
         dots=longest <= DOTS,
         thinned=longest if longest > 2 * COLUMNS else 0,
@@ -202,15 +203,27 @@ def thinned(points: Values, columns: int, left: float, right: float) -> list[tup
         return list(points)
     scale = columns / ((right - left) or 1)
     kept: list[tuple[float, float | None]] = []
-    for _, group in groupby(points, key=lambda point: min(int((point[0] - left) * scale), columns - 1)):
-        column = list(group)
-        there = [(y, at) for at, (_, y) in enumerate(column) if y is not None]
-        if len(there) < len(column):
-            gap = next(at for at, (_, y) in enumerate(column) if y is None)
-            kept.append(column[gap])
-        if there:
-            kept += [column[at] for at in sorted({min(there)[1], max(there)[1]})]
-    return kept
+    column: list[tuple[float, float | None]] = []
+    last = 0
+    for point in points:
+        here = min(int((point[0] - left) * scale), columns - 1)
+        if here != last:
+            kept += _extremes(column)
+            column, last = [], here
+        column.append(point)
+    return kept + _extremes(column)
+
+
+def _extremes(column: Values) -> list[tuple[float, float | None]]:
+    values = [y for _, y in column if y is not None]
+    gap = [next(point for point in column if point[1] is None)] if len(values) < len(column) else []
+    if not values:
+        return gap
+    low, high = min(values), max(values)
+    first = next(point for point in column if point[1] == low)
+    second = next(point for point in column if point[1] == high)
+    ends = [first] if first is second else sorted((first, second), key=lambda point: point[0])
+    return gap + ends
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -249,7 +262,7 @@ def _scale(
     def places(points: Values) -> list[Point | None]:
         return [
             None if y is None else (across.place(x), round(HEIGHT - up.place(measure(y)), 1), said(x), said(y, unit))
-            for x, y in thinned(points, COLUMNS, across.low, across.high)
+            for x, y in points
         ]
 
     drawings = []
@@ -315,8 +328,8 @@ def _last(points: Values) -> float:
     return next(y for _, y in reversed(points) if y is not None)
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and abs(value) < _LARGEST else None
+def _finite(points: Values) -> Values:
+    return [(x, y if y is not None and -_LARGEST < y < _LARGEST else None) for x, y in points]
 
 
 def _short(value: float, unit: Unit) -> str:

@@ -19,6 +19,10 @@ _OF_A_FAMILY: Final = "success_"
 _MOST_FAMILIES: Final = 11
 
 
+_NUMBERS: Final = frozenset({int, float})
+"""Types of numbers in JSON; of a truth value, `isinstance` would say that it is a number."""
+
+
 class Panel(NamedTuple):
     title: str
     names: Mapping[str, str]
@@ -123,18 +127,15 @@ def panel_plot(rows: Rows, panel: Panel, *, href: str = "") -> LinePlot | None:
 def values_of(rows: Rows, name: str) -> list[tuple[float, float | None]]:
     """The values of a metric over the steps. Where most steps have one, a step without is a gap; else it is left out,
     because the metric is measured now and then."""
-    there = [(row["step"], row.get(name)) for row in rows]
-    known = [at for at, (_, value) in enumerate(there) if is_number(value)]
+    there = [(row["step"], value if type(value := row.get(name)) in _NUMBERS else None) for row in rows]
+    known = [at for at, (_, value) in enumerate(there) if value is not None]
     if not known:
         return []
-    between = there[known[0] : known[-1] + 1]
-    is_dense = len(known) * 2 > len(between)
-    null = {at for at, row in enumerate(rows) if name in row}
-    return [
-        (step, value if is_number(value) else None)
-        for at, (step, value) in enumerate(between, start=known[0])
-        if is_number(value) or is_dense or at in null
-    ]
+    first, last = known[0], known[-1] + 1
+    if len(known) == last - first or len(known) * 2 > last - first:
+        return there[first:last]
+    null = {at for at in range(first, last) if name in rows[at]}
+    return [there[at] for at in sorted({*known, *null})]
 
 
 def sampler_families(rows: Rows, *, href: str = "") -> LinePlot | None:

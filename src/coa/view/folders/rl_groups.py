@@ -114,6 +114,7 @@ class StepView(TypedDict):
 
 
 _steps: Cache[tuple[list[GroupView], list[str]]] = Cache(16)
+_curves: Cache[LinePlot | None] = Cache(16)
 
 
 def rl_step(path: Path, step: int) -> StepView | None:
@@ -128,10 +129,7 @@ def rl_step(path: Path, step: int) -> StepView | None:
         files[step], (stamp(files[step]), repr(config.get("reward"))), lambda: _groups(files[step], step, config)
     )
     rows, _ = read_metrics(path / METRICS)
-    curve = line_plot(
-        "Reward and success", [Series("reward", values_of(rows, "reward"), STEP_LINK),
-                               Series("success", values_of(rows, "success"), STEP_LINK)], bottom=0.0,
-    )  # fmt: skip
+    curve = _curves.get(path, stamp(path / METRICS), lambda: _curve(rows))
     known = [row["step"] for row in rows if number(row.get("reward")) is not None]
     at = (step - known[0]) / (known[-1] - known[0]) if len(known) > 1 and known[0] <= step <= known[-1] else None
     return StepView(
@@ -146,6 +144,11 @@ def rl_step(path: Path, step: int) -> StepView | None:
         groups=groups,
         problems=problems,
     )
+
+
+def _curve(rows: Sequence[Row]) -> LinePlot | None:
+    series = [Series(name, values_of(rows, name), STEP_LINK) for name in ("reward", "success")]
+    return line_plot("Reward and success", series, bottom=0.0)
 
 
 def _facts(row: Row, groups: Sequence[GroupView]) -> list[Fact]:

@@ -10,8 +10,8 @@ from coa.folder import read_config
 from coa.report import plural
 from coa.training.run_folder import METRICS, MODEL, clock
 from coa.view.folders.families import FamilyRow, families_plot, family_rows, group_files
-from coa.view.folders.files import Row, mapping, number, read_metrics
-from coa.view.folders.metric_panels import RL, SFT, STEP_LINK, curve_sections, sampler_families
+from coa.view.folders.files import Cache, Row, mapping, number, read_metrics, stamp
+from coa.view.folders.metric_panels import RL, SFT, STEP_LINK, PanelGroup, curve_sections, sampler_families
 from coa.view.folders.parts import (
     Builder,
     Fact,
@@ -29,6 +29,9 @@ from coa.web.plots import LinePlot, said
 
 _PACE: Final = 10
 """Number of the latest steps whose pace gives the time left."""
+_Curves = tuple[list[Section], LinePlot | None]
+_drawn: Cache[_Curves] = Cache(16)
+"""Curves of ten thousand steps take half a second to draw."""
 
 
 def sft_view(path: Path) -> FolderView:
@@ -42,7 +45,7 @@ def sft_view(path: Path) -> FolderView:
             ("success", "Success", "share"),
         ]
         made["facts"] += build.tried("the latest figures", lambda: _latest(rows, last)) or []
-        made["sections"] += build.tried("the curves", lambda: curve_sections(rows, SFT)) or []
+        made["sections"] += build.tried("the curves", lambda: _curves(path, rows, SFT, "")[0]) or []
     return _ended(made, path)
 
 
@@ -57,13 +60,23 @@ def rl_view(path: Path, rows: Iterable[FamilyRow] | None = None) -> FolderView:
                 ("model_tokens", "Tokens per attempt", "number")]  # fmt: skip
         made["facts"] += build.tried("the latest figures", lambda: _latest(metrics, last)) or []
         href = STEP_LINK if made["steps"] else ""
-        sections = build.tried("the curves", lambda: curve_sections(metrics, RL, href=href)) or []
+        sections, sampler = build.tried("the curves", lambda: _curves(path, metrics, RL, href)) or ([], None)
         made["sections"] += sections[:1]
-        build.add("the families", lambda: _families(path, rows, sampler_families(metrics, href=href)))
+        build.add("the families", lambda: _families(path, rows, sampler))
         made["sections"] += sections[1:]
     else:
         build.add("the families", lambda: _families(path, rows))
     return _ended(made, path)
+
+
+def _curves(path: Path, rows: Sequence[Row], groups: Sequence[PanelGroup], href: str) -> _Curves:
+    """The sections with curves, and the families as the sampler of RL sees them."""
+    file = path / METRICS
+    return _drawn.get(
+        file,
+        (stamp(file), href),
+        lambda: (curve_sections(rows, groups, href=href), sampler_families(rows, href=href)),
+    )
 
 
 def _families(path: Path, rows: Iterable[FamilyRow] | None, sampler: LinePlot | None = None) -> Section | None:
@@ -105,11 +118,16 @@ def _latest(rows: Sequence[Row], wanted: Sequence[tuple[str, str, Any]]) -> list
     """The last value of each metric that there is, and the first one."""
     found = []
     for name, words, unit in wanted:
-        values = [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
-        if values:
-            note = f"{said(values[0][1], unit)} at step {values[0][0]:,}" if len(values) > 1 else ""
-            found.append(fact(words, said(values[-1][1], unit), note))
+        first, last = _first(rows, name), _first(reversed(rows), name)
+        if first is not None and last is not None:
+            note = f"{said(first[1], unit)} at step {first[0]:,}" if first[0] != last[0] else ""
+            found.append(fact(words, said(last[1], unit), note))
     return found
+
+
+def _first(rows: Iterable[Row], name: str) -> tuple[float, float] | None:
+    found = ((row["step"], value) for row in rows if (value := number(row.get(name))) is not None)
+    return next(found, None)
 
 
 def _ended(made: FolderView, path: Path) -> FolderView:
