@@ -25,7 +25,7 @@ _FAMILIES = ("one_hop", "two_hop", "code")
 
 def stage_folders(root: Path, words: str = "", *, profile: Profile | None = None) -> Path:
     """All of it below `root`, which is returned."""
-    profile = profile or load_profile("web")
+    profile = profile or load_profile("all")
     tasks = [_task(number, words) for number in range(6)]
     for name, right in (("base", 2), ("tuned", 4)):
         runs = [_run(task, profile, words, right=number < right) for number, task in enumerate(tasks)]

@@ -47,12 +47,15 @@ class TokensView(TypedDict):
 def tokens_view(trajectory: Trajectory, profile: Profile, tokenizers: Sequence[str]) -> TokensView:
     """`tokenizers` are those to try; the one that the run was sampled with wins, else the first that can be opened."""
     name, tokenizer, problem = _chosen(trajectory, tokenizers)
-    if tokenizer is None:
-        return _view("", problem, _by_author(trajectory, profile))
     try:
-        return _view(name, problem, _spans(trajectory, profile, tokenizer))
-    except LedgerError as error:
-        return _view("", error.message, _by_author(trajectory, profile))
+        if tokenizer is None:
+            return _view("", problem, _by_author(trajectory, profile))
+        try:
+            return _view(name, problem, _spans(trajectory, profile, tokenizer))
+        except LedgerError as error:
+            return _view("", error.message, _by_author(trajectory, profile))
+    except CoaError as error:  # steps that the profile cannot write, such as those of an agent that it does not have
+        return _view("", error.message, _by_step(trajectory))
 
 
 def tokenizers_of(folder: Path, given: str | None) -> list[str]:
@@ -109,6 +112,13 @@ def _by_author(trajectory: Trajectory, profile: Profile) -> Iterator[TokenSpan]:
     for step, author, text in pieces(trajectory.steps, profile):
         token: Token = (text, None, int(author is Author.MODEL), None)
         yield TokenSpan(step=step, agent=trajectory.steps[step].agent, tokens=[token])
+
+
+def _by_step(trajectory: Trajectory) -> Iterator[TokenSpan]:
+    """The texts without their tags."""
+    for number, step in enumerate(trajectory.steps):
+        token: Token = (step.surface or step.text, None, int(step.author is Author.MODEL), None)
+        yield TokenSpan(step=number, agent=step.agent, tokens=[token])
 
 
 def _view(tokenizer: str, problem: str | None, spans: Iterable[TokenSpan]) -> TokensView:

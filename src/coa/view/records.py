@@ -114,7 +114,11 @@ def record_raw(place: Place, queries: Queries) -> RawView:
     """The record as it is in the file, indented, and the run as one text, as the model saw and wrote it."""
     trajectory, profile, _ = with_known_profile(opened_record(place, queries).trajectory)
     raw = raw_record(place.source, place.number, place.place, place.length)
-    return RawView(json=_indented(raw), transcript=render(trajectory.steps, profile))
+    try:
+        transcript = render(trajectory.steps, profile)
+    except CoaError as error:
+        transcript = f"[no transcript: {error.message}]"
+    return RawView(json=_indented(raw), transcript=transcript)
 
 
 def record_texts(place: Place) -> Mapping[str, Any]:

@@ -144,6 +144,17 @@ def test_a_record_of_a_wrong_shape_does_not_hide_its_neighbours(
         assert any(words in message for message in said), said
 
 
+def test_a_step_of_an_agent_that_the_profile_does_not_have_is_shown(root: Path, index: Path) -> None:
+    write(root / "odd" / "trajectories.jsonl", [make_trajectory(("nobody", "hm"), ("answer", "Ada"))])
+    with looked(root, index) as reader:
+        assert readable(reader) == 3
+        odd = next(row["id"] for row in reader.runs({})["rows"] if "nobody" in row["agents"])
+        tokens = reader.tokens(odd)
+        assert tokens["problem"] is not None and "nobody" in tokens["problem"]
+        assert [span["tokens"][0][0] for span in tokens["spans"]] == ["hm", "Ada"]
+        assert "nobody" in reader.raw(odd)["transcript"]
+
+
 def test_a_truncated_parquet_file_is_named(root: Path, index: Path) -> None:
     file = root / "cut" / "kept.parquet"
     write(file, [web_run()] * 3)
