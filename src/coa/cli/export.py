@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,16 +18,23 @@ def export(
     ],
     to: Annotated[Target, typer.Option(help="Format to write; `trajectories` and `tasks` are coa's own.")],
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            help="File that ends in .jsonl, .json or .parquet; for atif also a folder, with one file per trajectory. "
-            "Default: JSONL to stdout."
+            help="File that ends in .jsonl, .json or .parquet; for atif also a folder, with one file per trajectory; "
+            "for otlp also the address of an endpoint, such as http://localhost:4318. Default: JSONL to stdout."
         ),
     ] = None,
     profile: Annotated[
         str | None, typer.Option(help="Profile (a name or a .toml) to read with, whatever profile the data carry.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace --out if it exists.")] = False,
+    content: Annotated[
+        bool | None,
+        typer.Option(
+            "--content/--no-content",
+            help="For otlp: include the texts of users, model and tools. Default: in files, but not for an endpoint.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the name of the file and the number of records as JSON.")
     ] = False,
@@ -36,15 +42,17 @@ def export(
     """Write trajectories for other trainers and tools, or read foreign rows into coa's own files."""
     from coa.cli.terminal import show_warnings
     from coa.trajectory.formats.export import export, exported_lines
+    from coa.trajectory.formats.otlp_endpoint import is_endpoint
 
     show_warnings()
     if out is None:
-        for line in exported_lines(data, to, profile=profile):
+        for line in exported_lines(data, to, profile=profile, content=content):
             echo_json(line)
         return
-    count = export(data, to, out, profile=profile, force=force)
+    count = export(data, to, out, profile=profile, force=force, content=content)
     noun = ("task", "tasks") if to is Target.TASKS else ("trajectory", "trajectories")
     if as_json:
-        echo_json(json.dumps({"file": str(out), "format": to.value, "records": count}))
+        echo_json(json.dumps({"file": out, "format": to.value, "records": count}))
     else:
-        echo(f"{plural(count, *noun)} written to {out}", err=True)
+        done = "sent to" if is_endpoint(out) else "written to"
+        echo(f"{plural(count, *noun)} {done} {out}", err=True)

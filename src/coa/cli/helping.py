@@ -54,6 +54,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "export": (
         "coa export data/ --to messages --out messages.jsonl",
         "coa export rows.parquet --to trajectories --out own.jsonl --profile web",
+        "coa export runs/answers --to otlp --out http://localhost:4318 --content",
     ),
     "sft": ("coa sft --model smollm2 --data data/ --out runs/sft", "coa sft configs/sft/nano.toml --out runs/sft"),
     "sample": ("coa sample tasks.jsonl --model runs/sft --samples 8 --out kept.jsonl",),

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
+from pydantic import ValidationError
 
+from coa.blocking import run_blocking
 from coa.choices import Target
+from coa.config import first_problem
 from coa.errors import StoreError
 from coa.folder import lock, lock_file, replacing, write_atomic
 from coa.trajectory.formats.alpaca import to_alpaca
 from coa.trajectory.formats.atif_export import to_atif
-from coa.trajectory.formats.detect import holds_tasks, trajectories_of
+from coa.trajectory.formats.detect import holds_tasks, read_trajectories, trajectories_of
 from coa.trajectory.formats.messages import to_messages, to_sharegpt, to_verl
-from coa.trajectory.formats.rows import write_rows
+from coa.trajectory.formats.otlp_endpoint import OtlpConfig, OtlpEndpoint, OtlpUnserved, in_batches, is_endpoint
+from coa.trajectory.formats.otlp_export import to_spans
+from coa.trajectory.formats.otlp_wire import Span, resource_spans
+from coa.trajectory.formats.rows import write_joined, write_rows
+from coa.trajectory.formats.sources import files
 from coa.trajectory.formats.tasks import from_task, read_tasks
 from coa.trajectory.profile import Profile, load_profile, profile_of, with_profile
 from coa.trajectory.store import Lines, write
@@ -31,31 +39,56 @@ _CONVERTERS: Final[Mapping[Target, Callable[[Trajectory, Profile], dict[str, Any
 }
 
 
-def export(data: str, to: Target, out: str | Path, *, profile: str | Path | None = None, force: bool = False) -> int:
+def export(
+    data: str,
+    to: Target,
+    out: str | Path,
+    *,
+    profile: str | Path | None = None,
+    force: bool = False,
+    content: bool | None = None,
+) -> int:
     """Write the trajectories or tasks of `data` to the file `out`, and return their number.
 
     `data` is a file, a folder or a hub id. ATIF may also be written to a folder, with one file per trajectory. With
     `profile`, everything is read with that profile, whatever profile the data carry. An interrupted export leaves `out`
     as it was, because the file takes its place only when it is complete.
+
+    OTLP may also be sent to an endpoint, whose address `out` is then. `content` says whether spans include the texts of
+    users, model and tools; None means in a file, but not for an endpoint.
     """
+    if content is not None and to is not Target.OTLP:
+        raise StoreError(f"`content` has no meaning for {to}", hint="it is for spans: --to otlp")
+    if is_endpoint(out):
+        if to is not Target.OTLP:
+            raise StoreError(f"{to} cannot be sent to an address", hint="use --to otlp, or give --out a file")
+        return run_blocking(_send(data, str(out), profile, content=bool(content)))
     out = Path(out)
     if out.exists() and not force:
         raise StoreError(f"{out} exists already", hint="add --force to replace it, or choose another --out")
     if to is Target.ATIF and not out.suffix:
         return _write_folder(data, out, profile)
-    endings = [".jsonl", ".json"] if to is Target.ATIF else [".jsonl", ".json", ".parquet"]
+    endings = [".jsonl", ".json"] if to in (Target.ATIF, Target.OTLP) else [".jsonl", ".json", ".parquet"]
     if out.suffix not in endings:
         raise StoreError(f"{to} cannot be written to {out.name!r}", hint=f"end --out in {' or '.join(endings)}")
     with lock_file(out), replacing(out) as part:
         if to is Target.TRAJECTORIES and out.suffix != ".json":
             return write(part, _trajectories(data, profile))
-        return write_rows(part, exported_lines(data, to, profile=profile))
+        if to is Target.OTLP and out.suffix == ".json":  # a single request, as servers take it
+            found = _resource_spans(data, profile, content=content is not False)
+            return write_joined(part, found, b'{"resourceSpans":[\n', b",\n", b"\n]}\n")
+        return write_rows(part, exported_lines(data, to, profile=profile, content=content))
 
 
-def exported_lines(data: str, to: Target, *, profile: str | Path | None = None) -> Iterator[bytes]:
+def exported_lines(
+    data: str, to: Target, *, profile: str | Path | None = None, content: bool | None = None
+) -> Iterator[bytes]:
     """What `export` would write, as lines of JSON without line breaks."""
     if to is Target.TRAJECTORIES:
         return map(Lines().line, _trajectories(data, profile))
+    if to is Target.OTLP:
+        found = _resource_spans(data, profile, content=content is not False)
+        return (b'{"resourceSpans":[' + line + b"]}" for line in found)
     return map(orjson.dumps, _rows(data, to, profile))
 
 
@@ -69,6 +102,40 @@ def _trajectories(data: str, profile: str | Path | None) -> Iterator[Trajectory]
     chosen = load_profile(profile) if profile else None
     for trajectory in trajectories_of(data, chosen):
         yield trajectory if chosen is None else with_profile(trajectory, chosen)
+
+
+def _resource_spans(data: str, profile: str | Path | None, *, content: bool) -> Iterator[bytes]:
+    service = OtlpConfig().service_name
+    return (orjson.dumps(resource_spans(spans, service)) for spans in _spans(data, profile, content=content))
+
+
+def _spans(data: str, profile: str | Path | None, *, content: bool) -> Iterator[list[Span]]:
+    """The spans of each run. The time at which a file was written last is taken for the end of its runs, and a
+    millisecond is added for each, so that they are listed in the order of the file."""
+    chosen = load_profile(profile) if profile else None
+    for file in files(data):
+        written = file.stat().st_mtime_ns if file.is_file() else time.time_ns()
+        for number, trajectory in enumerate(read_trajectories(file, chosen)):
+            run = trajectory if chosen is None else with_profile(trajectory, chosen)
+            yield to_spans(run, profile_of(run), ended_ns=written + number * 1_000_000, content=content)
+
+
+async def _send(data: str, address: str, profile: str | Path | None, *, content: bool) -> int:
+    try:
+        endpoint = OtlpEndpoint(OtlpConfig(endpoint=address))
+    except ValidationError as error:
+        raise StoreError(first_problem(error, OtlpConfig)) from error
+    sent = 0
+    try:
+        for batch in in_batches(_spans(data, profile, content=content)):
+            await endpoint.send(endpoint.packed(batch))
+            sent += sum(span.parent is None for span in batch)
+    except OtlpUnserved as error:
+        before = f"; {sent} runs were sent before that, and sending them again does not double them" if sent else ""
+        raise OtlpUnserved(error.message + before, hint=error.hint, error=error.error, status=error.status) from error
+    finally:
+        await endpoint.close()
+    return sent
 
 
 def _tasks(trajectories: Iterator[Trajectory]) -> Iterator[Task]:

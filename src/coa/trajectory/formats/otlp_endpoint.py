@@ -37,11 +37,11 @@ class OtlpConfig(Frozen):
     """Where to send the spans of runs."""
 
     endpoint: str | None = None
-    """Address of an OpenTelemetry endpoint, such as http://localhost:4318, which gets the spans of each run when the run
-    ends. An address without a path gets /v1/traces. Default: nothing is sent."""
+    """Address of an OpenTelemetry endpoint, such as http://localhost:4318, which gets the spans of each run when the
+    run ends. An address without a path gets /v1/traces. Default: nothing is sent."""
     content: bool = False
-    """Whether spans include the texts of users, model and tools. Without them they have only names, times, token counts,
-    scores and errors."""
+    """Whether spans include the texts of users, model and tools. Without them they have only names, times, token
+    counts, scores and errors."""
     headers_env: str = HEADERS_ENV
     """Environment variable with the headers to send, such as a key: `name=value,name=value`."""
     service_name: str = "coa"
@@ -57,6 +57,12 @@ class OtlpConfig(Frozen):
 
 class OtlpUnserved(Unserved):
     """An endpoint that did not answer, or refused."""
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, error: str = "service", status: int | None = None
+    ) -> None:
+        down = "check that the server runs and that the address is right" if error == "service" else None
+        super().__init__(message, hint=hint or down, error=error, status=status)
 
 
 def is_endpoint(out: object) -> bool:
