@@ -12,13 +12,15 @@ from typing import Final, cast
 import orjson
 
 from coa.runtime.live import LiveRun, live_state, live_trajectory, read_live
-from coa.view.queries import Row
+from coa.view.queries import ROW_NAMES, Row
 from coa.view.readers import Opened
 from coa.view.records import RecordView, trajectory_view
 from coa.view.rows import indexed_row
 
 _AGE_S: Final = 0.3
 """Time for which nobody looks again: every open page asks twice a second."""
+_HELD_S: Final = 3.0
+"""Time after which an unchanged feed is read again: its writer may have been killed."""
 _OTHER_FILTERS: Final = ("sort", "offset", "limit")
 RUNNING: Final = "running"
 
@@ -30,11 +32,12 @@ class LiveRuns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._looked = 0.0
+        self._looked = -_AGE_S
         self._changes = 0
         self._states: dict[str, _State] = {}
         self._runs: dict[str, dict[str, tuple[LiveRun, Row]]] = {}
         """Of each folder, by the id of the run."""
+        self._read: dict[str, float] = {}
 
     def look(self, folders: Mapping[str, tuple[str, Path]]) -> int:
         """Look for running chains in these folders (by id: how each is shown, and where it is).
@@ -42,15 +45,17 @@ class LiveRuns:
         The number that it returns changes whenever one went on.
         """
         with self._lock:
-            if time.monotonic() - self._looked < _AGE_S:
+            now = time.monotonic()
+            if now - self._looked < _AGE_S:
                 return self._changes
+            self._looked = now
             for uid, (shown, path) in folders.items():
                 state = live_state(path)
-                if state != self._states.get(uid, ()):
-                    self._states[uid] = state
-                    self._changes += 1
-                    self._runs[uid] = {_id(run): (run, _row(run, uid, shown)) for run in read_live(path)}
-            self._looked = time.monotonic()
+                if state == self._states.get(uid, ()) and (not state or now - self._read[uid] < _HELD_S):
+                    continue
+                found = {_id(run): (run, _row(run, uid, shown)) for run in read_live(path)}
+                self._changes += state != self._states.get(uid, ()) or set(found) != set(self._runs[uid])
+                self._states[uid], self._read[uid], self._runs[uid] = state, now, found
             return self._changes
 
     def folders(self) -> set[str]:
@@ -84,4 +89,4 @@ def _row(run: LiveRun, folder: str, shown: str) -> Row:
         "outcome": RUNNING, "stop": "", "step": None, "group": None, "agents": list(texts.agents),
         "seconds": max(time.time() - run.began, 0.0),
     }  # fmt: skip
-    return cast(Row, {name: row[name] for name in Row.__required_keys__})
+    return cast(Row, {name: row[name] for name in ROW_NAMES})

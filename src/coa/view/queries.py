@@ -89,10 +89,10 @@ class Place:
 _COLUMNS: Final = {"id": "runs.uid", "folder": "folders.uid", "path": "folders.shown", "kind": "runs.kind",
                    "step": "rl_step", "group": "grp"}  # fmt: skip
 """Fields of a row that have another name in the index."""
-_NAMES: Final = tuple(name for name in Row.__annotations__ if name != "hits")
+ROW_NAMES: Final = tuple(name for name in Row.__annotations__ if name != "hits")
 _SELECT: Final = (
     "SELECT runs.id AS number, "
-    + ", ".join(f'{_COLUMNS.get(name, name)} AS "{name}"' for name in _NAMES)
+    + ", ".join(f'{_COLUMNS.get(name, name)} AS "{name}"' for name in ROW_NAMES)
     + " FROM runs JOIN texts USING (id) JOIN folders ON folders.id = runs.folder"
 )
 
@@ -307,6 +307,6 @@ def _path(encoded: bytes) -> Path:
 
 
 def _row(columns: sqlite3.Row) -> Row:
-    row: dict[str, Any] = {name: columns[name] for name in _NAMES}
+    row: dict[str, Any] = {name: columns[name] for name in ROW_NAMES}
     learnt = row["learnt"]
     return cast(Row, {**row, "learnt": None if learnt is None else bool(learnt), "agents": row["agents"].split()})

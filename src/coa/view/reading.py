@@ -80,6 +80,11 @@ class Reader:
         queries = self._queries
         return queries.state("revision"), self._live.look(queries.folder_paths())
 
+    def _looked(self) -> LiveRuns:
+        """The running chains as they are now."""
+        self._live.look(self._queries.folder_paths())
+        return self._live
+
     def progress(self) -> dict[str, object]:
         return self._queries.progress()
 
@@ -119,7 +124,7 @@ class Reader:
         rows, offset = page.rows, whole_number(query, "offset", 0)
         if words := words_of(query.get("q", "")):
             self._mark(rows, words, query.get("in"))
-        live = self._live.rows(query) if offset == 0 else []
+        live = self._looked().rows(query) if offset == 0 else []
         return RunsView(total=page.total, offset=offset, rows=[*live, *rows])
 
     def _mark(self, rows: Sequence[Row], words: Sequence[str], scope: str | None) -> None:
@@ -142,7 +147,7 @@ class Reader:
     # ---- one run
 
     def run(self, uid: str) -> RecordView:
-        if (live := self._live.record(uid)) is not None:
+        if (live := self._looked().record(uid)) is not None:
             return live
         place = self._place(uid)
         return record_view(place, self._queries, self.shown(place))
