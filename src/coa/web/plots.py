@@ -8,7 +8,7 @@ of pixels, which looks the same as all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from itertools import cycle, groupby
 from math import ceil, floor, log10
 from typing import Final, Literal, NamedTuple, NotRequired, TypedDict
 
@@ -159,8 +159,8 @@ def line_plot(
         type="plot", title=title, about=about, box=(WIDTH, HEIGHT), x_title=x_title,
         x_ticks=[Tick(at=across.at(x), label=said(x)) for x in _whole_ticks(left, right)],
         series=[
-            PlotSeries(name=one.name, hue=HUES[number % len(HUES)], href=one.href, last=said(_last(points), unit))
-            for number, (one, points) in enumerate(there)
+            PlotSeries(name=one.name or "(none)", hue=hue, href=one.href, last=said(_last(points), unit))
+            for (one, points), hue in zip(there, cycle(HUES), strict=False)
         ],
         linear=_scale(shown, smoothed, across, _Axis(low, high, HEIGHT), ticks(low, high), unit),
         log=_log_scale(shown, smoothed, across, values, unit) if log else None,

@@ -32,6 +32,7 @@ _PACE: Final = 10
 _Curves = tuple[list[Section], LinePlot | None]
 _drawn: Cache[_Curves] = Cache(16)
 """Curves of ten thousand steps take half a second to draw."""
+_families_drawn: Cache[LinePlot | None] = Cache(16)
 
 
 def sft_view(path: Path) -> FolderView:
@@ -80,7 +81,12 @@ def _curves(path: Path, rows: Sequence[Row], groups: Sequence[PanelGroup], href:
 
 
 def _families(path: Path, rows: Iterable[FamilyRow] | None, sampler: LinePlot | None = None) -> Section | None:
-    return section("Families over time", families_plot(family_rows(path) if rows is None else rows), sampler)
+    if rows is not None:
+        return section("Families over time", families_plot(rows), sampler)
+    mark = [stamp(file) for file in group_files(path).values()]
+    return section(
+        "Families over time", _families_drawn.get(path, mark, lambda: families_plot(family_rows(path))), sampler
+    )
 
 
 def _begun(made: FolderView, path: Path) -> tuple[Builder, list[Row]]:

@@ -45,7 +45,8 @@ export function wordDifference(left, right) {
   while (same < least && left[same] === right[same]) same += 1;
   // Back to where the word begins, so that a whole word is marked; it has the same beginning in both.
   let start = same;
-  while (start > 0 && !/\s/.test(left[start - 1])) start -= 1;
+  const inside = [left, right].some((text) => same < text.length && !/\s/.test(text[same]));
+  while (inside && start > 0 && !/\s/.test(left[start - 1])) start -= 1;
   return { left: around(left, start), right: around(right, start) };
 }
 

@@ -14,7 +14,7 @@ function drawn(name, attributes) {
 /** A line plot. It is a slider for the keyboard: the arrows move along the points, Enter follows the point's link. */
 export class Plot {
   /** `link` makes an address of a point's href, or null. `go` follows one. */
-  constructor(plot, { link = (href) => href, go = (address) => (location.hash = address), mark = null } = {}) {
+  constructor(plot, { link = (href) => href, go = (address) => (location.hash = address), mark = null, heading = "h3" } = {}) {
     this.link = link;
     this.go = go;
     this.mark = mark;
@@ -33,7 +33,7 @@ export class Plot {
       pointermove: (event) => this.#point(event), pointerleave: () => this.#leave(), click: (event) => this.#click(event),
       keydown: (event) => this.#key(event), blur: () => this.#leave() },
       this.svg, this.cursor, this.tip);
-    this.title = element("h3", { id: this.id });
+    this.title = element(heading, { id: this.id });
     this.about = element("p", { class: "plot-about soft" });
     this.tools = element("div", { class: "plot-tools" });
     this.legend = element("ul", { class: "plot-legend", "aria-label": "Series" });

@@ -225,10 +225,9 @@ async function runs(main, { query }, data) {
 
 function about(row, side) {
   return element("header", { class: "side-head" },
-    element("p", {}, element("span", { class: "letter" }, letter(side)), outcomeBadge(row.outcome),
-      element("a", { href: `#/run/${row.id}` }, "Open the run")),
+    element("h2", {}, element("span", { class: "letter" }, letter(side)), element("a", { href: `#/folder/${row.folder}` }, visible(row.path || ".")), outcomeBadge(row.outcome)),
     element("p", { class: "soft facts" }, [
-      row.path ? element("a", { href: `#/folder/${row.folder}` }, visible(row.path)) : null,
+      element("a", { href: `#/run/${row.id}` }, "Open the run"),
       plural(row.steps, "step"), plural(row.tool_calls, "tool call"), plural(row.tokens, "token"), row.seconds ? duration(row.seconds) : null,
       row.reward === null ? null : `reward ${Number(row.reward.toPrecision(3))}`,
     ].filter((part) => part).map((part) => element("span", {}, part))));

@@ -34,14 +34,14 @@ function at(folders, from, relative) {
   return folders.find((one) => ends(one) === wanted) ?? folders.find((one) => one !== from && wanted && ends(one).endsWith(`/${wanted}`));
 }
 
-/** Completes the links of a folder's view, which do not know the ids of folders. */
-export function linker(row, folders) {
+/** Completes the links of a folder's view, which do not know the ids of folders. `steps` are those that have groups. */
+export function linker(row, folders, steps = null) {
   const runs = (id, query) => {
     const filters = new URLSearchParams(query);
     return `#/runs?${new URLSearchParams([["folder", id], ...filters])}`;
   };
   return (href) => {
-    if (href.startsWith("step/")) return `#/folder/${row.id}/${href}`;
+    if (href.startsWith("step/")) return !steps || steps.has(Number(href.slice(5))) ? `#/folder/${row.id}/${href}` : null;
     if (href.startsWith("runs?")) return runs(row.id, href.slice(5));
     if (href.startsWith("tasks?")) return `#/runs?${href.slice(6)}`;
     if (href.startsWith("compare?")) {
@@ -79,7 +79,7 @@ async function folder(main, { path }, data) {
   }
 
   function drawn(view, row) {
-    const link = linker(row, index.folders);
+    const link = linker(row, index.folders, new Set(view.steps));
     return [
       head(view, row, id),
       messages(view),

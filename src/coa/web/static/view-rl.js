@@ -39,7 +39,7 @@ export async function show(main, { path, query }, data) {
 
   function head() {
     const link = (href) => (href.startsWith("step/") ? `#/folder/${id}/${href}` : null);
-    if (view.curve && !plot) plot = new Plot(view.curve, { link, mark: view.at });
+    if (view.curve && !plot) plot = new Plot(view.curve, { link, mark: view.at, heading: "h2" });
     else if (view.curve) plot.update(view.curve);
     const door = (step, words, key) => element(step === null ? "span" : "a", { class: "button", href: step === null ? null : `#/folder/${id}/step/${step}`,
       "aria-disabled": step === null ? "true" : null, role: step === null ? "link" : null, title: `Key ${key}` }, words);
