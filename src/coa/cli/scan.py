@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -126,18 +127,15 @@ def _list(as_json: bool) -> None:
 
 
 def _show(report: ScanReport, paths: list[str], show: int) -> None:
-    from rich.table import Table
+    from coa.cli.terminal import SafeConsole, SafeTable
 
-    from coa.cli.terminal import SafeConsole
-
-    console = SafeConsole(highlight=False, markup=False)
-    table = Table(box=None, pad_edge=False)
+    table = SafeTable()
     for title, side in (("scanner", "left"), ("runs", "right"), ("share", "right"), ("findings", "right")):
-        table.add_column(title, justify=side, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(title, justify=side, no_wrap=True)
     table.add_column("of which", overflow="fold")
     for one in report.scanners.values():
         table.add_row(one.name, f"{one.runs:,}", f"{one.runs / report.runs:.1%}", f"{one.findings:,}", _kinds(one))
-    console.print(table)
+    SafeConsole().print(table)
     for one in report.scanners.values():
         if show and one.first:
             echo()
@@ -149,7 +147,7 @@ def _show(report: ScanReport, paths: list[str], show: int) -> None:
     echo()
     echo(f"{plural(report.runs, 'run')} scanned, {plural(report.findings, 'finding')}")
     if report.findings:
-        echo(f"look at them: coa view {' '.join(paths)}")
+        echo(f"look at them: {shlex.join(['coa', 'view', *paths])}")
     if report.out is not None:
         echo(str(report.out / "findings.jsonl"))
     _show_troubles(report)

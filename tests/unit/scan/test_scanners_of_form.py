@@ -91,6 +91,6 @@ def test_repairs_are_worth_knowing() -> None:
     assert found.message == "repaired 2 times: missing close: </think>"
 
 
-def test_what_a_recorded_team_breaks_is_only_worth_knowing() -> None:
+def test_a_recorded_team_breaks_no_rules() -> None:
     run = run_of(("plan", "a"), ("plan", "b"), ("answer", "Ida"), meta={"team": {"model_calls": 3}})
-    assert note(REFUSED, run).severity is Severity.INFO
+    assert notes(REFUSED, run) == []

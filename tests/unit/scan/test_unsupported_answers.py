@@ -53,6 +53,28 @@ def test_a_number_that_the_model_worked_out_of_known_ones_is_supported() -> None
     assert looked_up("75", thought="It is another one.") != []
 
 
+@pytest.mark.parametrize(
+    ("answer", "page"),
+    [
+        ("about 42 km", "The run is 42.195 km long."),
+        ("1.4 billion", "It has 1,412,600,000 inhabitants."),
+        ("1,400,000", "It has 1.4 million inhabitants."),
+        ("25 %", "A share of 0.25 of it."),
+        ("3.142", "It is 3.14159."),
+        ("−40.5 °C", "It fell to -40.5 degrees."),
+    ],
+)
+def test_a_rounded_number_is_supported(answer: str, page: str) -> None:
+    assert looked_up(answer, page=page) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "page"), [("1900", "built in 1902"), ("3.2", "It is 3.14159."), ("480", "profit: 4795, 478")]
+)
+def test_a_number_beside_the_known_one_is_not(answer: str, page: str) -> None:
+    assert looked_up(answer, page=page) != []
+
+
 def test_what_the_user_wrote_supports_an_answer() -> None:
     assert looked_up("Eiffel", question="Was it Eiffel or Roebling?") == []
     task = Task(id="t", question="And he?", conversation=(Message(role="user", content="Tell me about Eiffel."),))

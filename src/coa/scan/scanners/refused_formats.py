@@ -1,7 +1,7 @@
 """Where the format of a run was wrong: calls that could not be read, rules of the profile broken, repairs made.
 
 Each rule and each kind of repair is one finding of a run, at the step where it happens first: one habit of a model can
-break a rule at every step. A recorded team never knew the profile, so what it breaks is only worth knowing.
+break a rule at every step. A recorded team never knew the profile and breaks none of its rules.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class RefusedFormats:
 
     def scan(self, trajectory: Trajectory, profile: Profile) -> Iterator[Note]:
         steps, found = trajectory.steps, dict[str, list[tuple[int, str]]]()
-        refused, is_team = set[int](), "team" in trajectory.meta
+        refused = set[int]()
         for index, step in enumerate(steps):
             if is_observation(step) and (kind := _refusal(step)) is not None:
                 refused.add(index - 1)
                 found.setdefault(kind, []).append((max(index - 1, 0), excerpt(step.text, 160)))
-        for violation in check(steps, profile):
+        for violation in () if "team" in trajectory.meta else check(steps, profile):
             if violation.rule in _UNFINISHED and trajectory.stop not in _OWN_END and violation.step >= len(steps):
                 continue
             if violation.step in refused and violation.rule in (Rule.SHAPE, Rule.FORGED_OBSERVATION):
@@ -57,7 +57,7 @@ class RefusedFormats:
             forged = kind == "forged observation"
             at, message = places[0]
             times = f" ({len(places)} times)" if len(places) > 1 else ""
-            severity = Severity.INFO if is_team else Severity.ERROR if forged else Severity.WARNING
+            severity = Severity.ERROR if forged else Severity.WARNING
             yield Note(at if at >= 0 else None, severity, f"{kind}{times}: {message}", kind=kind)
         yield from _repairs(steps)
 

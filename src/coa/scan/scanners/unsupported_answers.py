@@ -5,40 +5,33 @@ How it decides, and where it keeps quiet:
 - Only runs in which a tool answered are looked at. Without observations there is nothing to compare with.
 - A word counts as found if it, or its stem, stands anywhere in the observations, the question, the earlier turns or the
   arguments of a call. One word that is found is enough: answers are worded freely.
-- A number is found if the same value stands there, however it is written, or if it is the sum, difference, product or
-  quotient of two such numbers that the model also wrote down. Whole numbers up to 20 are never reported, because they
-  may be counted.
+- A number is found if the same value stands there, however it is written or rounded, or if it is the sum, difference,
+  product or quotient of two such numbers that the model also wrote down. An answer with a whole number up to 20 is
+  never reported, because that may be counted.
 - Yes, no, letters of a choice, formulas, programs and answers in a script that no observation uses are not decidable.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
-from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
 from coa.scan.finding import Note, Severity
 from coa.scan.languages import scripts
+from coa.scan.numbers import Quantity, derived, quantities, stated, values
 from coa.scan.steps import calls, is_observation, quotation
 from coa.scan.tool_answers import RUNTIME_ERRORS
 from coa.trajectory import Author, Profile, Trajectory
 from coa.trajectory.shapes import last_boxed
 from coa.trajectory.shorten import omitted
 
-_NUMBER: Final = re.compile(
-    r"(?<![\w.])[-+\u2212]?(?:\d{1,3}(?:[,\u00a0\u202f]\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?"
-)
-_SEPARATORS: Final = re.compile(r"[,\u00a0\u202f]")
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _FORMULA: Final = re.compile(r"\\[A-Za-z]+|[\^{}=]|```|\b(?:def|return|import|print)\b")
 _MOST_WORDS: Final = 30
 """Longer answers are texts of their own; some word of them is always found."""
 _COUNTABLE: Final = 20
-_MOST_NUMBERS: Final = 60
-_ROUNDING: Final = 2e-3
 _FUNCTION: Final = """
 yes no true false none unknown unclear not and or the of in on at to by for with from is are was were be been an as
 it its this that these those answer final result total about approximately around ca than more less per each he she
@@ -63,7 +56,7 @@ class UnsupportedAnswers:
         boxed = last_boxed(whole)
         answer = (whole if boxed is None else boxed).strip()
         words = [word for word in _WORD.findall(_folded(answer)) if word not in _NOT_TELLING]
-        numbers = _numbers(answer)
+        numbers = quantities(answer)
         if (not words and not numbers) or _FORMULA.search(answer) or len(words) > _MOST_WORDS:
             return
         seen = [
@@ -81,8 +74,8 @@ class UnsupportedAnswers:
             return
         if any(_is_small(number) for number in numbers):
             return
-        known = {number for text in evidence for number in _numbers(text)}
-        if numbers and (set(numbers) & known or _derived(numbers, known, trajectory)):
+        known = {value for text in evidence for value in values(text)} if numbers else set()
+        if stated(numbers, known) or derived(numbers, known, _written(trajectory)):
             return
         cut = any(omitted(step.text) for step in trajectory.steps[:at] if is_observation(step))
         but = "; an observation was shortened, though" if cut else ""
@@ -110,47 +103,11 @@ def _stands_in(word: str, text: str) -> bool:
     return word in text or (len(word) > 5 and word[: max(5, len(word) - 3)] in text)
 
 
-def _numbers(text: str) -> list[float]:
-    found = []
-    for match in _NUMBER.finditer(text):
-        digits = _SEPARATORS.sub("", match.group()).replace("\u2212", "-")
-        try:
-            value = float(digits)
-        except (ValueError, OverflowError):
-            continue
-        if math.isfinite(value):
-            found.append(value)
-    return found
+def _is_small(number: Quantity) -> bool:
+    return number.scaled is None and number.value == int(number.value) and abs(number.value) <= _COUNTABLE
 
 
-def _is_small(number: float) -> bool:
-    return number == int(number) and abs(number) <= _COUNTABLE
-
-
-def _derived(numbers: list[float], known: set[float], trajectory: Trajectory) -> bool:
-    """Whether a number of the answer comes of two known ones that the model wrote down, perhaps in two steps."""
-    written = {
-        number
-        for step in trajectory.steps
-        if step.author is Author.MODEL and step.agent != "answer"
-        for number in _numbers(step.text)
-    }
-    for _ in range(2):
-        made = _made_of(sorted(known & written)[:_MOST_NUMBERS])
-        if any(_is_near(number, made) for number in numbers):
-            return True
-        known = known | {number for number in written if _is_near(number, made)}
-    return False
-
-
-def _made_of(numbers: list[float]) -> list[float]:
-    """Everything that two of the numbers make, sorted and without signs."""
-    pairs = [(one, other) for one in numbers for other in numbers]
-    made = [value for one, other in pairs for value in (one + other, one - other, one * other)]
-    return sorted(abs(value) for value in [*made, *(one / other for one, other in pairs if other)])
-
-
-def _is_near(number: float, values: list[float]) -> bool:
-    """Whether one of the sorted values is this number, up to rounding."""
-    at = bisect_left(values, abs(number) * (1 - _ROUNDING))
-    return at < len(values) and values[at] <= abs(number) * (1 + _ROUNDING)
+def _written(trajectory: Trajectory) -> set[float]:
+    """Numbers that the model wrote on its way to the answer."""
+    own = (step for step in trajectory.steps if step.author is Author.MODEL and step.agent != "answer")
+    return {value for step in own for value in values(step.text)}
