@@ -111,7 +111,7 @@ class Viewing:
                    "--no-open"]  # fmt: skip
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().split()[-1]
+        self.url = self._process.stdout.readline().split()[-1].partition("/#")[0]
         self.get("api/runs.json?limit=50")
         self.opened_s = time.perf_counter() - began
 

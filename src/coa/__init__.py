@@ -4,8 +4,8 @@
     print(coa.ask("What is 17 * 23?", model="nano").answer)
 
 Every stage of the pipeline is a function here: `ask`, `run`, `run_many`, `record`, `teach`, `distill`, `sft`,
-`sample`, `rl`, `evaluate`, `score`, `compare`, `scan`, `serve`. Stages that take files and folders block and need no
-event loop of the caller's. docs/python.md shows each of them. The names in `__all__` are stable: a release that
+`sample`, `rl`, `evaluate`, `score`, `compare`, `scan`, `serve`, `view`. Stages that take files and folders block and
+need no event loop of the caller's. docs/python.md shows each of them. The names in `__all__` are stable: a release that
 changes one says so in the changelog, and the old form works for one more release. Anything else may change at any
 time.
 
@@ -87,6 +87,7 @@ if TYPE_CHECKING:
         writer,
     )
     from coa.trajectory.formats.tasks import read_tasks
+    from coa.view import Viewer, view, write_bundle
 
 _HOMES = {
     # The pipeline
@@ -100,6 +101,7 @@ _HOMES = {
     "coa.compare": ("compare", "Comparison"),
     "coa.scan": ("scan", "ScanConfig", "ScanReport", "Finding", "Scanner"),
     "coa.serve": ("serve", "ServeConfig", "AgentServer"),
+    "coa.view": ("view", "Viewer", "write_bundle"),
     "coa.config": ("load_config",),
     # What is plugged into it
     "coa.models.opening": ("open_model",),
@@ -117,7 +119,7 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 """Where names are defined that are not in `coa.trajectory`."""
-_PACKAGES = ("compare", "distill", "evaluate", "rl", "scan", "serve", "sft")
+_PACKAGES = ("compare", "distill", "evaluate", "rl", "scan", "serve", "sft", "view")
 """Stages that are packages too, and are called as such (coa/stage.py)."""
 __all__ = [
     "Agent", "AgentServer", "AskConfig", "Author", "BatchProgress", "CoaError", "CodeTests", "Comparison", "Context",
@@ -126,11 +128,11 @@ __all__ = [
     "PrintProgress", "Profile", "Progress", "RecordConfig", "Recorder", "Repair", "RlConfig", "RunConfig", "Sample",
     "SampleConfig", "SampleReport", "Sampling", "ScanConfig", "ScanReport", "Scanner", "Score", "Scorer", "ServeConfig",
     "Setting", "SftConfig", "Shape", "Step", "Stop", "Task", "TeachConfig", "TeachReport", "TestCase", "TextTokenizer",
-    "Tokens", "Tool", "ToolContext", "TrainingResult", "Trajectory", "Usage", "Verdict", "ask", "check", "compare",
-    "distill", "evaluate", "load_config", "load_profile", "load_tokenizer", "observation", "open_model", "open_setting",
-    "open_tools", "parse", "profile_of", "read", "read_evaluation", "read_tasks", "record", "render", "rl", "run",
-    "run_many", "sample", "scan", "score", "scorer_for", "serve", "sft", "teach", "to_sample", "to_samples", "write",
-    "writer",
+    "Tokens", "Tool", "ToolContext", "TrainingResult", "Trajectory", "Usage", "Verdict", "Viewer", "ask", "check",
+    "compare", "distill", "evaluate", "load_config", "load_profile", "load_tokenizer", "observation", "open_model",
+    "open_setting", "open_tools", "parse", "profile_of", "read", "read_evaluation", "read_tasks", "record", "render",
+    "rl", "run", "run_many", "sample", "scan", "score", "scorer_for", "serve", "sft", "teach", "to_sample",
+    "to_samples", "view", "write", "write_bundle", "writer",
 ]
 # fmt: on
 

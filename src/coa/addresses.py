@@ -1,10 +1,12 @@
-"""Addresses of servers may hold a user and a password (`http://user:password@host`), which must not be shown."""
+"""Addresses of servers, which may hold a user and a password that must not be shown, and those of the viewer."""
 
 from __future__ import annotations
 
 import base64
 import ipaddress
 import re
+from hashlib import blake2b
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -54,3 +56,15 @@ def is_private(url: str) -> bool:
         return ipaddress.ip_address(parts.hostname or "").is_loopback
     except ValueError:
         return False
+
+
+# ---- the viewer
+
+VIEWER_PORT: Final = 8090
+"""Where `coa view` listens unless it is given another port. Reports link to it."""
+
+
+def folder_id(folder: Path) -> str:
+    """The id of a run folder in the viewer, at `#/folder/ID`."""
+    named = str(folder.resolve()).encode("utf-8", "surrogateescape")
+    return blake2b(named, digest_size=6).hexdigest()

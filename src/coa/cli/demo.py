@@ -48,16 +48,14 @@ def demo(
 
 
 def _conclude(out: Path, seconds: float, seed: int) -> None:
-    """The page, the table, and what to type next."""
+    """The table, and what to type next."""
     import orjson
 
     from coa.cli.terminal import SafeConsole, SafeTable
     from coa.demo.commands import span
-    from coa.demo.page import demo_page
     from coa.demo.recipes import SEED
     from coa.demo.result import ENOUGH_TASKS, goals, new_question, short_table
 
-    (out / "report.html").write_text(demo_page(out), encoding="utf-8")
     found = orjson.loads((out / "comparison" / "report.json").read_bytes())
     columns, rows = short_table(found)
     table = SafeTable(padding=(0, 1, 0, 0))
@@ -77,13 +75,13 @@ def _conclude(out: Path, seconds: float, seed: int) -> None:
         whole = "" if seed == SEED else f" --seed {seed} --out runs/demo-{seed}"
         echo(f"{tasks} tasks show the way, not what it is worth; for that: {_program()} demo{whole}")
     echo()
-    echo(f"all of it took {span(seconds)}; the pages: {out / 'report.html'}")
-    echo("ask it something new, and look into what all of them did:")
-    question, expected = new_question(out)
+    echo(f"all of it took {span(seconds)}; look into every run, curve and comparison in a browser:")
     coa, model, world = _program(), shlex.quote(str(out / "rl")), shlex.quote(str(out / "world"))
+    echo(f"  {coa} view {shlex.quote(str(out))}")
+    echo("ask the trained model something new:")
+    question, expected = new_question(out)
     echo(f"  {coa} run --model {model} --world {world} --temperature 0 {shlex.quote(question)}")
     echo(f"    ({expected})")
-    echo(f"  {coa} inspect {shlex.quote(str(out))}")
 
 
 def _program() -> str:

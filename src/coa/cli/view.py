@@ -71,18 +71,19 @@ def _write(paths: list[Path], out: Path, cache: Path | None, tokenizer: str | No
 
 
 def _opened(paths: list[Path], host: str, port: int | None, cache: Path | None, tokenizer: str | None) -> Viewer:
+    from coa.addresses import VIEWER_PORT
     from coa.view import open_viewer
-    from coa.view.server import DEFAULT_PORT, free_port
+    from coa.view.server import free_port
 
-    chosen = port if port is not None else free_port(host, DEFAULT_PORT)
+    chosen = port if port is not None else free_port(host, VIEWER_PORT)
     return open_viewer(paths, host=host, port=chosen, cache=cache, tokenizer=tokenizer)
 
 
 def _announce(viewer: Viewer, paths: list[Path], *, browser: bool) -> None:
-    echo(f"viewing {', '.join(map(str, paths))} at {viewer.url}")
+    echo(f"viewing {', '.join(map(str, paths))} at {viewer.start}")
     echo("Ctrl-C stops the viewer", err=True)
     if browser and sys.stdout.isatty() and (sys.platform == "darwin" or os.environ.get("DISPLAY")
                                             or os.environ.get("WAYLAND_DISPLAY")):  # fmt: skip
         import webbrowser
 
-        webbrowser.open(viewer.url)
+        webbrowser.open(viewer.start)

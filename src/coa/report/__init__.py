@@ -4,7 +4,6 @@ from coa.report.charts import Bar, bars, curve, funnel
 from coa.report.page import (
     Link,
     details,
-    links,
     notice,
     page,
     paragraph,
@@ -22,7 +21,6 @@ __all__ = [
     "curve",
     "details",
     "funnel",
-    "links",
     "notice",
     "page",
     "paragraph",

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from coa.addresses import VIEWER_PORT, folder_id
 from coa.report.origin import origin
 
 _STYLE: Final = """
@@ -59,7 +60,7 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 def page(title: str, *parts: str, run: str | Path | None = None) -> str:
     """A whole document of parts that the functions here and in `charts` made. `run` is the folder that it is about."""
     body = "\n".join(part for part in parts if part)
-    made = "\n".join(f'<p class="origin">{escape(line)}</p>' for line in origin(run))
+    made = "\n".join([*(f'<p class="origin">{escape(line)}</p>' for line in origin(run)), _in_viewer(run)])
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -68,6 +69,15 @@ def page(title: str, *parts: str, run: str | Path | None = None) -> str:
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n"
         f"{made}\n{body}\n</body>\n</html>\n"
     )
+
+
+def _in_viewer(run: str | Path | None) -> str:
+    """A link that works while `coa view` shows the folder of the run."""
+    if run is None:
+        return ""
+    address = f"http://127.0.0.1:{VIEWER_PORT}/#/folder/{folder_id(Path(run))}"
+    how = f"(start it with <code>coa view {escape(Path(run).resolve().name)}</code>)"
+    return f'<p class="origin"><a href="{address}">Open this run in the viewer</a> {how}</p>'
 
 
 def section(heading: str, *parts: str) -> str:
@@ -115,12 +125,6 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     head = f"<tr>{cells}</tr>\n" if any(columns) else ""
     body = "\n".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     return f'<div class="scroll"><table>\n{head}{body}\n</table></div>'
-
-
-def links(about: str, pages: Mapping[str, str]) -> str:
-    """Links to other pages, by their titles; the addresses are relative to this page."""
-    shown = " · ".join(f'<a href="{escape(target)}">{escape(name)}</a>' for name, target in pages.items())
-    return f"<p>{escape(about)} {shown}</p>"
 
 
 def details(summary: str, lines: Iterable[str] = (), *, parts: Iterable[str] = (), anchor: str = "") -> str:

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from coa.addresses import folder_id
 from coa.errors import StoreError, refused
 from coa.models.tokenizer import cache_folder
 from coa.trajectory.definitions import remember
@@ -181,7 +182,7 @@ class IndexWriter:
     # ---- folders and files
 
     def folder(self, path: Path, shown: str, kind: str, updated: float) -> int:
-        uid = hashlib.blake2b(str(path).encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+        uid = folder_id(path)
         self._db.execute(
             "INSERT INTO folders (uid, path, shown, kind, updated) VALUES (?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE "
             "SET shown = excluded.shown, kind = excluded.kind, updated = excluded.updated",

@@ -23,14 +23,15 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from coa.addresses import VIEWER_PORT, folder_id
 from coa.errors import ConfigError, nothing_at, refused
 from coa.view.api import failure, routes
 from coa.view.index import IndexWriter, cache_file
 from coa.view.indexer import Indexer
 from coa.view.reading import Reader
+from coa.view.run_folders import kind_of
 
 log = logging.getLogger(__name__)
-DEFAULT_PORT: Final = 8090
 _CLOSING_S: Final = 1
 
 
@@ -38,7 +39,7 @@ def open_viewer(
     paths: Sequence[str | Path],
     *,
     host: str = "127.0.0.1",
-    port: int = DEFAULT_PORT,
+    port: int = VIEWER_PORT,
     cache: str | Path | None = None,
     tokenizer: str | None = None,
 ) -> Viewer:
@@ -88,6 +89,15 @@ class Viewer:
             raise ConfigError("the viewer does not listen yet", hint="use it in a block: with coa.view(...) as viewer")
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._socket.getsockname()[1]}"
+
+    @property
+    def start(self) -> str:
+        """The address to open first: of the run, if a single run folder is viewed, else the list of runs."""
+        if len(self._roots) == 1 and self._roots[0].is_dir():
+            names = {entry.name for entry in self._roots[0].iterdir()}
+            if kind_of(self._roots[0], names) not in (None, "run", "serve"):
+                return f"{self.url}/#/folder/{folder_id(self._roots[0])}"
+        return self.url
 
     def run_forever(self, on_ready: Callable[[Viewer], None] | None = None) -> None:
         """Show the runs until Ctrl-C. Call it from the main thread."""
