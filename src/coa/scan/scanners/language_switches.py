@@ -17,6 +17,9 @@ from coa.trajectory import Author, Kind, Profile, Trajectory
 
 _MIN_LETTERS: Final = 24
 _MIN_SHARE: Final = 0.3
+_MOST_OBSERVED: Final = 500_000
+_MOST_STRETCHES: Final = 200
+"""Limits to the search for quotations: the time of a search is the product of both."""
 _TRANSLATION: Final = re.compile(r"\btranslat|\bübersetz|\btradu[ciz]|翻译|翻譯|翻訳|перев[её][дс]", re.IGNORECASE)
 
 
@@ -77,14 +80,17 @@ def _is_latin_prose(text: str) -> bool:
 
 def _without_quotations(text: str, foreign: frozenset[str], trajectory: Trajectory) -> str:
     """The text without stretches of the foreign scripts that an observation has too."""
-    observations = [step.text for step in trajectory.steps if is_observation(step)]
-    kept, stretch = list[str](), list[str]()
+    observed = "\n".join(step.text[:_MOST_OBSERVED] for step in trajectory.steps if is_observation(step))
+    observed = observed[:_MOST_OBSERVED]
+    kept, stretch, looked_up = list[str](), list[str](), set[str]()
 
     def close() -> None:
         words = "".join(stretch).strip()
-        if words and not any(words in observed for observed in observations):
-            kept.append(words)
         stretch.clear()
+        if words:
+            looked_up.add(words)
+            if len(looked_up) > _MOST_STRETCHES or words not in observed:
+                kept.append(words)
 
     for character in text[:MOST]:
         if in_script(character, foreign) or (stretch and character == " "):

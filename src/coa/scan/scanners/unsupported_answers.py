@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from coa.scan.finding import Note, Severity
@@ -59,18 +59,22 @@ class UnsupportedAnswers:
         numbers = quantities(answer)
         if (not words and not numbers) or _FORMULA.search(answer) or len(words) > _MOST_WORDS:
             return
+        called = list(calls(trajectory, profile))
         seen = [
-            _folded(step.text)
+            step.text
             for step in trajectory.steps[:at]
             if is_observation(step) and step.meta.get("error") not in RUNTIME_ERRORS
         ]
-        called = list(calls(trajectory, profile))
         if not seen or not called:
             return
-        evidence = [*seen, _folded(_asked(trajectory)), *(_folded(call.text) for call in called)]
-        if words and not set(scripts(answer)) & {script for text in evidence for script in scripts(text)}:
+        texts = [*seen, _asked(trajectory), *(call.text for call in called)]
+        # Folding takes long, and the words mostly stand there as they are.
+        if _stand_in(words, (text.lower() for text in texts)):
             return
-        if any(_stands_in(word, text) for word in words for text in evidence):
+        evidence = [_folded(text) for text in texts]
+        if _stand_in(words, evidence):
+            return
+        if words and not set(scripts(answer)) & {script for text in evidence for script in scripts(text)}:
             return
         if any(_is_small(number) for number in numbers):
             return
@@ -98,9 +102,10 @@ def _asked(trajectory: Trajectory) -> str:
     return "\n".join([task.question_in_context, *task.files, *prompt])
 
 
-def _stands_in(word: str, text: str) -> bool:
-    """By its stem if it is long: an answer says Germany where a page says German."""
-    return word in text or (len(word) > 5 and word[: max(5, len(word) - 3)] in text)
+def _stand_in(words: Sequence[str], texts: Iterable[str]) -> bool:
+    """Whether one of the words is in one of the texts, a long one by its stem: Germany where a page says German."""
+    stems = [word if len(word) <= 5 else word[: max(5, len(word) - 3)] for word in words]
+    return any(stem in text for text in texts for stem in stems)
 
 
 def _is_small(number: Quantity) -> bool:

@@ -13,7 +13,7 @@ from coa.trajectory.types import Trajectory
 NAMES = ("trajectories.jsonl", "trajectories.parquet")
 """Names of the trajectory file in a run folder."""
 
-OWN_FILES = frozenset({"config.json", "demo.json", "report.json", "metrics.jsonl"})
+OWN_FILES = frozenset({"config.json", "demo.json", "report.json", "metrics.jsonl", "findings.jsonl"})
 """Files that commands write beside trajectories and traces."""
 
 
