@@ -21,6 +21,7 @@ from coa.models.base import Model
 from coa.runtime import BatchProgress, Setting, run_many
 from coa.runtime.best_of import judged
 from coa.runtime.many import Outcome
+from coa.runtime.telemetry import unheard
 from coa.scoring import Scorer, score_trajectory
 from coa.trajectory import CUT_SHORT, Trajectory, read
 from coa.trajectory.store import set_aside
@@ -105,6 +106,7 @@ async def evaluate_benchmark(plan: Plan, setting: Setting, folder: Folder, progr
     async def score(trajectory: Trajectory) -> None:
         done = await _scored(trajectory, plan.scorers)
         journal.score(done.key, {scorer.name: done.scores[scorer.name] for scorer in plan.scorers})
+        setting.finished(done)
         add(done)
 
     def add(done: Trajectory) -> None:
@@ -122,8 +124,9 @@ async def evaluate_benchmark(plan: Plan, setting: Setting, folder: Folder, progr
                         add(trajectory)
                     else:
                         await work.add(score(trajectory))
+            unscored = replace(setting, finished=unheard)  # it hears of runs when they are scored
             runs = run_many(
-                plan.loaded.tasks, setting, samples=plan.samples, progress=progress, out=folder.trajectories
+                plan.loaded.tasks, unscored, samples=plan.samples, progress=progress, out=folder.trajectories
             )
             try:
                 async for trajectory in runs:

@@ -16,6 +16,7 @@ from coa.errors import TrainingError
 from coa.scoring.opening import JudgeConfig
 from coa.training.settings import Lora
 from coa.trajectory import Limits, Profile
+from coa.trajectory.formats.otlp_endpoint import OtlpConfig
 from coa.trajectory.types import Frozen
 from coa.worlds.atlas.questions import PROFILE as WORLD_PROFILE
 
@@ -249,6 +250,8 @@ class RlConfig(Frozen):
     """Number of checkpoints to keep."""
     report_to: tuple[str, ...] = ("tensorboard",)
     """Trackers that get the metrics besides metrics.jsonl: tensorboard, wandb, swanlab, trackio."""
+    otlp: OtlpConfig = OtlpConfig()
+    """Where to send the spans of attempts."""
     seed: int = 0
     """Seed of the order of tasks, of sampling and of a new adapter."""
 

@@ -43,7 +43,7 @@ from coa.trajectory import Task, load_profile
 from coa.version import __version__
 
 GROUPS: Final = "groups"
-_FREE: Final = ("report_to", "save_steps", "save_total_limit", "eval_steps", "guards")
+_FREE: Final = ("report_to", "save_steps", "save_total_limit", "eval_steps", "guards", "otlp")
 T = TypeVar("T")
 
 
@@ -82,11 +82,13 @@ async def _train(
     exact = config.full_determinism
     if exact is None:
         exact = device == "cpu" and not config.one_step_off_policy
-    async with _opened(config, own_tools, (*tasks, *held_out), device, progress) as (policy, box, rewards):
+    async with _opened(config, own_tools, (*tasks, *held_out), device, progress) as (policy, setting, rewards):
         at_step = report.StepProgress(progress, config.max_steps, policy.sampler)
         # Where attempts of two steps are made at once, they cannot be counted as one step's.
         made = at_step.made if not config.one_step_off_policy else lambda: None
-        rollouts = Rollouts(policy.sampler, policy.tokenizer, box, rewards, config, exact, made, live)
+        rollouts = Rollouts(
+            policy.sampler, policy.tokenizer, setting.tools, rewards, config, exact, made, live, setting.finished
+        )
         trainer, sampler, watch = Trainer(policy, config), Sampler(tasks, config), Watch(config.guards)
         last, surplus = checkpoint.latest(out), list[Group]()
         if last is not None:
@@ -236,7 +238,7 @@ async def _with_kl_in_reward(groups: list[Group], trainer: Trainer, config: RlCo
 @asynccontextmanager
 async def _opened(
     config: RlConfig, own: Mapping[str, Tool], tasks: Sequence[Task], device: str, progress: Progress
-) -> AsyncIterator[tuple[Policy, Mapping[str, Tool], Rewards]]:
+) -> AsyncIterator[tuple[Policy, Setting, Rewards]]:
     reward = config.reward
     async with AsyncExitStack() as stack:
         judge = await stack.enter_async_context(open_judge(reward))
@@ -245,11 +247,11 @@ async def _opened(
         with part(progress, f"opening {config.model}"):
             policy = open_policy(config, device)
         stack.push_async_callback(policy.sampler.close)
-        run = RunConfig(profile=config.profile, world=config.world, tools=config.tools)
+        run = RunConfig(profile=config.profile, world=config.world, tools=config.tools, otlp=config.otlp)
         setting = await stack.enter_async_context(
             open_setting(run, tasks=tasks, model=policy.sampler, tools=own, progress=progress)
         )
-        yield policy, setting.tools, rewards
+        yield policy, setting, rewards
 
 
 async def _look(
@@ -265,7 +267,7 @@ async def _look(
         cut, limits = Sampling(max_tokens=config.max_turn_tokens), config.limits(profile)
         setting = Setting(
             rollouts.model, rollouts.tools, profile, sampling=cut, limits=limits, prompt=rollouts.prompt,
-            live=rollouts.live,
+            live=rollouts.live, finished=rollouts.finished,
         )  # fmt: skip
         tasks = [task for task in held_out if (task.profile or config.profile) == name]
         done += await success.look(tasks, setting, rollouts.rewards.scorer, progress)

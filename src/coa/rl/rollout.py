@@ -23,6 +23,7 @@ from coa.rl.groups import Group, RewardedAttempt
 from coa.rl.reward import REWARD, Rewards, overlong_penalty
 from coa.runtime import Setting, run_many
 from coa.runtime.live import LiveFeed
+from coa.runtime.telemetry import Heard, unheard
 from coa.tools import Tool
 from coa.trajectory import CUT_SHORT, Message, Profile, Task, Tokenizer, Trajectory, load_profile, profile_of, to_sample
 
@@ -42,6 +43,8 @@ class Rollouts:
     made: Callable[[], None] = lambda: None
     """Called when an attempt has ended."""
     live: LiveFeed | None = None
+    finished: Heard = unheard
+    """Called with each attempt that has ended, when it has its reward."""
 
     async def __call__(self, tasks: Sequence[Task], *, step: int, number: int, ahead: int = 0) -> list[Group]:
         """A group for each task. `number` is how many times tasks were sampled before in this step; `ahead` is how many
@@ -89,7 +92,10 @@ class Rollouts:
             leave(seed + trajectory.sample)
             self.made()
             judged.append(asyncio.create_task(self.rewards.of(trajectory, profile_of(trajectory))))
-        return sorted(await asyncio.gather(*judged), key=lambda trajectory: trajectory.sample)
+        attempts = sorted(await asyncio.gather(*judged), key=lambda trajectory: trajectory.sample)
+        for attempt in attempts:
+            self.finished(attempt)
+        return attempts
 
     def prompt(self, task: Task) -> Sequence[Message] | None:
         return task.prompt if self.config.use_task_prompts else None

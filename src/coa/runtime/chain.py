@@ -112,7 +112,7 @@ class Chain:
         prompt = recorded.prompt if recorded is not None else None
         self._own_prompt = prompt or setting.prompt(self._task)
         prompt = tuple(self._own_prompt or self._profile.messages(self._task))
-        self._feed = setting.live
+        self._feed, self._finished = setting.live, setting.finished
         self._live: LiveWriter | None = None
         heard = self._written if listen is not None or self._feed is not None else None
         self._transcript = Transcript(self._profile, self._model.tokenizer, prompt, heard)
@@ -171,10 +171,14 @@ class Chain:
                 self._fail(f"the model did not answer once in {self._budget.limits.seconds:g} seconds")
         except asyncio.CancelledError:
             self._keep_partial()
+            self._finished(self.trajectory())
             raise
         except CoaError as error:
             self._fail(error.message)
-        return self.trajectory()
+        trajectory = self.trajectory()
+        if trajectory.stop is not Stop.WAITING:
+            self._finished(trajectory)
+        return trajectory
 
     def leave_feed(self) -> None:
         """To be called when the run is over and kept: others no longer see it as running."""
@@ -399,7 +403,7 @@ class Chain:
 
     def _show(self, step: Step) -> None:
         if self._live is not None:
-            self._live.step(step, self._budget.total)
+            self._live.step(step, self._budget.usage)
 
     def _notify(self, event: ChainEvent) -> None:
         if self._listen is not None:

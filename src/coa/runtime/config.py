@@ -17,6 +17,7 @@ from coa.models.price import Price
 from coa.models.tokenizer import NANO
 from coa.scoring.opening import JudgeConfig
 from coa.trajectory import Limits, Profile, load_profile
+from coa.trajectory.formats.otlp_endpoint import OtlpConfig
 from coa.trajectory.types import Frozen
 from coa.worlds.atlas.questions import PROFILE as WORLD_PROFILE
 
@@ -74,6 +75,8 @@ class RunConfig(Frozen):
     """TOML file with prices of several models."""
     concurrency: int = Field(64, ge=1)
     """Number of runs at a time."""
+    otlp: OtlpConfig = OtlpConfig()
+    """Where to send the spans of runs."""
 
     @field_validator("limits")
     @classmethod

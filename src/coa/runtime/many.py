@@ -20,6 +20,7 @@ from coa.runtime.chain import Chain
 from coa.runtime.constrained import constrained
 from coa.runtime.live import live_feed
 from coa.runtime.setting import Setting
+from coa.runtime.telemetry import unheard
 from coa.scoring.answers import final
 from coa.scoring.exact import normalise
 from coa.tools import being_cancelled
@@ -256,7 +257,8 @@ async def run_many(
     unscored: list[Trajectory] = []
 
     async def attempt(task: Task, number: int) -> Trajectory:
-        chain = Chain(task, replace(setting, sampling=_seeded(setting.sampling, number)), sample=number)
+        own = replace(setting, sampling=_seeded(setting.sampling, number), finished=unheard)  # it may be scored first
+        chain = Chain(task, own, sample=number)
         progress.running[task.id, number] = (time.monotonic(), chain)
         return await chain.run()
 
@@ -279,7 +281,9 @@ async def run_many(
                     result = await score(result)
                 except BaseException:
                     unscored.append(result)
+                    setting.finished(result)
                     raise
+            setting.finished(result)
             await results.put(result)
 
     async def work_all() -> None:

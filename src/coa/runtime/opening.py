@@ -28,6 +28,7 @@ from coa.runtime.chain import run
 from coa.runtime.config import AskConfig, RunConfig
 from coa.runtime.setting import Prompt, Setting
 from coa.runtime.streaming import ChainEvent
+from coa.runtime.telemetry import open_sender
 from coa.scoring.opening import open_judge
 from coa.tools import Tool
 from coa.tools.recorded import open_cached_tools
@@ -73,6 +74,7 @@ async def open_setting(
         what = f"opening {config.model}" if model is None else "opening tools"
         opening = stack.enter_context(ExitStack())
         opening.enter_context(part(progress or Silent(), what))
+        finished = await stack.enter_async_context(open_sender(config.otlp))
         given = await stack.enter_async_context(world_tools(config.world, config.tools))
         box = await stack.enter_async_context(
             open_cached_tools(
@@ -104,6 +106,7 @@ async def open_setting(
             prompt=prompt,
             constrain=config.constrain or Constrain.AUTO,
             concurrency=config.concurrency,
+            finished=finished,
         )
 
 

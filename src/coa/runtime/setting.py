@@ -9,6 +9,7 @@ from coa.choices import Constrain
 from coa.models.base import Model, Sampling
 from coa.models.price import Price
 from coa.runtime.live import LiveFeed
+from coa.runtime.telemetry import Heard, unheard
 from coa.tools import Tool
 from coa.trajectory import Limits, Message, Profile, Task, load_profile
 from coa.trajectory.profile import with_tool
@@ -42,6 +43,8 @@ class Setting:
     """Files that came with the question, for a setting of a single run; the task lists their names."""
     live: LiveFeed | None = None
     """Where running chains are shown to other processes, step by step."""
+    finished: Heard = unheard
+    """Hears each run that has ended, with its scores where it is scored at once. It must not raise."""
 
     def profile_of(self, task: Task) -> Profile:
         """The profile of a run of the task. Tools that it does not name join it, described by themselves."""

@@ -12,6 +12,7 @@ from coa.models.base import Sampling
 from coa.progress import Progress, Silent
 from coa.runtime.many import BatchProgress, reported, run_many
 from coa.runtime.setting import Setting
+from coa.runtime.telemetry import unheard
 from coa.scoring import Scorer, score_trajectory
 from coa.trajectory import Stop, Task, Trajectory, writer
 
@@ -25,11 +26,13 @@ async def look(
     """One greedy attempt at each task, scored, in the order of their ids."""
     greedy = Sampling(temperature=0.0, max_tokens=setting.sampling.max_tokens, seed=0)
     # What the model has learnt is the question, so no grammar holds it.
-    bare = replace(setting, sampling=greedy, constrain=Constrain.NEVER, concurrency=32)
+    bare = replace(setting, sampling=greedy, constrain=Constrain.NEVER, concurrency=32, finished=unheard)
     batch = BatchProgress(total=len(tasks))
     async with reported(batch, progress or Silent(), "held-out tasks"):
         runs = run_many(tasks, bare, progress=batch)
         done = [await score_trajectory(run, scorer, name=SUCCESS) async for run in runs]
+    for scored in done:
+        setting.finished(scored)
     return sorted(done, key=lambda trajectory: trajectory.task.id)
 
 

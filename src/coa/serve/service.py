@@ -13,7 +13,8 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from coa.errors import CoaError
 from coa.models.base import Model
 from coa.progress import Progress
 from coa.runtime import Chain
+from coa.runtime.telemetry import unheard
 from coa.serve.agents import ServedAgent, open_agents
 from coa.serve.api_error import ApiError
 from coa.serve.caller import Caller
@@ -118,6 +120,7 @@ class Service:
         _refuse_too_long(request, setting.limits or setting.profile.limits)
         run = Run(request, caller, self.config.heartbeat_s, self._conversation(request, caller), render)
         narrator = Narrator(setting.profile, names, run.emit, setting.tools)
+        setting = replace(setting, finished=unheard)  # `_write` reports the run when it is over
         try:
             if request.resume is not None and request.result is not None:
                 chain = Chain.resume(request.resume.trajectory, request.result, setting, listen=narrator)
@@ -248,13 +251,22 @@ class Service:
         if request.resume is not None:
             self._waiting.continued(request.resume.call)
         self._keep(run, trajectory)
-        if self._writer is not None and trajectory.stop is not Stop.WAITING:
+        if trajectory.stop is not Stop.WAITING:
+            self._write(trajectory)
+        before = request.resume.trajectory.usage.total_tokens if request.resume is not None else 0
+        self.limits.spent(run.caller, trajectory.usage.total_tokens - before)
+
+    def _write(self, trajectory: Trajectory) -> None:
+        """Keep a run that is over in the file of `--out`, and report it to the endpoint of its agent."""
+        served = trajectory.meta.get("served")
+        of = served if isinstance(served, dict) else {}
+        if self._writer is not None:
             try:
                 self._writer.write(trajectory)
             except CoaError as error:
-                log.error("the run %s could not be written: %s", run.id, error)
-        before = request.resume.trajectory.usage.total_tokens if request.resume is not None else 0
-        self.limits.spent(run.caller, trajectory.usage.total_tokens - before)
+                log.error("the run %s could not be written: %s", of.get("run"), error)
+        if (agent := self.agents.get(str(of.get("agent")))) is not None:
+            agent.setting.finished(trajectory)
 
     def _measure(self, run: Run) -> None:
         assert run.trajectory is not None
@@ -312,9 +324,7 @@ class Service:
 
     def _abandon(self, trajectory: Trajectory) -> None:
         """Nobody will continue this run: it is written as it is."""
-        if self._writer is not None:
-            with suppress(CoaError):
-                self._writer.write(trajectory)
+        self._write(trajectory)
 
     async def drain(self, seconds: float) -> None:
         """Take no more runs, let those that run finish, and cancel the rest after that time."""

@@ -3,7 +3,8 @@
 The run is the span `invoke_agent coa`. In it, each activation of a role agent is a span `invoke_agent {tag}`, each text
 that the model wrote a span `chat {model}` (inside of its agent's span, if it is a role's), each answered tool call a
 span `execute_tool {tag}`. Notes that the runtime wrote to the model are events of the run's span. Attributes named
-`gen_ai.*` are those that the conventions publish; what they have no name for is under `coa.*`.
+`gen_ai.*` are those that the conventions publish; what they have no name for is under `coa.*`. The
+two exceptions are `input.value` and `output.value`: Phoenix shows them in its list of runs.
 
 Without `content` there is no text of a user, a model or a tool in the spans. With it, they hold everything that
 `importers/spans/own_run.py` needs to read the same run from them, except for token ids and their log-probabilities.
@@ -31,7 +32,7 @@ from coa.trajectory.types import OBSERVATION, Author, Message, Step, Stop, Traje
 
 NAME: Final = "coa"
 """Name of the whole run as an agent, and of the provider: who serves the model is not known here."""
-PROFILE: Final = "coa.profile"
+PROFILE: Final = "coa.profile.name"
 """On the run's span, and on no other."""
 RUN: Final = "coa.run"
 """With content: the trajectory as JSON, without its steps."""
@@ -129,6 +130,8 @@ class _Spans:
         found["gen_ai.input.messages"] = _json(asked)
         if trajectory.answer is not None:
             found["gen_ai.output.messages"] = _json([_output(_said(trajectory.answer))])
+            found["output.value"] = trajectory.answer
+        found["input.value"] = trajectory.task.question
         left_out = {"steps", "tokenizer", "ends"}
         found[RUN] = trajectory.model_dump_json(exclude_defaults=True, exclude=left_out)
         if (text := definition(trajectory.profile_hash)) is not None:
