@@ -280,7 +280,7 @@ def served_files(folder: Path) -> Iterator[str]:
         thread.join()
 
 
-QUERIES = (
+QUERIES: tuple[dict[str, str], ...] = (
     {},
     {"sort": "-tokens", "limit": "7", "offset": "5"},
     {"sort": "score"},

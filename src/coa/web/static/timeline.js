@@ -295,7 +295,7 @@ export class Timeline {
   /** Counters, while it runs and at the end. */
   usage(usage, seconds) {
     const facts = [
-      duration(seconds),
+      seconds ? duration(seconds) : null,
       usage.completion_tokens ? `${plural(usage.completion_tokens, "token")} written` : null,
       usage.prompt_tokens ? `${usage.prompt_tokens.toLocaleString("en")} read` : null,
       usage.tool_calls ? plural(usage.tool_calls, "tool call") : null,

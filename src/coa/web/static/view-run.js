@@ -256,6 +256,7 @@ class RunPage {
 
   async save() {
     const { savePage } = await import("./saving.js");
+    this.tokens.buildAll();
     await savePage(this.main.firstChild, `${this.title} · coa`, `${this.record.row.task || this.id}-${this.id.slice(0, 6)}`);
     announce("The page was saved as one HTML file.");
   }

@@ -44,6 +44,12 @@ export class TokenOverlay {
     document.body.append(this.tip);
   }
 
+  /** Also the tokens of steps that are not in view, before the page is saved. */
+  buildAll() {
+    this.watcher.disconnect();
+    for (const box of this.boxes) box.build();
+  }
+
   clear() {
     this.watcher.disconnect();
     for (const box of this.boxes) box.remove();
@@ -66,7 +72,7 @@ export class TokenOverlay {
       keydown: (event) => this.#walk(event, runs) });
     if (words) box.append(element("p", { class: "tokens-head" }, words, ` · ${plural(spans.reduce((sum, span) => sum + span.tokens.length, 0), "token")}`));
     box.append(runs);
-    box.build = () => this.#build(runs, spans.flatMap((span) => span.tokens));
+    box.build = () => runs.firstChild ?? this.#build(runs, spans.flatMap((span) => span.tokens));
     if (step < 0) host.before(box);
     else (host.querySelector(".step-body") ?? host.lastElementChild).append(box);
     this.boxes.push(box);
