@@ -250,6 +250,7 @@ def test_every_run_has_a_page_of_its_own(visitor: Visitor) -> None:
         answered(page)
         ask(page, "And the second tallest?")
         answered(page, 2)
+        expect(page.locator(".actions a")).to_have_count(2)
         page.locator(".actions a").last.click()
         page.wait_for_selector("body.run-page[data-ready]")
         expect(page.locator("h1")).to_have_text("And the second tallest?")
