@@ -24,8 +24,10 @@ def viewed(visitor: Visitor, *roots: Path, cache: Path) -> Iterator[Viewer]:
         while not _is_complete(viewer):
             assert time.monotonic() < until, "the index is not complete"
             time.sleep(0.1)
-        yield viewer
-        visitor.leave()
+        try:
+            yield viewer
+        finally:
+            visitor.leave()
 
 
 def _is_complete(viewer: Viewer) -> bool:

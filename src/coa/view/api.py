@@ -7,12 +7,12 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from coa.errors import CoaError
+from coa.view.as_json import as_json
 from coa.view.reading import Missing, Reader
 from coa.web.pages import HEADERS, page, static_routes
 
@@ -71,7 +71,7 @@ class _Api:
         async def handler(request: Request) -> Response:
             try:
                 async with self._places:
-                    body = await asyncio.to_thread(lambda: orjson.dumps(ask(request), option=_JSON, default=_plain))
+                    body = await asyncio.to_thread(lambda: as_json(ask(request)))
                 return Response(body, media_type="application/json", headers=dict(HEADERS))
             except Missing as error:
                 return failure(404, error.message)
@@ -94,22 +94,12 @@ class _Api:
             if revision != last:
                 last, quiet = revision, 0.0
                 progress = await asyncio.to_thread(self._reader.progress)
-                yield b"data: " + orjson.dumps({"revision": sum(revision), "progress": progress}) + b"\n\n"
+                yield b"data: " + as_json({"revision": sum(revision), "progress": progress}) + b"\n\n"
             elif (quiet := quiet + _POLL_S) >= _HEARTBEAT_S:
                 quiet = 0.0
                 yield b": still here\n\n"
             await asyncio.sleep(_POLL_S)
 
 
-_JSON: Final = orjson.OPT_NON_STR_KEYS
-
-
-def _plain(value: object) -> object:
-    """Frozen mappings of trajectories, which orjson takes only as plain dicts."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
-
-
 def _json(value: object, status: int = 200) -> Response:
-    return Response(orjson.dumps(value), status, media_type="application/json", headers=dict(HEADERS))
+    return Response(as_json(value), status, media_type="application/json", headers=dict(HEADERS))

@@ -18,6 +18,7 @@ from coa.errors import CoaError, StoreError, nothing_at
 from coa.folder import replacing
 from coa.progress import Progress, Silent, part
 from coa.trajectory.types import Author
+from coa.view.as_json import as_json
 from coa.view.index import cache_file
 from coa.view.indexer import update_index
 from coa.view.queries import MOST_ROWS, Row
@@ -141,7 +142,7 @@ def _all_findings(reader: Reader) -> dict[str, Any]:
 
 
 def _put_json(path: Path, value: object) -> None:
-    _put(path, orjson.dumps(value, default=lambda other: dict(other), option=orjson.OPT_NON_STR_KEYS))
+    _put(path, as_json(value))
 
 
 def _put(path: Path, body: bytes) -> None:

@@ -19,6 +19,7 @@ from coa.errors import CoaError
 from coa.serve.store import Store, StoredRun, trajectory_line
 from coa.trajectory import write
 from coa.trajectory.identity import run_id
+from coa.view.as_json import as_json
 from coa.view.indexer import update_index
 from coa.view.reading import Missing, Reader
 from coa.view.server import Viewer, open_viewer
@@ -207,8 +208,12 @@ def test_a_name_that_is_not_utf_8_is_shown_somehow(root: Path, index: Path) -> N
     shutil.copy(root / "good" / "trajectories.jsonl", Path(odd) / "trajectories.jsonl")
     with looked(root, index) as reader:
         assert readable(reader) == 4
-        json.dumps(reader.overview(), ensure_ascii=False).encode()
-        json.dumps(reader.runs({}), ensure_ascii=False).encode()
+        overview = json.loads(as_json(reader.overview()))
+        assert any("\ufffd" in folder["path"] for folder in overview["folders"])
+        for folder in overview["folders"]:
+            json.loads(as_json(reader.folder(folder["id"])))
+        for row in reader.runs({})["rows"]:
+            json.loads(as_json(reader.run(row["id"])))
 
 
 # ---- what happens while it is viewed
