@@ -55,7 +55,9 @@ def test_every_cell_of_the_notebook_runs_inside_a_loop(tmp_path: Path) -> None:
 def test_every_stable_name_is_described() -> None:
     import coa
 
-    stages = set("ask run run_many record teach distill sft sample rl evaluate compare scan".split())
+    stages = {
+        "ask", "run", "run_many", "record", "teach", "distill", "sft", "sample", "rl", "evaluate", "compare", "scan",
+    }  # fmt: skip
     page = PAGE.read_text()
     assert all(f"coa.{name}(" in page for name in stages)
     assert stages | {"open_model", "open_tools", "open_setting", "load_profile"} <= set(coa.__all__)

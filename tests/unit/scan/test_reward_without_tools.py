@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from coa.scan import ScanConfig, Severity
 from coa.scan import scan as scan_runs
 from coa.scan.scanners.reward_without_tools import RewardWithoutTools
@@ -70,3 +72,21 @@ def test_two_questions_with_the_same_default_id_are_two_tasks(tmp_path: Path) ->
     report = scan_runs([tmp_path / "runs.jsonl"], ScanConfig(scanners=("reward_without_tools",)))
     (only,) = report.scanners["reward_without_tools"].first
     assert only.severity is Severity.INFO
+
+
+@pytest.mark.parametrize("limit", ["_MOST_TASKS", "_MOST_ATTEMPTS"])
+def test_every_run_is_reported_once_however_few_attempts_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(f"coa.scan.stage.{limit}", 2)
+    guess, looked_up = scored(*GUESS, exact=1.0), scored(*LOOKED_UP, exact=1.0)
+    runs = [
+        run.model_copy(update={"task": run.task.model_copy(update={"id": f"t{number}"}), "sample": sample})
+        for number in range(5)
+        for sample, run in enumerate((guess, looked_up, guess))
+    ]
+    write(tmp_path / "runs.jsonl", runs)
+    found = scan_runs(tmp_path, ScanConfig(scanners=("reward_without_tools",))).scanners["reward_without_tools"]
+    assert (found.runs, found.findings, len({one.run for one in found.first})) == (10, 10, 10)
+    # Beyond two attempts, the third of a task is alone and no other attempt speaks against it.
+    assert found.severities[Severity.WARNING] == (10 if limit == "_MOST_TASKS" else 5)
