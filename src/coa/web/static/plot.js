@@ -31,7 +31,7 @@ export class Plot {
     this.tip = element("div", { class: "plot-tip", hidden: true });
     this.area = element("div", { class: "plot-area", tabindex: "0", role: "slider", "aria-orientation": "horizontal",
       pointermove: (event) => this.#point(event), pointerleave: () => this.#leave(), click: (event) => this.#click(event),
-      keydown: (event) => this.#key(event), blur: () => this.#leave() },
+      keydown: (event) => this.#key(event), focus: () => this.at !== null && this.#stand(this.at), blur: () => this.#hide() },
       this.svg, this.cursor, this.tip);
     this.title = element(heading, { id: this.id });
     this.about = element("p", { class: "plot-about soft" });
@@ -168,8 +168,13 @@ export class Plot {
     this.#say(at);
   }
 
-  #leave() {
+  #hide() {
     this.cursor.hidden = this.tip.hidden = true;
+  }
+
+  #leave() {
+    if (document.activeElement === this.area) return; // the keys hold the cursor
+    this.#hide();
     this.at = null;
   }
 
@@ -216,7 +221,7 @@ export class Plot {
       this.plot.thinned ? `Of ${this.plot.thinned.toLocaleString("en")} points, the lowest and highest of each stretch are shown.` : "",
     ].filter((note) => note);
     this.values.append(...notes.map((note) => element("p", { class: "soft" }, note)),
-      element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Values of ${plain(this.plot.title)}` },
+      element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Values of ${plain(this.plot.title)}` },
         element("table", {}, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, this.plot.x_title),
           series.map(({ name }) => element("th", { scope: "col" }, visible(name))))), element("tbody", {}, rows))));
   }

@@ -4,7 +4,7 @@ import { element } from "./dom.js";
 import { outcomeBadge } from "./outcome.js";
 import { duration, plain, plural, visible } from "./text.js";
 import { Timeline } from "./timeline.js";
-import { KINDS, percent } from "./view-folder.js";
+import { KINDS, percent, redrawn } from "./view-folder.js";
 
 const PAGE = 50;
 
@@ -24,6 +24,7 @@ async function folders(main, { query }, data) {
   const shown = { title: "Compare", refresh, keys: keys(list), shortcuts: [[["j"], "Next task"], [["k"], "Previous task"], [["Enter"], "The runs next to each other"]] };
   let only = query.get("only") ?? "";
   let found = null;
+  let before = ""; // what is drawn
   let index = await data.index();
 
   const go = (wanted, filter = only) => {
@@ -59,11 +60,15 @@ async function folders(main, { query }, data) {
       data.compare({ folders: ids.join(","), only, limit: Math.max(list.childElementCount, PAGE) }),
     ]);
     found = first;
-    const place = list.contains(document.activeElement) ? [...list.children].indexOf(document.activeElement.closest("li.task")) : -1;
-    list.replaceChildren(...found.tasks.map(task));
-    page.replaceChildren(chooser(), figures(views, found), counts(), filters, list.childElementCount ? list : none(), more);
+    const now = JSON.stringify([views.map((view) => view?.figures), found, index.folders.length]);
+    if (now !== before) {
+      redrawn(page, () => {
+        list.replaceChildren(...found.tasks.map(task));
+        page.replaceChildren(chooser(), figures(views, found), counts(), filters, list.childElementCount ? list : none(), more);
+      });
+    }
+    before = now;
     more.hidden = list.childElementCount >= found.total;
-    if (place >= 0) list.children[place]?.querySelector("a")?.focus({ preventScroll: true });
     shown.title = `Compare ${found.folders.map((row) => plain(row.path.split("/").at(-1) || ".", 40)).join(", ")}`;
   }
 
@@ -85,7 +90,7 @@ async function folders(main, { query }, data) {
     const common = ids.map((_, place) => Object.entries(patterns).reduce((sum, [pattern, count]) => sum + (pattern[place] === "1" ? count : 0), 0));
     const priced = known.some((one) => one?.cost_per_success != null);
     const columns = ["", "Folder", "Solved, common tasks", "pass@1", ...metrics, "Tokens per success", ...(priced ? ["Cost per success"] : []), "Runs"];
-    return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Figures of the folders" }, element("table", {},
+    return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Figures of the folders" }, element("table", {},
       element("thead", {}, element("tr", {}, columns.map((name, place) => (name ? element("th", { scope: "col", class: place > 1 ? "number" : null }, name) : element("td", {}))))),
       element("tbody", {}, rows.map((row, place) => {
         const one = known[place];
@@ -189,8 +194,9 @@ async function runs(main, { query }, data) {
   const page = element("div", { class: "folder compare" });
   main.append(page);
   const records = await Promise.all([data.run(left), data.run(right)]);
-  const timelines = records.map((record) => {
+  const timelines = records.map((record, side) => {
     const timeline = new Timeline(record.profile);
+    timeline.element.setAttribute("aria-label", `Steps of the ${side ? "right" : "left"} run`);
     for (const event of record.events) timeline.apply(event);
     timeline.fold.hidden = true;
     return timeline;

@@ -20,6 +20,19 @@ export async function show(main, parameters, data) {
   return parameters.path[0] === "folders" ? folders(main, parameters, data) : folder(main, parameters, data);
 }
 
+/** Draws a page anew. What has the focus keeps it, if there is an element of the same kind in its place. */
+export function redrawn(page, draw) {
+  const places = [];
+  const active = document.activeElement;
+  for (let node = active; page.contains(node) && node !== page; node = node.parentElement) {
+    places.unshift([...node.parentElement.children].indexOf(node));
+  }
+  draw();
+  if (!places.length) return;
+  const next = places.reduce((node, place) => node?.children[place], page);
+  if (next && next.tagName === active.tagName && next !== document.activeElement) next.focus({ preventScroll: true });
+}
+
 // ---- addresses
 
 /** The folder at a path that is relative to another one; undefined if the viewer does not show it. */
@@ -68,6 +81,7 @@ async function folder(main, { path }, data) {
   const plots = new Map(); // by section and title, so that new data keep what was chosen
   const folds = new Map(); // which parts were unfolded or folded by hand
   const shown = { title: "Folder", refresh };
+  let before = ""; // what is drawn
 
   async function refresh() {
     const [view, latest] = await Promise.all([data.folder(id), data.index()]);
@@ -75,7 +89,9 @@ async function folder(main, { path }, data) {
     const row = index.folders.find((one) => one.id === id) ?? { id, path: "", kind: view.kind, runs: 0, right: 0, scored: 0, tokens: 0 };
     shown.title = plain(view.title);
     for (const one of page.querySelectorAll("details[data-fold]")) folds.set(one.dataset.fold, one.open);
-    page.replaceChildren(...drawn(view, row));
+    const now = JSON.stringify([view, row, index.folders.length]);
+    if (now !== before) redrawn(page, () => page.replaceChildren(...drawn(view, row)));
+    before = now;
   }
 
   function drawn(view, row) {
@@ -114,7 +130,7 @@ async function folder(main, { path }, data) {
   function table(part, key, link) {
     const counts = part.columns.map((_, place) => part.rows.some((row) => row[place]?.text) && part.rows.every((row) => !row[place]?.text || numeric(row[place].text)));
     const kind = (place) => (place && counts[place] ? "number" : null);
-    const made = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": plain(part.title || "Table") },
+    const made = element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": plain(part.title || key.split("/")[0]) },
       element("table", {}, element("thead", {}, element("tr", {}, part.columns.map((name, place) => (name
         ? element("th", { scope: "col", class: kind(place) }, visible(name)) : element("td", {}))))),
         element("tbody", {}, part.rows.map((row) => element("tr", {}, row.map((one, place) =>

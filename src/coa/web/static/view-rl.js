@@ -3,7 +3,7 @@ import { element } from "./dom.js";
 import { outcomeBadge } from "./outcome.js";
 import { Plot } from "./plot.js";
 import { duration, plain, plural, visible } from "./text.js";
-import { facts } from "./view-folder.js";
+import { facts, redrawn } from "./view-folder.js";
 
 const FILTERS = [
   ["", "All", () => true],
@@ -16,6 +16,7 @@ const FILTERS = [
 export async function show(main, { path, query }, data) {
   const [, id, , number] = path;
   const page = element("div", { class: "folder rl" });
+  const top = element("div", { class: "folder rl" });
   main.append(page);
   let filter = query.get("groups") ?? "";
   let view = null;
@@ -33,8 +34,8 @@ export async function show(main, { path, query }, data) {
     const latest = await data.folderStep(id, number);
     const same = JSON.stringify(view?.groups) === JSON.stringify(latest.groups);
     view = latest;
-    head();
-    if (!same) draw();
+    redrawn(top, head);
+    if (!same) redrawn(page, draw);
   }
 
   function head() {
@@ -43,14 +44,14 @@ export async function show(main, { path, query }, data) {
     else if (view.curve) plot.update(view.curve);
     const door = (step, words, key) => element(step === null ? "span" : "a", { class: "button", href: step === null ? null : `#/folder/${id}/step/${step}`,
       "aria-disabled": step === null ? "true" : null, role: step === null ? "link" : null, title: `Key ${key}` }, words);
-    page.replaceChildren(
+    top.replaceChildren(
       element("header", { class: "folder-head" },
         element("p", { class: "crumbs soft" }, element("a", { href: "#/folders" }, "Folders"), element("span", { "aria-hidden": "true" }, "›"),
           element("a", { href: `#/folder/${id}` }, "Run"), element("span", { "aria-hidden": "true" }, "›"), `Step ${view.step.toLocaleString("en")}`),
         element("h1", {}, `Step ${view.step.toLocaleString("en")}`, element("span", { class: "soft of" }, `of steps ${view.first.toLocaleString("en")} to ${view.last.toLocaleString("en")}`)),
         element("p", { class: "doors" }, door(view.previous, "← Previous", "p"), door(view.next, "Next →", "n"))),
       ...(view.problems.length ? [element("ul", { class: "messages warning" }, view.problems.map((text) => element("li", {}, visible(text))))] : []),
-      facts(view.facts, link) ?? "", ...(plot && view.curve.x_ticks.length && view.at !== null ? [plot.element] : []), filters, list);
+      facts(view.facts, link) ?? "", ...(plot && view.curve.x_ticks.length && view.at !== null ? [plot.element] : []));
   }
 
   function draw() {
@@ -122,6 +123,7 @@ export async function show(main, { path, query }, data) {
     return true;
   }
 
+  page.append(top, filters, list);
   await refresh();
   const free = (action) => (event) => (event.target.closest?.(".plot-area") ? false : action());
   return {
