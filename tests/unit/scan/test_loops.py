@@ -33,6 +33,12 @@ def test_a_cycle_of_steps_is_found_at_its_second_turn() -> None:
     assert notes(SCANNER, run_of(*turn, *turn, ("answer", "Ida"))) == []
 
 
+def test_short_thoughts_around_the_same_call_are_a_loop_and_by_themselves_are_none() -> None:
+    turn: list[Part] = [("think", "Try."), ("crawl_page", "1541"), seen("error: no page 1541", ok=False)]
+    assert note(SCANNER, run_of(*turn, *turn, *turn, ("answer", "Ida"))).kind == "cycle of steps"
+    assert notes(SCANNER, run_of(*[("think", "Try."), ("plan", "Go.")] * 3, ("answer", "Ida"))) == []
+
+
 def test_a_long_cycle_needs_only_two_turns() -> None:
     turn: list[Part] = [
         ("plan", "find the bridge"),

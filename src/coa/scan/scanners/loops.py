@@ -16,7 +16,7 @@ from coa.trajectory import Author, Kind, Profile, Trajectory
 
 _LONGEST_CYCLE: Final = 6
 _MIN_TEXT: Final = 40
-"""Number of characters that a repeated thought, or the steps of a cycle together, must have."""
+"""Number of characters that a repeated thought must have; a cycle without a tool call, twice as many in all."""
 _THOUGHTS: Final = 3
 _TAIL: Final = 2_000
 _PROBE: Final = 16
@@ -44,7 +44,7 @@ class Loops:
         lost = not (trajectory.answer or "").strip()
         severity = Severity.ERROR if lost else Severity.WARNING
         ending = "; the run has no answer" if lost else ""
-        cycle = _cycle(spoken)
+        cycle = _cycle(spoken, frozenset(profile.tools))
         if cycle is not None:
             start, period, times = cycle
             what = " > ".join(step.agent for step in spoken[start : start + period])
@@ -63,8 +63,11 @@ class Loops:
                 yield Note(step.place, severity, message, kind="words within a step")
 
 
-def _cycle(spoken: Sequence[_Spoken]) -> tuple[int, int, int] | None:
-    """Start, length and repetitions of the cycle that repeats over the most steps."""
+def _cycle(spoken: Sequence[_Spoken], tools: frozenset[str]) -> tuple[int, int, int] | None:
+    """Start, length and repetitions of the cycle that repeats over the most steps.
+
+    Without a tool call in it, it must have some text.
+    """
     keys = [hash((step.agent, step.text)) for step in spoken]
     best: tuple[int, int, int] | None = None
     for period in range(1, min(_LONGEST_CYCLE, len(keys) // 2) + 1):
@@ -78,8 +81,10 @@ def _cycle(spoken: Sequence[_Spoken]) -> tuple[int, int, int] | None:
             while at < len(keys) and keys[at] == keys[at - period]:
                 at += 1
             times = (at - start) // period
-            long_enough = sum(len(step.text) for step in spoken[start : start + period]) * times >= 2 * _MIN_TEXT
-            if times >= needed and long_enough and (best is None or times * period > best[1] * best[2]):
+            turn = spoken[start : start + period]
+            said = times * sum(len(step.text) for step in turn)
+            telling = said >= 2 * _MIN_TEXT or any(step.agent in tools for step in turn)
+            if times >= needed and telling and (best is None or times * period > best[1] * best[2]):
                 best = (start, period, times)
     return best
 
