@@ -54,8 +54,12 @@ def test_new_runs_and_running_chains_appear_while_the_viewer_is_open(tmp_path: P
             assert record["running"] and [one["agent"] for one in record["events"] if one["type"] == "began"] == [
                 "think", "plan", "think", "web_search",
             ]  # fmt: skip
+            write(folder / "trajectories.jsonl", [web_run(sample=2)])
             running.end()
             until(lambda: all(row["kind"] != "live" for row in asked(viewer, "api/runs.json")["rows"]))
+            until(lambda: asked(viewer, "api/runs.json")["total"] == 3)
+            over = asked(viewer, f"api/runs/{row['id']}.json")
+            assert not over["running"] and over["row"]["sample"] == 2, "who watched it sees its end"
 
 
 def test_changes_are_sent_to_pages_that_listen(tmp_path: Path) -> None:

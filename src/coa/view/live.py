@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import orjson
 
@@ -24,7 +24,14 @@ _HELD_S: Final = 3.0
 _OTHER_FILTERS: Final = ("sort", "offset", "limit")
 RUNNING: Final = "running"
 
+_REMEMBERED: Final = 1000
 _State = tuple[tuple[str, int, int], ...]
+
+
+class EndedRun(NamedTuple):
+    folder: str
+    task: str
+    sample: int
 
 
 class LiveRuns:
@@ -38,6 +45,7 @@ class LiveRuns:
         self._runs: dict[str, dict[str, tuple[LiveRun, Row]]] = {}
         """Of each folder, by the id of the run."""
         self._read: dict[str, float] = {}
+        self._ended: dict[str, EndedRun] = {}
 
     def look(self, folders: Mapping[str, tuple[str, Path]]) -> int:
         """Look for running chains in these folders (by id: how each is shown, and where it is).
@@ -55,7 +63,12 @@ class LiveRuns:
                     continue
                 found = {_id(run): (run, _row(run, uid, shown)) for run in read_live(path)}
                 self._changes += state != self._states.get(uid, ()) or set(found) != set(self._runs[uid])
+                for ended in set(self._runs.get(uid, ())) - set(found):
+                    run = self._runs[uid][ended][0]
+                    self._ended[ended] = EndedRun(uid, run.task.id, run.sample)
                 self._states[uid], self._read[uid], self._runs[uid] = state, now, found
+            while len(self._ended) > _REMEMBERED:
+                del self._ended[next(iter(self._ended))]
             return self._changes
 
     def folders(self) -> set[str]:
@@ -69,6 +82,10 @@ class LiveRuns:
             return []
         found = [row for uid, runs in self._runs.items() if folder in (None, uid) for _, row in runs.values()]
         return sorted(found, key=lambda row: (row["path"], row["task"], row["sample"]))
+
+    def ended(self, uid: str) -> EndedRun | None:
+        """Where a run that was running a while ago is now."""
+        return self._ended.get(uid)
 
     def record(self, uid: str) -> RecordView | None:
         for runs in self._runs.values():

@@ -151,6 +151,11 @@ class Queries:
     def row(self, uid: str) -> Row | None:
         return next(iter(self.matching("runs.uid = ?", (uid,))), None)
 
+    def newest(self, folder: str, task: str, sample: int) -> str | None:
+        """The id of the newest run of a task and sample in a folder."""
+        condition = "folders.uid = ? AND task = ? AND sample = ? ORDER BY runs.id DESC LIMIT 1"
+        return next((row["id"] for row in self.matching(condition, (folder, task, sample))), None)
+
     def same_task(self, row: Row, most: int = 60) -> list[Row]:
         """Other runs of the same task, those of the same folder first."""
         found = self.matching(

@@ -149,6 +149,8 @@ class Reader:
     def run(self, uid: str) -> RecordView:
         if (live := self._looked().record(uid)) is not None:
             return live
+        if (ended := self._live.ended(uid)) is not None:
+            uid = self._queries.newest(*ended) or uid
         place = self._place(uid)
         return record_view(place, self._queries, self.shown(place))
 

@@ -61,7 +61,7 @@ async function route() {
     scrollTo(0, 0);
     made = (await view.show(page, { path, query }, data)) ?? {};
   } catch (error) {
-    made = { title: "Not shown" };
+    made = { title: "Not shown", refresh: error.status === 404 ? route : null }; // it may not be indexed yet
     page.replaceChildren(failure(error, path));
     if (!page.isConnected) find("#main").replaceChildren(page);
   }
