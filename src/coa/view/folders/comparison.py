@@ -153,7 +153,7 @@ def _named(run: Report, names: Mapping[str, str] | None) -> str:
     return str((names or {}).get(run["name"], run["name"]))
 
 
-def _bar(name: str, value: Report, note: str) -> Bar:
+def _bar(name: str, value: Mapping[str, Any], note: str) -> Bar:
     return Bar(name, value["value"], note, value["low"], value["high"])
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -154,7 +154,9 @@ def _stop(value: object) -> Stop:
 
 
 def _usage(row: Row) -> Usage:
-    known = {name: value for name, value in row.items() if name in Usage.model_fields and is_number(value)}
+    known: dict[str, Any] = {
+        name: value for name, value in row.items() if name in Usage.model_fields and is_number(value)
+    }
     return Usage.model_construct(**known)
 
 

@@ -11,7 +11,7 @@ from coa.trajectory import Score, Stop, Task, Usage, write
 from coa.trajectory.types import Failure, FailureSite
 from coa.view.folders import light_runs as reading
 from coa.view.folders.files import read_json, read_metrics
-from coa.view.folders.light_runs import light_runs
+from coa.view.folders.light_runs import LightRuns, light_runs
 from support.builders import make_trajectory, web_run
 
 
@@ -84,7 +84,12 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path, monkeypatch: pytest.Monkey
     first = light_runs(file).offset
     taken: list[bytes] = []
     take = reading._take
-    monkeypatch.setattr(reading, "_take", lambda found, line, scorer: (taken.append(line), take(found, line, scorer)))
+
+    def noted(found: LightRuns, line: bytes, scorer: str | None) -> None:
+        taken.append(line)
+        take(found, line, scorer)
+
+    monkeypatch.setattr(reading, "_take", noted)
     write(file, [web_run(sample=1)])
     found = light_runs(file)
     assert [run.attempt.sample for run in found.runs] == [0, 1]
