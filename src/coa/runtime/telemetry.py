@@ -69,7 +69,7 @@ class _Sender:
         try:
             self._waiting.put_nowait(_Ended(trajectory, time.time_ns()))
         except asyncio.QueueFull:
-            self._warn("it takes them more slowly than they end")
+            self._warn(f"{self._endpoint.name} takes runs more slowly than they end")
 
     async def work(self) -> None:
         while True:
@@ -100,7 +100,7 @@ class _Sender:
     async def close(self) -> None:
         await self._endpoint.close()
         if lost := self._added - self._sent:
-            log.warning("%s of %d not sent to %s", plural(lost, "run"), self._added, self._endpoint.name)
+            log.warning("%d of %s not sent to %s", lost, plural(self._added, "run"), self._endpoint.name)
 
     def _packed(self, ended: Sequence[_Ended]) -> list[bytes]:
         content = self._config.content
@@ -110,4 +110,4 @@ class _Sender:
     def _warn(self, reason: str) -> None:
         if not self._warned:
             self._warned = True
-            log.warning("runs are not sent to %s: %s", self._endpoint.name, reason)
+            log.warning("not all runs are sent: %s", reason)

@@ -276,7 +276,8 @@ class _Times:
 def _times(trajectory: Trajectory, ended_ns: int) -> _Times:
     """When each step began and ended, one after another."""
     whole = _nanoseconds(trajectory.usage.seconds)
-    known = [_known_ns(step) for step in trajectory.steps]
+    found = map(_known_ns, trajectory.steps)
+    known = [None if ns is None else max(ns, _SHORTEST_NS) for ns in found]
     weights = [_weight(step) if ns is None else 0 for step, ns in zip(trajectory.steps, known, strict=True)]
     left, shares = max(whole - sum(filter(None, known)), 0), max(sum(weights), 1)
     lengths = [
