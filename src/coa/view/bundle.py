@@ -114,10 +114,10 @@ def _write_run(reader: Reader, api: Path, row: Row) -> list[object]:
         record = reader.texts(run)
     except CoaError as error:
         log.warning("the run %s is left out: %s", row["task"], error.message)
-        return [run, row["question"], [], []]
+        return [run, "\n".join((row["question"], row["expected"], row["task"])), [], []]
     steps = [[at, step["agent"], step["text"]] for at, step in enumerate(record["steps"]) if not _observed(step)]
     observed = [[at, step["agent"], step["text"]] for at, step in enumerate(record["steps"]) if _observed(step)]
-    return [run, record["task"]["question"], steps, observed]
+    return [run, "\n".join((record["task"]["question"], row["expected"], row["task"])), steps, observed]
 
 
 def _observed(step: Mapping[str, Any]) -> bool:

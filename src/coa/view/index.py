@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 import orjson
 
@@ -71,7 +72,9 @@ def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
     """A connection to the index. The writer makes the file, and replaces one of another version or a damaged one."""
     try:
         if not write:
-            found = sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, check_same_thread=False, timeout=10.0)
+            found = sqlite3.connect(
+                f"file:{quote(bytes(path))}?mode=ro", uri=True, check_same_thread=False, timeout=10.0
+            )
             found.execute("PRAGMA query_only=1")
             return found
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -109,10 +112,6 @@ def _prepared(path: Path) -> sqlite3.Connection:
 def remove(path: Path) -> None:
     for ending in ("", "-wal", "-shm"):
         path.with_name(path.name + ending).unlink(missing_ok=True)
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
 class FileState(NamedTuple):

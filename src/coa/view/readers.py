@@ -173,11 +173,11 @@ def _lines(path: Path, done: int, number: int, convert: Convert) -> Iterator[Fou
             whole = held + len(lines[0])
             yield from _line(first, whole, at, number, convert)
             at += whole + 1
-            number += bool(whole)
+            number += whole > 0 and not first.isspace()
             for line in lines[1:-1]:
                 yield from _line(line, len(line), at, number, convert)
                 at += len(line) + 1
-                number += bool(line)
+                number += line != b"" and not line.isspace()
             pieces, held = [lines[-1]], len(lines[-1])
         if held and held <= LONGEST_LINE and _is_json(last := b"".join(pieces)):
             yield from _line(last, held, at, number, convert, ended=False)
@@ -265,11 +265,25 @@ def _served(path: Path) -> Iterator[Found]:
         raise StoreError(f"it is not the database of a server: {error}") from error
 
 
+def changes_beside(path: Path) -> Path:
+    """The file in which SQLite keeps recent changes of a database."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def has_changes_apart(path: Path) -> bool:
+    try:
+        return changes_beside(path).stat().st_size > 0
+    except OSError:
+        return False
+
+
 class _database:
     """A connection that only reads, closed at the end."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(f"file:{quote(bytes(path))}?mode=ro", uri=True, timeout=5.0)
+        # Without a log of changes nobody writes it. Opened as immutable, SQLite makes no files beside it.
+        fixed = "" if has_changes_apart(path) else "&immutable=1"
+        self._connection = sqlite3.connect(f"file:{quote(bytes(path))}?mode=ro{fixed}", uri=True, timeout=5.0)
 
     def __enter__(self) -> sqlite3.Connection:
         return self._connection

@@ -18,7 +18,7 @@ import orjson
 from coa.errors import CoaError
 from coa.trajectory.identity import run_ids
 from coa.view.index import FileState, IndexWriter
-from coa.view.readers import Found, is_continued, records
+from coa.view.readers import Found, changes_beside, has_changes_apart, is_continued, records
 from coa.view.rows import Unreadable, indexed_row, outcome_of
 from coa.view.run_folders import find_run_folders, folder_of, scorer_of
 from coa.view.sources import Source, find_sources
@@ -266,7 +266,7 @@ def _sources(root: Path) -> Iterator[Source]:
 def _stat(source: Source) -> Stat:
     """Of a source in several files: their sizes together and the newest change."""
     size = changed = inode = 0
-    beside = [source.path.with_name(f"{source.path.name}-wal")] if source.kind == "serve" else []
+    beside = [changes_beside(source.path)] if source.kind == "serve" and has_changes_apart(source.path) else []
     for file in (*source.files, *beside):
         try:
             found = os.stat(file)
