@@ -50,6 +50,7 @@ bench: setup  ## measure every part beside what it is compared with
 	$(BIN)/python -m benchmarks.crawl
 	$(BIN)/python -m benchmarks.gateway
 	$(BIN)/python -m benchmarks.serve
+	$(BIN)/python -m benchmarks.view
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -1,16 +1,21 @@
-"""Makes the pictures of the web page in docs/images/ from a real server with `nano`.
+"""Makes the pictures in docs/images/: of the web page, from a real server with `nano`, and of the viewer over a demo.
 
-    .venv/bin/python scripts/screenshots.py
+    .venv/bin/coa demo --quick
+    .venv/bin/python scripts/screenshots.py [serve] [view] [--demo runs/demo-quick]
 
 It needs Chromium (`sudo apt-get install chromium`). The pictures depend on the fonts of the machine.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.request import urlopen
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
@@ -39,9 +44,57 @@ MOST_BYTES: Final = 300_000
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as state, sync_playwright() as playwright:
-        run = coa.RunConfig(model="nano", temperature=0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", help="serve, view, or both", default=["serve", "view"])
+    parser.add_argument("--demo", type=Path, default=ROOT / "runs" / "demo-quick", help="folder of a finished demo")
+    given = parser.parse_args()
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable(), args=list(FLAGS))
+        if "serve" in given.what:
+            of_page(browser)
+        if "view" in given.what:
+            of_viewer(browser, given.demo)
+        browser.close()
+
+
+def of_viewer(browser: Browser, demo: Path) -> None:
+    with tempfile.TemporaryDirectory() as cache, coa.view([demo], port=0, cache=cache) as viewer:
+
+        def asked(path: str) -> Any:
+            with urlopen(f"{viewer.url}/api/{path}") as answer:
+                return json.load(answer)
+
+        while (index := asked("index.json"))["progress"]["busy"] or index["scanned"] < index["progress"]["runs"]:
+            time.sleep(0.2)
+        folders = {Path(folder["path"]).relative_to(demo.resolve().name).as_posix(): folder["id"]
+                   for folder in index["folders"]}  # fmt: skip
+
+        def one(query: str) -> str:
+            return str(asked(f"runs.json?limit=1&{query}")["rows"][0]["id"])
+
+        def taken(name: str, place: str, *, press: str = "", **options: Any) -> None:
+            page = opened(browser, f"{viewer.url}/{place}", **{**DESK, "color_scheme": "light", **options})
+            if press:
+                page.keyboard.press(press)
+                page.wait_for_timeout(500)
+            shoot(page, name)
+            page.close()
+
+        right = one(f"folder={folders['rl']}&outcome=right")
+        long = one(f"folder={folders['eval/rl']}&outcome=right&sort=-tokens")
+        taken("view-demo.png", f"#/folder/{folders['.']}")
+        taken("view-list.png", "#/runs?q=workforce&sort=-tokens")
+        taken("view-run.png", f"#/run/{right}?overlay=mask")
+        taken("view-run-dark.png", f"#/run/{long}", color_scheme="dark")
+        taken("view-rl.png", f"#/folder/{folders['rl']}/step/1")
+        taken("view-team.png", f"#/run/{one('folder=' + folders['traces'])}")
+        taken("view-compare.png", f"#/compare?folders={folders['eval/rl']},{folders['eval/sft']}&only=disagree")
+        taken("view-phone.png", f"#/run/{right}", **PHONE)
+
+
+def of_page(browser: Browser) -> None:
+    with tempfile.TemporaryDirectory() as state:
+        run = coa.RunConfig(model="nano", temperature=0)
         with coa.serve(coa.ServeConfig(run=run, port=0, state=Path(state))) as server:
             page = opened(browser, server.url, **DESK, color_scheme="light")
             ask(page, FIRST)
@@ -64,7 +117,6 @@ def main() -> None:
             ask(page, FIRST)
             answered(page)
             shoot(page, "serve-phone.png")
-        browser.close()
 
 
 def opened(browser: Browser, url: str, **options: Any) -> Page:
