@@ -23,7 +23,7 @@ from coa.trajectory import (
 )
 from coa.trajectory.profile import with_tool
 
-SECRETS = ("Perham", "Verwell", "harbour", "population table", "169", "be brief")
+SECRETS = ("Perham", "Verwell", "harbour", "population table", "1169 - 1000", "be brief")
 """Words of the user, the model and the tools in it."""
 
 
