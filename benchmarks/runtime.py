@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from tempfile import TemporaryDirectory
 
 import aiohttp
 import orjson
@@ -19,6 +20,7 @@ from coa.choices import Mode
 from coa.models.connect import connect
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 from coa.runtime import Setting, run_many
+from coa.runtime.live import live_feed, live_state
 from coa.tools import Observation, ToolContext
 from coa.trajectory import Form, Shape, Stop, Task, load_profile
 
@@ -39,13 +41,17 @@ class Instant:
         return Observation(PAGE)
 
 
-async def ours(url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer) -> float:
+async def ours(url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer, *, live: bool = False) -> float:
+    """With `live`, every step also goes to a live feed, as it does in runs with an output folder."""
     assert tokenizer.fingerprint  # loading the tokenizer and hashing its vocabulary is not part of a run
     model = await connect(url, mode=mode, tokenizer=tokenizer if mode is Mode.TOKENS else None)
     start = time.process_time()
     tasks = (Task(id=str(n), question=f"Which light is older, asked for time {n}?") for n in range(RUNS))
-    setting = Setting(model, {"web_search": Instant()}, NANO, concurrency=concurrency)
-    done = [t.stop async for t in run_many(tasks, setting)]
+    with TemporaryDirectory() as folder, live_feed(folder) as feed:
+        shown = feed if live else None
+        setting = Setting(model, {"web_search": Instant()}, NANO, concurrency=concurrency, live=shown)
+        done = [t.stop async for t in run_many(tasks, setting)]
+        assert live is bool(live_state(folder))
     spent = time.process_time() - start
     await model.close()
     assert done == [Stop.ANSWERED] * RUNS
@@ -110,6 +116,7 @@ def main() -> None:
                     "bare aiohttp loop": partial(bare, url, concurrency, mode, tokenizer),
                     "bare, and the tokenizer": partial(bare, url, concurrency, mode, tokenizer, encode=True),
                     "coa": partial(ours, url, concurrency, mode, tokenizer),
+                    "coa with a live feed": partial(ours, url, concurrency, mode, tokenizer, live=True),
                 }
                 if mode is Mode.CHAT:
                     del works["bare, and the tokenizer"]

@@ -15,6 +15,9 @@ systems where a `flock` does not reach the other machine: a process of another m
 machine is looked up by its pid and the time it started, because pids are reused. A forked child would inherit the
 `flock` and keep it beyond its parent's end, so children close it (`_close_in_child`).
 
+**A held file** (`HeldFile`) is appended to for as long as its process lives, such as the live feed of running chains.
+Its `flock` shows readers that the writer lives.
+
 **A claim** is `config.json`: what the run was started with. A run goes on only with the settings that it has.
 """
 

@@ -19,6 +19,7 @@ from coa.models.local.model import load_weights
 from coa.progress import PrintProgress
 from coa.rl.config import RlConfig
 from coa.rl.loop import train
+from coa.runtime.live import FOLDER, LiveRun, read_live
 from coa.trajectory import Sample, load_profile, read, to_sample
 from support.keys import Keyed, before_rl, key_tasks, settings
 
@@ -111,6 +112,14 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(base: dict[str, object], tmp_pat
     train(config, tmp_path / "whole", tools=tools)
     whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "run")
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_running_attempts_are_seen_from_outside(base: dict[str, object], tmp_path: Path) -> None:
+    seen: list[LiveRun] = []
+    tool = Keyed(lambda query: seen.extend(read_live(tmp_path / "run")))
+    train(RlConfig.model_validate({**base, "max_steps": 1}), tmp_path / "run", tools={"web_search": tool})
+    assert any(run.steps and run.steps[-1].agent == "web_search" for run in seen)
+    assert {run.sample for run in seen} >= {0, 1} and not (tmp_path / "run" / FOLDER).exists()
 
 
 def logprobs(folder: Path, weights: Path, sample: Sample) -> torch.Tensor:

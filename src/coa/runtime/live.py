@@ -6,7 +6,7 @@ chain to a small hidden file, `.live/<pid>-<random>.jsonl` in the output folder:
 
     {"profile":HASH,"definition":TEXT}                        once for each profile
     {"run":KEY,"task":{...},"profile":NAME,"profile_hash":HASH,"sample":0,"began":SECONDS,"model":NAME}
-    {"run":KEY,"step":{...},"usage":{...}}                    a step as in a trajectory, without token ids
+    {"run":KEY,"step":{...},"usage":{...},"at":SECONDS}       a step as in a trajectory, without token ids
     {"run":KEY,"ended":true}                                  the run is in its file now
 
 The feed is for looking only: nothing resumes from it, so it is never flushed to the disk, and losing it loses nothing.
@@ -42,7 +42,7 @@ RUNNING: Final = "running"
 """Key in the meta of `live_trajectory`: the run is not over, whatever its `stop` says."""
 _LONGEST_TEXT: Final = 20_000
 _LONGEST_LINE: Final = 200_000
-"""Characters of a line above which it is written without what is not needed to read it."""
+"""Bytes of a line above which it is written without what is not needed to read it."""
 _MOST_BYTES: Final = 4 << 20
 """Size from which the feed is rewritten; after that, twice the size that it had then if that is more."""
 _ENOUGH_BYTES: Final = 64 << 10
@@ -79,7 +79,7 @@ class LiveFeed:
         self._begun += 1
         run = LiveWriter(self, f"{self._name}-{self._begun}")
         self._active.add(run.key)
-        self._write(lambda: self._beginning(run.key, task, profile, sample, model, prompt))
+        self._write(self._beginning, run.key, task, profile, sample, model, prompt)
         for step in steps:
             run.step(step, Usage())
         return run
@@ -97,17 +97,17 @@ class LiveFeed:
         self._active.discard(key)
         if not self._active:
             self._rewrite_at = _ENOUGH_BYTES
-        self._write(lambda: b'{"run":"%b","ended":true}\n' % key.encode())
+        self._write(_end_line, key)
 
-    def _write(self, line: Callable[[], bytes]) -> None:
-        """Write a line. Making it is part of what must not disturb a run."""
+    def _write(self, line: Callable[..., bytes], *parts: Any) -> None:
+        """Write the line of these parts. Making it is also something that must not disturb a run."""
         if self._off:
             return
         try:
             if self._file is None:
                 sweep_unheld(self._folder)
                 self._file = HeldFile(self._folder / f"{self._name}.jsonl")
-            self._file.write(line())
+            self._file.write(line(*parts))
             if self._file.size > self._rewrite_at:
                 self._rewrite(self._file)
         except (OSError, ValueError, TypeError) as error:
@@ -151,8 +151,8 @@ class LiveWriter:
         self._feed, self.key = feed, key
 
     def step(self, step: Step, usage: Usage) -> None:
-        """A step is finished; `usage` is what the run has spent so far."""
-        self._feed._write(lambda: _step_line(self.key, step, usage))
+        """A step is finished; `usage` is what the run has spent so far, without the time."""
+        self._feed._write(_step_line, self.key, step, usage)
 
     def end(self) -> None:
         """The run is over and, where there is a file for it, written to the file. Only the first call counts."""
@@ -160,13 +160,24 @@ class LiveWriter:
 
 
 def _step_line(key: str, step: Step, usage: Usage) -> bytes:
-    if len(step.text) > _LONGEST_TEXT or (step.surface is not None and len(step.surface) > _LONGEST_TEXT):
-        step = step.model_copy(update={"text": _short(step.text), "surface": None, "given": 0})
-    text = step.model_dump_json(exclude={"tokens"}, exclude_defaults=True)
-    if len(text) > _LONGEST_LINE:
-        text = step.model_dump_json(exclude={"tokens", "meta"}, exclude_defaults=True)
-    spent = usage.model_dump_json(exclude_defaults=True)
-    return f'{{"run":"{key}","step":{text},"usage":{spent}}}\n'.encode()
+    """By hand, because this is done for every step of every run; pydantic takes several times as long."""
+    shown: dict[str, Any] = {"agent": step.agent, "text": _short(step.text), "author": step.author}
+    if step.surface is None or len(step.surface) <= _LONGEST_TEXT:
+        shown |= {"surface": step.surface, "given": step.given}
+    if step.repairs:
+        shown["repairs"] = [{"kind": repair.kind, "detail": repair.detail} for repair in step.repairs]
+    if step.meta:
+        shown["meta"] = step.meta
+    row = {"run": key, "step": shown, "usage": vars(usage), "at": time.time()}
+    line = orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+    if len(line) > _LONGEST_LINE:
+        shown.pop("meta", None)
+        line = orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+    return line
+
+
+def _end_line(key: str) -> bytes:
+    return b'{"run":"%b","ended":true}\n' % key.encode()
 
 
 def _short(text: str) -> str:
@@ -274,7 +285,8 @@ def _read(data: bytes) -> dict[str, LiveRun]:
                 begun[row["run"]] = row
             elif "step" in row:
                 steps.setdefault(row["run"], []).append(Step.model_validate(row["step"]))
-                usage[row["run"]] = Usage.model_validate(row.get("usage") or {})
+                spent = {**row["usage"], "seconds": max(row["at"] - begun[row["run"]]["began"], 0.0)}
+                usage[row["run"]] = Usage.model_validate(spent)
             elif row.get("ended"):
                 begun.pop(row["run"], None)
         except (ValueError, TypeError, KeyError, AttributeError):
