@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -314,17 +315,22 @@ def test_a_database_of_a_server_is_read_and_a_forged_one_is_named(root: Path, in
         assert list(problems(reader)) == ["runs.sqlite"]
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users can enter, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
 @pytest.mark.skipif(not can_become_nobody(), reason="only root can act as another user")
-def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
-    root = tmp_path / "shared"
+def test_a_folder_that_may_not_be_read_is_named(open_folder: Path) -> None:
+    root = open_folder / "shared"
     write(root / "open" / "trajectories.jsonl", [web_run()])
     write(root / "shut" / "trajectories.jsonl", [web_run()])
     write(root / "half" / "trajectories.jsonl", [web_run()])
     os.chmod(root / "shut", 0)
     os.chmod(root / "half" / "trajectories.jsonl", 0)
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
-            os.chmod(folder, 0o755)
     script = f"""
 from pathlib import Path
 from coa.view.sources import find_sources
