@@ -6,6 +6,9 @@ Runs are made up: 50,000 different words with the frequencies of a natural langu
 byte is text for the full-text index. For each number of runs a viewer is started on an index that exists already, and
 its first page is timed; then pages of the list, filters, sorting and searches. Server times are those of whole HTTP
 requests from this process, the median and the largest of each kind.
+
+With `--inspect N`, `inspect view` shows the same N runs as one log, and the same Chromium opens both lists. Inspect is
+installed into an environment of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ import itertools
 import json
 import os
 import random
+import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -27,6 +32,7 @@ from typing import Final
 
 import orjson
 
+from benchmarks.evaluate import inspect_python
 from coa.trajectory.definitions import definition
 from coa.trajectory.profile import load_profile
 
@@ -58,7 +64,7 @@ def write_runs(path: Path, count: int, kilobytes: int, seed: int = 1) -> None:
     with path.open("wb") as file:
         for number in range(count):
             size = kilobytes * 1000
-            steps = [{"agent": "plan", "text": text(size // 20)}]
+            steps: list[dict[str, object]] = [{"agent": "plan", "text": text(size // 20)}]
             for agent in ("web_search", "crawl_page", "web_search", "crawl_page"):
                 failed = rng.random() < 0.05
                 steps.append({"agent": "think", "text": text(size // 20)})
@@ -130,7 +136,7 @@ class Viewing:
     def peak_megabytes(self) -> float:
         """Of the server and the indexer together."""
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        return sum(_peak(int(pid)) for pid in (self._process.pid, *children))
+        return sum(_peak(pid) for pid in [self._process.pid, *map(int, children)])
 
     def close(self) -> None:
         self._process.terminate()
@@ -142,21 +148,82 @@ def _peak(pid: int) -> float:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 
 
+def beside_inspect(count: int, kilobytes: int) -> None:
+    """Seconds until the first runs of the list are on the screen, the best of three, and the server's peak memory."""
+    python = inspect_python()
+    if python is None:
+        return
+    with tempfile.TemporaryDirectory() as place:
+        folder, logs, cache = Path(place, "runs"), Path(place, "logs"), Path(place, "cache")
+        folder.mkdir()
+        logs.mkdir()
+        write_runs(folder / "trajectories.jsonl", count, kilobytes)
+        log = logs / "2026-01-01T00-00-00-00-00_runs_abc.eval"
+        script = Path(__file__).with_name("inspect_view.py")
+        subprocess.run([str(python), str(script), str(folder / "trajectories.jsonl"), str(log)], check=True)
+        index(folder, cache)
+        viewing = Viewing(folder, cache)
+        port = str(_free_port())
+        command = [str(python), "-m", "inspect_ai", "view", "--log-dir", str(logs), "--port", port]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as inspect:
+            ours = on_screen(f"{viewing.url}/#/runs", "task-0000000")
+            theirs = on_screen(f"http://127.0.0.1:{port}/#/tasks/{log.name}", "task-0000000")
+            memory = _peak(inspect.pid)
+            inspect.terminate()
+        print(f"{count:,} runs on the screen: coa view {ours:.2f} s, {viewing.peak_megabytes():.0f} MB with its "
+              f"indexer; inspect view {theirs:.2f} s, {memory:.0f} MB: {theirs / ours:.1f} x the time")  # fmt: skip
+        viewing.close()
+
+
+def on_screen(url: str, text: str) -> float:
+    from playwright.sync_api import Error, sync_playwright
+
+    best = float("inf")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for attempt in range(23):
+            page = browser.new_context(viewport={"width": 1280, "height": 860}).new_page()
+            began = time.perf_counter()
+            try:
+                page.goto(url)
+                page.get_by_text(text).first.wait_for(timeout=120_000)
+            except Error:
+                if attempt > 20:
+                    raise
+                time.sleep(1)  # the server has not started yet
+                continue
+            best = min(best, time.perf_counter() - began)
+            page.context.close()
+            if attempt >= 2:
+                break
+        browser.close()
+    return best
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def queries(folder: Path, count: int, repeats: int) -> Iterator[tuple[str, list[str]]]:
     rng = random.Random(2)
     words, weights = vocabulary(random.Random(1))
     with next(folder.glob("*.jsonl")).open("rb") as file:
         sentences = [orjson.loads(line)["steps"][0]["text"].split() for line in itertools.islice(file, 50)]
     for name, pattern in _QUERIES.items():
-        yield name, [
-            pattern.format(
-                offset=rng.randrange(max(count - 50, 1)),
-                rare=words[rng.randrange(_WORDS // 2, _WORDS)],
-                common="+".join(rng.choices(words, cum_weights=weights, k=2)),
-                phrase="+".join(rng.choice(sentences)[2:5]),
-            )
-            for _ in range(repeats)
-        ]
+        yield (
+            name,
+            [
+                pattern.format(
+                    offset=rng.randrange(max(count - 50, 1)),
+                    rare=words[rng.randrange(_WORDS // 2, _WORDS)],
+                    common="+".join(rng.choices(words, cum_weights=weights, k=2)),
+                    phrase="+".join(rng.choice(sentences)[2:5]),
+                )
+                for _ in range(repeats)
+            ],
+        )
 
 
 def main() -> None:
@@ -165,6 +232,7 @@ def main() -> None:
     parser.add_argument("--kilobytes", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--inspect", type=int, default=2_000, metavar="N", help="runs to show in Inspect too; 0: none")
     given = parser.parse_args()
     opened, figures = [], {}
     for count in given.counts:
@@ -193,6 +261,8 @@ def main() -> None:
                 "opened_s": viewing.opened_s, "queries": times, "viewing_peak_mb": memory,
             }  # fmt: skip
     print(f"{given.counts[-1] / given.counts[0]:g} x the runs open in {opened[-1] / opened[0]:.2f} x the time")
+    if given.inspect:
+        beside_inspect(given.inspect, given.kilobytes)
     if given.json is not None:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")
 

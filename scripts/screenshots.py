@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 IMAGES: Final = ROOT / "docs" / "images"
 DESK: Final = {"viewport": {"width": 1180, "height": 860}, "device_scale_factor": 1.5}
-PHONE: Final = {
+PHONE: Final[dict[str, Any]] = {
     "viewport": {"width": 390, "height": 800},
     "device_scale_factor": 2,
     "is_mobile": True,

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -24,7 +25,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def team_page(visitor: Visitor, traces: Path, cache: Path, **options: object) -> Iterator[Page]:
+def team_page(visitor: Visitor, traces: Path, cache: Path, **options: Any) -> Iterator[Page]:
     with viewed(visitor, traces, cache=cache) as viewer:
         (row,) = asked(viewer, "api/runs.json")["rows"]
         yield visitor.open(f"{viewer.url}/#/run/{row['id']}", **options)
