@@ -370,9 +370,11 @@ def test_the_mask_shows_what_is_trained(visitor: Visitor, viewer: Viewer) -> Non
         f"{tokens['total']:,} tokens, {tokens['trained']:,} trained"
     )
     plan = page.locator(".step[data-step='0'] .tk")
+    expect(plan.first).to_be_visible()  # tokens are drawn when their step comes into view
     assert "".join(plan.all_text_contents()) == "<plan>Say it.</plan>"
     assert set(plan.evaluate_all("all => all.map((one) => one.dataset.trained)")) == {"1"}
     searched = page.locator(".step[data-step='1'] .tokens").last.locator(".tk")
+    expect(searched.first).to_be_visible()
     assert set(searched.evaluate_all("all => all.map((one) => one.dataset.trained)")) == {"0"}
     assert page.url.endswith("?overlay=mask")
     backgrounds = plan.evaluate_all("all => all.map((one) => getComputedStyle(one).backgroundColor)")
@@ -386,6 +388,7 @@ def test_logprobs_colour_the_tokens_and_tell_their_probability(visitor: Visitor,
     page = opened(visitor, viewer, "sampled", "?overlay=logprobs")
     tokens = page.locator(".step[data-step='0'] .tk")
     expect(page.locator(".overlay-legend .key")).to_have_count(6)
+    expect(tokens.first).to_be_visible()
     assert tokens.evaluate_all("all => all.slice(0, 3).map((one) => one.dataset.level)") == ["0", "2", "5"]
     tokens.nth(1).hover()
     tip = page.locator(".token-tip")
@@ -404,6 +407,7 @@ def test_logprobs_colour_the_tokens_and_tell_their_probability(visitor: Visitor,
 def test_a_long_text_that_is_not_trained_is_folded_in_the_overlay(visitor: Visitor, viewer: Viewer) -> None:
     page = opened(visitor, viewer, "sampled", "?overlay=mask")
     box = page.locator(".step[data-step='1'] .tokens").last
+    expect(box.locator(".tk").first).to_be_visible()
     assert box.locator(".tk").count() < 200
     box.locator(".rest > summary").click()
     text = asked(viewer, f"api/runs/{run_id(viewer, 'sampled')}/tokens.json")["spans"]
