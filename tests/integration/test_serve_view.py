@@ -15,7 +15,8 @@ from coa.serve.config import ServeConfig
 from coa.serve.viewing import shown_folders
 from coa.trajectory import write
 from support.builders import web_run
-from support.served import AGENT, served
+from support.gated import GATE, GatedModel
+from support.served import AGENT, SEARCH, served
 
 _PATIENCE_S = 60
 
@@ -91,3 +92,21 @@ def test_what_a_server_shows_follows_from_its_settings(tmp_path: Path) -> None:
     assert shown_folders(plain, tmp_path / "out", keys=True) == []
     assert shown_folders(ServeConfig(page=False), None, keys=False) == []
     assert shown_folders(ServeConfig(view=(tmp_path,)), None, keys=True) == [tmp_path]
+
+
+def test_a_run_that_the_server_is_making_is_in_the_viewer_step_by_step() -> None:
+    model = GatedModel([SEARCH, f"<think>I read it.</think>{GATE}\n<answer>The Vell tower.</answer>"])
+    with served(model=model) as server:
+        server.client.responses.create(model=AGENT, input="Which is the tallest?", background=True)
+        (row,) = runs(server.url, 1)
+        end = time.monotonic() + _PATIENCE_S
+        while (row := asked(f"{server.url}/view/api/runs.json")["rows"][0])["steps"] < 3:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert (row["kind"], row["outcome"]) == ("live", "running")
+        model.open_gate()
+        while asked(f"{server.url}/view/api/runs.json")["total"] == 0:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        (row,) = asked(f"{server.url}/view/api/runs.json")["rows"]
+        assert (row["kind"], row["answer"]) == ("trajectory", "The Vell tower.")

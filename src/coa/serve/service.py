@@ -22,6 +22,7 @@ from coa.errors import CoaError
 from coa.models.base import Model
 from coa.progress import Progress
 from coa.runtime import Chain
+from coa.runtime.live import LiveFeed, live_feed
 from coa.runtime.telemetry import unheard
 from coa.serve.agents import ServedAgent, open_agents
 from coa.serve.api_error import ApiError
@@ -65,7 +66,8 @@ async def open_service(
         stack.callback(store.close)
         writer = stack.enter_context(JsonlWriter(to_append(out))) if out is not None else None
         agents = await stack.enter_async_context(open_agents(config, models=models, tools=tools, progress=progress))
-        service = Service(config, agents, store, writer)
+        feed = stack.enter_context(live_feed(to_append(out).parent)) if out is not None else None
+        service = Service(config, agents, store, writer, feed)
         sweeper = asyncio.create_task(service.sweep())
         try:
             yield service
@@ -77,7 +79,12 @@ async def open_service(
 
 class Service:
     def __init__(
-        self, config: ServeConfig, agents: Mapping[str, ServedAgent], store: Store, writer: JsonlWriter | None
+        self,
+        config: ServeConfig,
+        agents: Mapping[str, ServedAgent],
+        store: Store,
+        writer: JsonlWriter | None,
+        feed: LiveFeed | None = None,
     ) -> None:
         self.config, self.agents, self.store = config, agents, store
         self.metrics = Metrics()
@@ -85,7 +92,7 @@ class Service:
         self.limits = KeyLimits.of(config)
         self.draining = False
         """Whether the server is about to stop and takes no more runs."""
-        self._writer = writer
+        self._writer, self._feed = writer, feed
         self._beside: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(config.max_runs)
         self._active: dict[str, Run] = {}
@@ -108,7 +115,7 @@ class Service:
         `render` makes what is stored with the run, and found again by `store.get`, when the run is over.
         """
         agent = self.agent(request.agent)
-        setting, names = setting_for(request, agent.setting)
+        setting, names = setting_for(request, replace(agent.setting, live=self._feed))
         if self.draining:
             raise ApiError(503, "the server is shutting down", code="shutting_down", retry_after_s=5)
         if len(self._active) >= self.config.max_runs + self.config.max_queue:
@@ -230,6 +237,7 @@ class Service:
                 if begun:
                     self._measure(run)
             finally:
+                chain.leave_feed()
                 run.close()
                 self._active.pop(run.id, None)
                 self._remember(run)
