@@ -25,7 +25,7 @@ from support.collectors import Collector, collecting
 from support.keys import Keyed, before_rl, key_tasks, settings
 from support.served import AGENT, served
 from support.team_of_five import SECRETS, team_of_five
-from support.tools import searching
+from support.tools import FakeTool, searching
 
 SEARCH = "<think>secret thought</think>\n<web_search>secret query</web_search>"
 DONE = "<think>d</think>\n<answer>Ada</answer>"
@@ -101,13 +101,12 @@ def test_a_run_that_is_stopped_is_sent_as_far_as_it_came() -> None:
     async def go(collector: Collector) -> None:
         begun = asyncio.Event()
 
-        async def slow(arguments: object) -> str:
+        async def slow() -> str:
             begun.set()
             await asyncio.sleep(60)
             return ""
 
-        tool = searching()
-        tool.call = lambda arguments, context: slow(arguments)  # type: ignore[assignment, method-assign]
+        tool = FakeTool(lambda arguments: slow(), timeout_s=60.0)
         async with coa.open_setting(
             config(collector), model=ScriptedModel(lambda _: SEARCH), tools={"web_search": tool}
         ) as setting:

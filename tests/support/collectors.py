@@ -128,7 +128,8 @@ def _all(data: bytes, number: int) -> list[Any]:
 
 
 def _fields(data: bytes) -> list[tuple[int, Any]]:
-    found, at = [], 0
+    found: list[tuple[int, Any]] = []
+    at = 0
 
     def varint() -> int:
         nonlocal at

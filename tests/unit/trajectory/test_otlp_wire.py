@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coa.trajectory.formats.otlp_wire import Span, SpanEvent, SpanKind, rejected, resource_spans, to_protobuf
+from coa.trajectory.formats.otlp_wire import Span, SpanEvent, SpanKind, Value, rejected, resource_spans, to_protobuf
 from support.collectors import spans_in
 
 TRACE, ROOT, CHILD = bytes(range(1, 17)), bytes(range(1, 9)), bytes(range(2, 10))
@@ -38,7 +38,7 @@ def test_spans_are_encoded_as_the_reference_library_does(monkeypatch: pytest.Mon
 
 
 def test_an_integer_of_more_than_64_bits_and_half_a_character_are_written_as_text() -> None:
-    values = {"big": 1 << 70, "low": -(1 << 63), "half": "\ud800"}
+    values: dict[str, Value] = {"big": 1 << 70, "low": -(1 << 63), "half": "\ud800"}
     span = Span(TRACE, ROOT, None, "a\ud800b", SpanKind.CLIENT, 1, 2, values)
     [read] = spans_in(to_protobuf([span], "coa"))
     assert read.name == "a?b" and read.attributes == {"big": str(1 << 70), "low": -(1 << 63), "half": "?"}
