@@ -27,12 +27,7 @@ TURNED = (
     "\u202egnp.exe\u202c \u2066\u2067\u200f\u200e\u061c \u200b\ufeff\u2028\u2029 e\u0301\u0301\u0301" + "\u0316" * 30
 )
 LONG = "W" * 3_000 + "/" + "-" * 500
-HOSTILE = {
-    "scripts": SCRIPTS,
-    "characters": f"{TERMINAL} {TURNED}",
-    "long": LONG,
-    "all": f"{SCRIPTS} {TERMINAL} {TURNED} {LONG}",
-}
+HOSTILE = {"long": LONG, "all": f"{SCRIPTS} {TERMINAL} {TURNED} {LONG}"}
 NAME = """<img src=x onerror=window.hurt=9>"' &lt;b&gt;\x1b[31m\u202egnp %2e%2e ?#&"""
 WIDTHS = (1200, 390)
 FORBIDDEN = ", ".join(f"main {tag}" for tag in ("img", "script", "iframe", "object", "embed", "style", "base"))

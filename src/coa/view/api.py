@@ -89,7 +89,7 @@ class _Api:
     async def _changes(self) -> AsyncIterator[bytes]:
         """An event whenever something changed; a comment now and then, so that proxies keep the connection."""
         last, quiet = None, 0.0
-        while True:
+        while not self._reader.is_closing:
             revision = await asyncio.to_thread(self._reader.revision)
             if revision != last:
                 last, quiet = revision, 0.0

@@ -20,7 +20,12 @@ from coa.models.tokenizer import SMOLLM2, TextTokenizer, load_tokenizer
 from coa.trajectory import Author, Profile, Trajectory
 from coa.trajectory.codec import pieces
 from coa.trajectory.ledger import PROMPT, ledger_of
+from coa.trajectory.shorten import shorten
 
+LONGEST: Final = 2_000_000
+"""Number of characters above which the text is not split: a page cannot show a million tokens."""
+_PIECE: Final = 20_000
+"""Number of characters that are then shown of each piece."""
 _LOADED: Final = 4
 """Number of tokenizers that stay in memory."""
 
@@ -48,6 +53,9 @@ def tokens_view(trajectory: Trajectory, profile: Profile, tokenizers: Sequence[s
     """`tokenizers` are those to try; the one that the run was sampled with wins, else the first that can be opened."""
     name, tokenizer, problem = _chosen(trajectory, tokenizers)
     try:
+        if (size := sum(len(step.text) for step in trajectory.steps)) > LONGEST:
+            problem = f"the run has {size:,} characters, too many to show token by token"
+            return _view("", problem, _shortened(_by_author(trajectory, profile)))
         if tokenizer is None:
             return _view("", problem, _by_author(trajectory, profile))
         try:
@@ -112,6 +120,14 @@ def _by_author(trajectory: Trajectory, profile: Profile) -> Iterator[TokenSpan]:
     for step, author, text in pieces(trajectory.steps, profile):
         token: Token = (text, None, int(author is Author.MODEL), None)
         yield TokenSpan(step=step, agent=trajectory.steps[step].agent, tokens=[token])
+
+
+def _shortened(spans: Iterable[TokenSpan]) -> Iterator[TokenSpan]:
+    for span in spans:
+        tokens: list[Token] = [
+            (shorten(text, _PIECE), token, trained, logprob) for text, token, trained, logprob in span["tokens"]
+        ]
+        yield {**span, "tokens": tokens}
 
 
 def _by_step(trajectory: Trajectory) -> Iterator[TokenSpan]:

@@ -57,6 +57,8 @@ class Reader:
         self._lock = threading.Lock()
         self._overview: _Cached | None = None
         self._live = LiveRuns()
+        self.is_closing = False
+        """Whether the server is about to stop: what follows the index ends then."""
 
     def close(self) -> None:
         with self._lock:

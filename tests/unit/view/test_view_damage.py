@@ -192,6 +192,10 @@ def test_a_line_of_ten_megabytes_is_shown(root: Path, index: Path) -> None:
     with looked(root, index) as reader:
         assert readable(reader) == 3
         assert problems(reader) == {}
+        long = next(row["id"] for row in reader.runs({})["rows"] if row["answer"] and row["answer"].startswith("xxx"))
+        tokens = reader.tokens(long)
+        assert tokens["problem"] == "the run has 10,000,000 characters, too many to show token by token"
+        assert len(as_json(tokens)) < 50_000
 
 
 @pytest.mark.parametrize(
@@ -465,6 +469,18 @@ def test_pages_of_other_sites_may_not_read(viewer: Viewer) -> None:
     for site in ("cross-site", "same-site"):
         assert ask(viewer, "/api/runs.json", headers={"Sec-Fetch-Site": site})[0] == 403
     assert ask(viewer, "/api/runs.json", headers={"Sec-Fetch-Site": "same-origin"})[0] == 200
+
+
+def test_an_open_page_does_not_trouble_the_end_of_the_viewer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path / "runs" / "trajectories.jsonl", [web_run()])
+    with open_viewer([tmp_path / "runs"], port=0, cache=tmp_path / "cache") as viewer:
+        connection = http.client.HTTPConnection(viewer.url.removeprefix("http://"), timeout=30)
+        connection.request("GET", "/api/changes")
+        stream = connection.getresponse()
+        assert stream.readline().startswith(b"data: ")
+    stream.read()  # it ends as it should: a chunk that is missing would be an error
+    connection.close()
+    assert [record.message for record in caplog.records if record.levelname != "INFO"] == []
 
 
 def test_a_run_has_the_id_that_reports_link_to(viewer: Viewer) -> None:
