@@ -73,7 +73,7 @@ def _write(paths: list[Path], out: Path, cache: Path | None, tokenizer: str | No
 def _opened(paths: list[Path], host: str, port: int | None, cache: Path | None, tokenizer: str | None) -> Viewer:
     from coa.addresses import VIEWER_PORT
     from coa.view import open_viewer
-    from coa.view.server import free_port
+    from coa.web.listening import free_port
 
     chosen = port if port is not None else free_port(host, VIEWER_PORT)
     return open_viewer(paths, host=host, port=chosen, cache=cache, tokenizer=tokenizer)

@@ -23,6 +23,7 @@ from coa.serve.api_error import ApiError
 from coa.serve.config import ServeConfig
 from coa.serve.keys import Keys
 from coa.serve.metrics import Metrics
+from coa.web.listening import host_name
 
 log = logging.getLogger(__name__)
 OPEN_PATHS: Final = frozenset({"/", "/health", "/ready", "/openapi.json", "/favicon.ico", "/view", "/view/"})
@@ -75,7 +76,7 @@ class Guard:
         """The origin of a page that may read the answer; None for any other client."""
         host = headers.get("host", "")
         if not self._known(host):
-            name = _name(host)
+            name = host_name(host)
             if not name:
                 raise ApiError(400, "The request has no Host header.", code="unknown_host")
             raise ApiError(
@@ -95,7 +96,7 @@ class Guard:
         )
 
     def _known(self, host: str) -> bool:
-        name = _name(host)
+        name = host_name(host)
         if name in self._hosts:
             return True
         try:
@@ -202,13 +203,6 @@ def _missing(scope: Scope, error: HTTPException) -> ApiError:
 
 def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
-
-
-def _name(host: str) -> str:
-    """The host without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
 
 
 def _route(scope: MutableMapping[str, Any]) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import logging
 import resource
 import socket
@@ -27,7 +26,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import HANDLED_SIGNALS
 
-from coa.errors import ConfigError, refused
+from coa.errors import ConfigError
 from coa.models.base import Model
 from coa.progress import Progress
 from coa.serve.api_error import ApiError
@@ -37,6 +36,7 @@ from coa.serve.keys import Keys
 from coa.serve.service import Service, open_service
 from coa.serve.viewing import MountedViewer, shown_folders
 from coa.tools import Tool
+from coa.web.listening import address, is_loopback, listen
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -44,7 +44,6 @@ _FILES: Final = 16384
 """Number of open files to ask for: every connection is one."""
 _HEADER_BYTES: Final = 64 << 10
 """Size of the headers of a request, up to one more read of the socket."""
-_BACKLOG: Final = 2048
 _CLOSING_S: Final = 3
 """Time for answers to be sent after all runs have ended."""
 
@@ -92,9 +91,7 @@ class AgentServer:
         """Without `/v1`."""
         if self._socket is None:
             raise ConfigError("the server does not listen yet", hint="use it in a block: with coa.serve(...) as server")
-        host = self.config.host
-        shown = "127.0.0.1" if host == "0.0.0.0" else "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{self._socket.getsockname()[1]}"
+        return address(self.config.host, self._socket)
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the thread of the server, where its service lives, and wait for the result."""
@@ -145,18 +142,7 @@ class AgentServer:
 
     def _bind(self) -> None:
         """Take the port before a model is loaded."""
-        host, port = self.config.host, self.config.port
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # With the protocol named, asyncio turns Nagle's algorithm off, which would hold events back for 40 ms.
-        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind((host, port))
-            found.listen(_BACKLOG)  # two processes may bind the same port, but only one can listen on it
-        except OSError as error:
-            found.close()
-            raise refused(f"listen on {host}:{port}", error, ConfigError) from error
-        self._socket = found
+        self._socket = listen(self.config.host, self.config.port)
         _allow_files(self.config.max_connections)
 
     async def _serve(self, on_ready: Callable[[AgentServer], None] | None, *, signals: bool) -> None:
@@ -295,21 +281,12 @@ class _Connection(HttpToolsProtocol):
 
 def refuse_public_without_keys(config: ServeConfig, keys: Keys) -> None:
     """Without a key, only this machine may reach the server."""
-    if keys.required or _is_loopback(config.host):
+    if keys.required or is_loopback(config.host):
         return
     raise ConfigError(
         f"listening on {config.host} without a key would let anybody use this agent",
         hint=f"set {config.keys_env}, or make a key: coa serve --add-key NAME --keys-file keys.txt",
     )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _allow_files(connections: int) -> None:

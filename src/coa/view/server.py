@@ -7,7 +7,6 @@ with coa.view.open_viewer(["runs/"], port=0) as viewer:
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import threading
@@ -24,12 +23,13 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coa.addresses import VIEWER_PORT, folder_id
-from coa.errors import ConfigError, nothing_at, refused
+from coa.errors import ConfigError, nothing_at
 from coa.view.api import failure, routes
 from coa.view.index import IndexWriter, cache_file
 from coa.view.indexer import Indexer
 from coa.view.reading import Reader
 from coa.view.run_folders import kind_of
+from coa.web.listening import address, host_name, is_loopback, listen
 
 log = logging.getLogger(__name__)
 _CLOSING_S: Final = 1
@@ -52,24 +52,12 @@ def open_viewer(
     for root in roots:
         if not root.exists():
             raise nothing_at(root)
-    if not _is_loopback(host):
+    if not is_loopback(host):
         raise ConfigError(
             f"the viewer has no keys, so it listens on this machine only, not on {host}",
             hint="forward a port (ssh -L 8090:localhost:8090), or write a static bundle with --bundle",
         )
     return Viewer(roots, host, port, Path(cache) if cache is not None else None, tokenizer)
-
-
-def free_port(host: str, wanted: int) -> int:
-    """The port if nobody listens on it, else 0, for which the system chooses one."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, wanted))
-            probe.listen()
-        except OSError:
-            return 0
-    return wanted
 
 
 class Viewer:
@@ -87,8 +75,7 @@ class Viewer:
     def url(self) -> str:
         if self._socket is None:
             raise ConfigError("the viewer does not listen yet", hint="use it in a block: with coa.view(...) as viewer")
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._socket.getsockname()[1]}"
+        return address(self._host, self._socket)
 
     @property
     def start(self) -> str:
@@ -101,7 +88,7 @@ class Viewer:
 
     def run_forever(self, on_ready: Callable[[Viewer], None] | None = None) -> None:
         """Show the runs until Ctrl-C. Call it from the main thread."""
-        self._bind()
+        self._socket = listen(self._host, self._port)
         with self._indexer:
             try:
                 asyncio.run(self._serve(lambda: on_ready(self) if on_ready is not None else None))
@@ -111,7 +98,7 @@ class Viewer:
                 self._reader.close()
 
     def __enter__(self) -> Self:
-        self._bind()
+        self._socket = listen(self._host, self._port)
         self._indexer.__enter__()
         started = threading.Event()
         self._thread = threading.Thread(
@@ -131,39 +118,31 @@ class Viewer:
         self._indexer.__exit__()
         self._reader.close()
 
-    def _bind(self) -> None:
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind((self._host, self._port))
-            found.listen()
-        except OSError as error:
-            found.close()
-            raise refused(f"listen on {self._host}:{self._port}", error, ConfigError) from error
-        self._socket = found
-
     async def _serve(self, on_ready: Callable[[], None]) -> None:
         assert self._socket is not None
         with self._socket:
             app = Guard(Router(routes(self._reader), redirect_slashes=False), self._host)
-            self._server = _Uvicorn(app, on_ready)
+            self._server = _Uvicorn(app, self._reader, on_ready)
             await self._server.serve(sockets=[self._socket])
 
 
 class _Uvicorn(uvicorn.Server):
-    def __init__(self, app: ASGIApp, on_ready: Callable[[], None]) -> None:
+    def __init__(self, app: ASGIApp, reader: Reader, on_ready: Callable[[], None]) -> None:
         super().__init__(
             uvicorn.Config(
                 app, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
                 proxy_headers=False, timeout_graceful_shutdown=_CLOSING_S,
             )
         )  # fmt: skip
-        self._on_ready = on_ready
+        self._reader, self._on_ready = reader, on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._reader.is_closing = True  # open pages follow the index, and would be cut off with an error
+        await super().shutdown(sockets)
 
 
 class Guard:
@@ -189,8 +168,8 @@ class Guard:
             await failure(error.status_code, f"there is nothing at {scope['path']}")(scope, receive, _sniffed(send))
 
     def _refusal(self, request: Request) -> Response | None:
-        host = _name(request.headers.get("host", ""))
-        if host not in self._names and not _is_loopback(host):
+        host = host_name(request.headers.get("host", ""))
+        if host not in self._names and not is_loopback(host):
             return failure(421, f"the host {host!r} is not served here")
         if request.method not in ("GET", "HEAD"):
             return failure(405, "the viewer only reads")
@@ -208,17 +187,3 @@ def _sniffed(send: Send) -> Send:
         await send(message)
 
     return sending
-
-
-def _name(host: str) -> str:
-    """The host without its port."""
-    return (host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]).lower()
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
