@@ -87,7 +87,7 @@ def test_a_page_of_many_runs_stays_small(tmp_path: Path) -> None:
     long = "word " * 5_000
     report, page = report_of(tmp_path, [run(f"t{n}", 1.0, ("think", long), ("answer", long)) for n in range(210)])
     assert report["results"]["attempts"] == 210
-    assert page.count("<details>") == 200 and page.count("<a href=") == 200 and "t209" in page
+    assert page.count("<details>") == 200 and page.count('<a href="#') == 200 and "t209" in page
     assert len(page) < 200 * 5_000 and "characters omitted" in page
 
 

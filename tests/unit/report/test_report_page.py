@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from coa.addresses import folder_id
 from coa.report import (
     Bar,
     Link,
@@ -140,3 +142,10 @@ def test_numbers_are_set_right_and_none_is_empty() -> None:
 def test_the_page_loads_nothing() -> None:
     made = page("t", paragraph("x"))
     assert "default-src 'none'" in made and "<script" not in made and "<link" not in made
+
+
+def test_the_page_of_a_run_links_to_it_in_the_viewer(tmp_path: Path) -> None:
+    made = page("Evaluation", run=tmp_path / "mine")
+    assert f'href="http://127.0.0.1:8090/#/folder/{folder_id(tmp_path / "mine")}"' in made
+    assert "coa view mine" in made and str(tmp_path) not in made
+    assert "viewer" not in page("Anything")
