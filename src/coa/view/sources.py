@@ -55,13 +55,18 @@ class Source:
     """Why it cannot be read. Its kind is then a guess."""
 
 
-def find_sources(root: Path) -> Iterator[Source]:
+Looked = dict[Path, tuple[int, int, Source | None]]
+"""What files held when they were last looked at: time of their last change, size, and what was found."""
+
+
+def find_sources(root: Path, looked: Looked | None = None) -> Iterator[Source]:
     """The sources below a folder, or in a file, in the order of their paths; those scattered over files come last.
 
-    Nothing that a file or a folder holds raises an error.
+    Nothing that a file or a folder holds raises an error. With `looked`, which is kept up to date, files that have not
+    changed since are not opened again.
     """
     if root.is_dir():
-        yield from _joined(_files(root))
+        yield from _joined(_files(root), looked if looked is not None else {})
     elif root.is_file():
         named = source_of(root)
         yield named or Source(root, (root,), "unknown", "it holds neither trajectories nor traces of a team")
@@ -216,7 +221,7 @@ def _may_hold_runs(name: str, beside: set[str]) -> bool:
     return name.lower().removesuffix(".gz").endswith(_ENDINGS)
 
 
-def _joined(found: Iterator[Path | Source]) -> Iterator[Source]:
+def _joined(found: Iterator[Path | Source], looked: Looked) -> Iterator[Source]:
     """Files that hold one run together become one source."""
     scattered: dict[Path, list[Path]] = {}
     for item in found:
@@ -224,14 +229,25 @@ def _joined(found: Iterator[Path | Source]) -> Iterator[Source]:
             yield item
         elif any(known.file_names is not None and known.file_names.fullmatch(item.name) for known in FORMATS):
             scattered.setdefault(item.parent.parent, []).append(item)
-        elif _session_of(item) is None and (source := source_of(item)) is not None:
+        elif _session_of(item) is None and (source := _look(item, looked)) is not None:
             yield _with_helpers(source)
     for folder, files in scattered.items():
-        whole = [source for file in files if (source := source_of(file)) is not None and source.problem is None]
-        if whole:
+        parts = [source for file in files if (source := _look(file, looked)) is not None]
+        if any(source.problem is None for source in parts):
             yield Source(folder, tuple(files), "traces")
         else:
-            yield from filter(None, map(source_of, files))
+            yield from parts
+
+
+def _look(file: Path, looked: Looked) -> Source | None:
+    try:
+        about = file.stat()
+    except OSError:
+        return source_of(file)
+    before = looked.get(file)
+    if before is None or before[:2] != (about.st_mtime_ns, about.st_size):
+        before = looked[file] = (about.st_mtime_ns, about.st_size, source_of(file))
+    return before[2]
 
 
 def _session_of(file: Path) -> Path | None:

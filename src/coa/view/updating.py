@@ -21,7 +21,7 @@ from coa.view.index import FileState, IndexWriter
 from coa.view.readers import Found, changes_beside, has_changes_apart, is_continued, records
 from coa.view.rows import Unreadable, indexed_row, outcome_of
 from coa.view.run_folders import find_run_folders, folder_of, scorer_of
-from coa.view.sources import Source, find_sources
+from coa.view.sources import Looked, Source, find_sources
 
 FIRST_BATCH_BYTES: Final = 1 << 20
 BATCH_BYTES: Final = 32 << 20
@@ -47,6 +47,7 @@ class Updater:
     def __init__(self, writer: IndexWriter, roots: Sequence[Path]) -> None:
         self._writer, self._roots = writer, [root.resolve() for root in roots]
         self._names = _shown_names(self._roots)
+        self._looked: Looked = {}
         self._scorers: dict[Path, str | None] = {}
         self._journals: dict[Path, int] = {}
         """How much of each journal was read."""
@@ -62,7 +63,7 @@ class Updater:
     def update(self) -> bool:
         """Whether anything has changed."""
         known = self._writer.files()
-        sources = {str(source.path): source for root in self._roots for source in _sources(root)}
+        sources = {str(source.path): source for root in self._roots for source in _sources(root, self._looked)}
         stats = {path: _stat(source) for path, source in sources.items()}
         waiting = [path for path in sources if self._has_changed(sources[path], known.get(path), stats[path])]
         gone = [state for path, state in known.items() if path not in sources]
@@ -258,9 +259,9 @@ class Updater:
             self._writer.score(state.id, task, sample, value, outcome_of(value, *run))
 
 
-def _sources(root: Path) -> Iterator[Source]:
+def _sources(root: Path, looked: Looked) -> Iterator[Source]:
     """Nothing if the root was deleted while it is viewed, or is not there yet."""
-    return find_sources(root) if root.exists() else iter(())
+    return find_sources(root, looked) if root.exists() else iter(())
 
 
 def _stat(source: Source) -> Stat:

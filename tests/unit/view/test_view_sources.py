@@ -14,6 +14,7 @@ import pytest
 from coa.distill.importers.detect import is_team_trace
 from coa.errors import StoreError
 from coa.trajectory import write
+from coa.view import sources
 from coa.view.beginnings import closed, first_values
 from coa.view.sources import Source, find_sources, source_of
 from coa.worlds.folder import INDEX, NAME, PAGES, TASKS
@@ -168,6 +169,26 @@ def test_large_files_are_not_read_whole(tmp_path: Path) -> None:
     line = json.dumps({"question": "Who?", "filler": "z" * 1_000}) + "\n"
     file = put(tmp_path / "tasks.jsonl", line * 3_000)
     assert len(list(first_values(file))) <= 50
+
+
+def test_files_that_have_not_changed_are_not_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def looking(file: Path) -> Source | None:
+        opened.append(file.name)
+        return source_of(file)
+
+    monkeypatch.setattr(sources, "source_of", looking)
+    write(tmp_path / "runs.jsonl", [web_run()])
+    put(tmp_path / "tasks.jsonl", json.dumps({"id": "1", "question": "Who?"}) + "\n")
+    looked: sources.Looked = {}
+    first = list(find_sources(tmp_path, looked))
+    assert opened == ["runs.jsonl", "tasks.jsonl"]
+    assert list(find_sources(tmp_path, looked)) == first
+    assert opened == ["runs.jsonl", "tasks.jsonl"]
+    put(tmp_path / "tasks.jsonl", web_run().to_json() + "\n")
+    assert [source.path.name for source in find_sources(tmp_path, looked)] == ["runs.jsonl", "tasks.jsonl"]
+    assert opened == ["runs.jsonl", "tasks.jsonl", "tasks.jsonl"]
 
 
 def test_links_in_a_circle_end(tmp_path: Path) -> None:
