@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from coa.distill.atif_writer import to_atif
+from coa.distill.team_run import AgentRun, ModelCall, Source, TeamRun
 from coa.errors import CoaError
 from coa.serve.store import Store, StoredRun, trajectory_line
-from coa.trajectory import write
+from coa.trajectory import Task, write
 from coa.trajectory.identity import run_id
 from coa.view.as_json import as_json
 from coa.view.indexer import update_index
@@ -267,6 +269,18 @@ def test_a_trace_that_is_damaged_later_says_so(root: Path, index: Path) -> None:
     with looked(root, index) as reader:
         assert any("session.calls.jsonl" in place for place in problems(reader))
         assert readable(reader) == 2
+
+
+def test_a_trace_that_names_a_profile_which_does_not_exist_is_shown(root: Path, index: Path) -> None:
+    team = TeamRun(
+        task=Task(id="t", question="Who?", profile="/etc/<script>"),
+        root=AgentRun(id="m", agent="manager", answer="Ada", events=(ModelCall(thought="I know."),)),
+        source=Source(format="recorded"),
+    )
+    (root / "t.atif.json").write_text(json.dumps(to_atif(team)))
+    with looked(root, index) as reader:
+        assert problems(reader) == {}
+        assert readable(reader) == 3
 
 
 def test_an_index_that_is_damaged_is_made_again(root: Path, index: Path) -> None:
