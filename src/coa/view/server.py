@@ -101,12 +101,16 @@ class Viewer:
         self._socket = listen(self._host, self._port)
         self._indexer.__enter__()
         started = threading.Event()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(started.set)), name="coa-view", daemon=True
-        )
+        self._thread = threading.Thread(target=self._in_thread, args=(started,), name="coa-view", daemon=True)
         self._thread.start()
         started.wait()
         return self
+
+    def _in_thread(self, started: threading.Event) -> None:
+        try:
+            asyncio.run(self._serve(started.set))
+        finally:
+            started.set()  # also if it could not start: nobody must wait for ever
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
