@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
-from coa.addresses import VIEWER_PORT, folder_id
+from coa.addresses import VIEWER_PORT
 from coa.report.origin import origin
 
 _STYLE: Final = """
@@ -72,12 +73,13 @@ def page(title: str, *parts: str, run: str | Path | None = None) -> str:
 
 
 def _in_viewer(run: str | Path | None) -> str:
-    """A link that works while `coa view` shows the folder of the run."""
+    """A link that works while `coa view` shows the folder. It has only the name: equal runs have equal pages."""
     if run is None:
         return ""
-    address = f"http://127.0.0.1:{VIEWER_PORT}/#/folder/{folder_id(Path(run))}"
-    how = f"(start it with <code>coa view {escape(Path(run).resolve().name)}</code>)"
-    return f'<p class="origin"><a href="{address}">Open this run in the viewer</a> {how}</p>'
+    name = Path(run).resolve().name
+    address = f"http://127.0.0.1:{VIEWER_PORT}/#/folder/{quote(name, safe='')}"
+    how = f"(start it with <code>coa view {escape(name)}</code>)"
+    return f'<p class="origin"><a href="{escape(address)}">Open this run in the viewer</a> {how}</p>'
 
 
 def section(heading: str, *parts: str) -> str:

@@ -156,7 +156,7 @@ class AgentServer:
                 shown = shown_folders(self.config, Path(self._out) if self._out else None, keys=self._keys.required)
                 viewer = MountedViewer(shown)
                 app = build_app(service, self._keys, viewer)
-                self._uvicorn = server = _Uvicorn(app, service, lambda: on_ready(self) if on_ready else None)
+                self._uvicorn = server = _Uvicorn(app, service, viewer, lambda: on_ready(self) if on_ready else None)
                 with server.handling_signals() if signals else nullcontext(), closing(viewer):
                     await server._serve(sockets=[self._socket])
 
@@ -164,7 +164,7 @@ class AgentServer:
 class _Uvicorn(uvicorn.Server):
     """Lets runs finish before connections are closed."""
 
-    def __init__(self, app: ASGIApp, service: Service, on_ready: Callable[[], None]) -> None:
+    def __init__(self, app: ASGIApp, service: Service, viewer: MountedViewer, on_ready: Callable[[], None]) -> None:
         limits = service.config
 
         class Connection(_Connection):
@@ -185,7 +185,7 @@ class _Uvicorn(uvicorn.Server):
                 timeout_graceful_shutdown=_CLOSING_S,
             )
         )
-        self._service, self._on_ready = service, on_ready
+        self._service, self._viewer, self._on_ready = service, viewer, on_ready
 
     @contextmanager
     def handling_signals(self) -> Iterator[None]:
@@ -211,6 +211,7 @@ class _Uvicorn(uvicorn.Server):
         if not draining.done():
             draining.cancel()
             await self._service.drain(0)
+        self._viewer.stop()
         await super().shutdown(sockets)
 
 

@@ -46,6 +46,7 @@ class MountedViewer:
         self._roots, self._cache = list(roots), cache
         self._stack = ExitStack()
         self._app: Router | None = None
+        self._reader: Reader | None = None
         self._opening = asyncio.Lock()
 
     def routes(self) -> list[BaseRoute]:
@@ -62,10 +63,15 @@ class MountedViewer:
     def _open(self) -> Router:
         index = cache_file(self._roots, self._cache)
         IndexWriter(index).close()
-        reader = Reader(index, [root.name for root in self._roots])
+        self._reader = reader = Reader(index, [root.name for root in self._roots])
         self._stack.callback(reader.close)
         self._stack.enter_context(Indexer(index, self._roots))
         return Router(view_routes(reader), redirect_slashes=False)
+
+    def stop(self) -> None:
+        """End the streams of open pages, which would otherwise be cut off."""
+        if self._reader is not None:
+            self._reader.is_closing = True
 
     def close(self) -> None:
         self._stack.close()

@@ -181,7 +181,7 @@ class Reader:
     # ---- folders
 
     def folder(self, uid: str) -> dict[str, Any]:
-        attempts = (FamilyRow(*attempt) for attempt in self._queries.attempts(uid))
+        attempts = (FamilyRow(*attempt) for attempt in self._queries.attempts(self._folder_uid(uid)))
         return {**folder_view(self._folder(uid), attempts), "folder": self._folder_row(uid)}
 
     def step(self, uid: str, step: int) -> dict[str, Any]:
@@ -195,12 +195,20 @@ class Reader:
         return sorted({step for step, _, _ in self._queries.attempts(uid)})
 
     def _folder(self, uid: str) -> Path:
-        path = self._queries.folder_path(uid)
+        path = self._queries.folder_path(self._folder_uid(uid))
         if path is None:
             raise Missing("there is no such folder; it may have been moved or deleted")
         return path
 
+    def _folder_uid(self, named: str) -> str:
+        """The id of a folder that is named by its id, or, as reports do, by its name if only one has it."""
+        alike = [uid for uid, (_, path) in self._queries.folder_paths().items() if path.name == named]
+        if len(alike) > 1:
+            raise Missing(f"several folders are called {named!r}; choose one in the list of folders")
+        return alike[0] if alike else named
+
     def _folder_row(self, uid: str) -> FolderRow | None:
+        uid = self._folder_uid(uid)
         return next((folder for folder in self.overview()["folders"] if folder["id"] == uid), None)
 
     def compare(self, query: Mapping[str, str]) -> dict[str, Any]:

@@ -196,6 +196,12 @@ def test_comparing_needs_folders_that_exist(reader: Reader) -> None:
         reader.compare({"folders": f"{folder(reader, 'rl')},nothing"})
 
 
+def test_a_folder_is_found_by_the_name_that_its_report_has(reader: Reader) -> None:
+    assert reader.folder("rl") == reader.folder(folder(reader, "rl"))
+    with pytest.raises(Missing):
+        reader.folder("nothing")
+
+
 def test_other_attempts_and_other_folders_are_found_by_the_task(reader: Reader) -> None:
     row = reader.runs({"task": "right", "folder": folder(reader, "runs")})["rows"][0]
     record = reader.run(row["id"])
