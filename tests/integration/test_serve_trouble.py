@@ -250,7 +250,7 @@ def test_a_client_that_does_not_read_holds_up_nobody() -> None:
 
 
 def _lines(out: Path) -> int:
-    return sum(file.read_bytes().count(b"\n") for file in (out.rglob("*.jsonl") if out.is_dir() else [out]))
+    return sum(file.read_bytes().count(b"\n") for file in (out.glob("*.jsonl") if out.is_dir() else [out]))
 
 
 def _active(server: ServedAgent) -> int:
@@ -260,7 +260,7 @@ def _active(server: ServedAgent) -> int:
 
 def _kept(out: Path, count: int) -> list[Trajectory]:
     assert within(2, lambda: _lines(out) == count)
-    return list(read(next(out.rglob("*.jsonl")) if out.is_dir() else out))
+    return list(read(next(out.glob("*.jsonl")) if out.is_dir() else out))
 
 
 def test_a_program_in_the_sandbox_dies_with_the_client_that_asked_for_it() -> None:

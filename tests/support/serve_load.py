@@ -12,12 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from coa.models.base import Context, Finish, Generation, OnText, Sampling
+from coa.runtime.live import FOLDER
 from coa.trajectory import Usage
 from support.served import AGENT, ServedAgent
 
@@ -144,7 +145,16 @@ class Remains(NamedTuple):
         loop = server.servers[0].get_loop()
         connections = len(server.server_state.connections)
         tasks = len(asyncio.all_tasks(loop))
-        return cls(tasks, connections, served.server.service.active, len(os.listdir("/proc/self/fd")))
+        return cls(tasks, connections, served.server.service.active, _open_files())
+
+
+def _open_files() -> int:
+    """Number of open files, without the feed of running chains, which the first run opens and the server keeps."""
+    count = 0
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # it was closed in the meantime
+            count += f"/{FOLDER}/" not in os.readlink(f"/proc/self/fd/{number}")
+    return count
 
 
 @contextmanager
