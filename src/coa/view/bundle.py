@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import orjson
 
-from coa.errors import CoaError, StoreError, nothing_at
+from coa.errors import CoaError, StoreError
 from coa.folder import replacing
 from coa.progress import Progress, Silent, part
 from coa.trajectory.types import Author
 from coa.view.as_json import as_json
-from coa.view.index import cache_file
 from coa.view.indexer import update_index
+from coa.view.places import existing, index_file
 from coa.view.queries import MOST_ROWS, Row
 from coa.view.reading import Reader
 from coa.web.pages import rendered, static_files
@@ -42,20 +42,21 @@ def write_bundle(
 
     An earlier bundle there is replaced when the new one is complete; any other folder with something in it is refused.
     """
-    roots, out, progress = [Path(path) for path in paths], Path(out), progress or Silent()
-    for root in roots:
-        if not root.exists():
-            raise nothing_at(root)
+    roots, out, progress = existing(paths), Path(out), progress or Silent()
+    index = index_file(roots, cache)
     _refuse_other_content(out)
-    index = cache_file(roots, Path(cache) if cache is not None else None)
     with part(progress, "indexing"):
         update_index(index, roots)
     reader = Reader(index, [root.resolve().name for root in roots], tokenizer=tokenizer)
     try:
         with replacing(out) as folder:
-            return _write(reader, folder, progress)
+            count = _write(reader, folder, progress)
+            is_empty = not count and not reader.overview()["folders"]
     finally:
         reader.close()
+    if is_empty:
+        log.warning("nothing was found in %s; the bundle is empty", ", ".join(map(str, roots)))
+    return count
 
 
 def _refuse_other_content(out: Path) -> None:

@@ -259,6 +259,11 @@ class IndexWriter:
         self._db.executemany("INSERT INTO agents VALUES (?, ?)", [(self._tag(tag), at) for tag in row.texts.agents])
         self._db.execute("INSERT INTO words (rowid, question, steps, observations) VALUES (?,?,?,?)", (at, *row.search))
 
+    def undo_add(self) -> None:
+        """Take back what `add` has written of a record that it refused in the middle."""
+        for table, column in (("runs", "id"), ("texts", "id"), ("agents", "run")):
+            self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (self._last,))
+
     def score(self, file: int, task: str, sample: int, score: float | None, outcome: str | None) -> None:
         """A verdict that came after its run."""
         self._db.execute(

@@ -13,19 +13,20 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from coa.errors import CoaError
 from coa.view.index import IndexWriter, remove
 from coa.view.scanning import scan_some
 from coa.view.updating import Updater
 
 log = logging.getLogger(__name__)
 _PAUSE_S: Final = 1.0
+_RESTARTS: Final = 4
 _SHARE: Final = 0.1
 """Share of the time that looking for changes may take, where there are very many files."""
 
@@ -36,12 +37,32 @@ class Indexer:
     def __init__(self, index: Path, roots: Sequence[Path]) -> None:
         self._command = [sys.executable, "-m", "coa.view.indexer", str(index), *(str(root) for root in roots)]
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock, self._closing = threading.Lock(), False
 
     def __enter__(self) -> Indexer:
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        self._start()
+        threading.Thread(target=self._watch, name="coa-view-indexer", daemon=True).start()
         return self
 
+    def _start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+    def _watch(self) -> None:
+        """Start the process again if it is killed, for example because memory ran out."""
+        for left in reversed(range(_RESTARTS)):
+            process = self._process
+            assert process is not None
+            process.wait()
+            with self._lock:
+                if self._closing:
+                    return
+                log.warning("the index is no longer brought up to date%s", "; starting again" if left else "")
+                if left:
+                    self._start()
+
     def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._closing = True
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -87,8 +108,8 @@ def _follow(index: Path, roots: Sequence[Path]) -> None:
             try:
                 changed = updater.update()
                 busy = changed or scan_some(writer)
-            except CoaError as error:
-                log.warning("%s", error)
+            except Exception:  # the border: whatever one round meets, the next one may do better
+                log.exception("the index could not be brought up to date")
                 busy = False
             took = time.monotonic() - began
             if _ended(0 if busy else max(_PAUSE_S, took / _SHARE)):

@@ -175,8 +175,8 @@ class Queries:
 
     def folders(self) -> list[FolderRow]:
         counts = (
-            "SELECT folder, count(*) AS runs, sum(outcome = 'right') AS hits, sum(score IS NOT NULL) AS scored, "
-            "sum(tokens) AS tokens FROM runs GROUP BY folder"
+            "SELECT folder, count(*) AS runs, sum(outcome = 'right') AS hits, sum(tokens) AS tokens, "
+            "sum(score IS NOT NULL OR outcome = 'right') AS scored FROM runs GROUP BY folder"
         )
         rows = self._db.execute(
             "SELECT uid, shown, kind, coalesce(runs, 0), coalesce(hits, 0), coalesce(scored, 0), coalesce(tokens, 0), "
@@ -260,11 +260,12 @@ class Queries:
         by_scanner = {name: {"findings": count, "runs": runs} for name, count, runs in totals}
         where, values = ("WHERE scanner = ?", (scanner,)) if scanner else ("", ())
         rows = self._db.execute(
-            "SELECT uid, step, scanner, severity, message, task FROM findings JOIN runs ON runs.id = findings.run "
+            "SELECT runs.uid, step, scanner, severity, message, task, shown FROM findings "
+            "JOIN runs ON runs.id = findings.run JOIN folders ON folders.id = runs.folder "
             f"{where} ORDER BY severity = 'info', severity = 'warning', findings.rowid LIMIT ? OFFSET ?",
             (*values, most, offset),
         )
-        names = ("run", "step", "scanner", "severity", "message", "task")
+        names = ("run", "step", "scanner", "severity", "message", "task", "path")
         return {
             "scanned": self._count(f"WHERE id <= {self.state('scanned')}", ()),
             "total": sum(one["findings"] for name, one in by_scanner.items() if scanner in (None, name)),

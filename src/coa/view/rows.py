@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
+from coa.runtime.many import normal_answer
+from coa.scoring.exact import normalise
 from coa.trajectory.types import CUT_SHORT, READABLE_VERSIONS, Author, Stop, Trajectory
 
 OUTCOMES: Final = ("right", "partly", "wrong", "unanswered", "unscored", "failed", "running")
@@ -23,6 +25,8 @@ _NOT_DECIDING: Final = frozenset({"reward", "advantage", "counted", "format"})
 _CUT_SHORT: Final = frozenset(stop.value for stop in CUT_SHORT)
 _SHOWN: Final = 300
 """Number of characters of questions and answers in the list."""
+_LONGEST_COMPARED: Final = 1000
+"""Number of characters up to which an answer is compared with the accepted ones."""
 _IDEOGRAPHS: Final = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 
 
@@ -111,6 +115,8 @@ def _row(record: Mapping[str, Any], scorer: str | None) -> IndexedRow:
     answer = None
     for step in steps:
         agent, text = step["agent"], step["text"]
+        if type(agent) is not str or type(text) is not str:
+            raise TypeError("a step whose agent or text is not a string")
         if step.get("author") == Author.ENVIRONMENT:
             observed.append(text)
             observations += 1
@@ -126,12 +132,16 @@ def _row(record: Mapping[str, Any], scorer: str | None) -> IndexedRow:
     learning = meta.get("rl") if isinstance(meta.get("rl"), Mapping) else {}
     prompt, completion = usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)
     about = task.get("meta", {})
-    question, expected = task["question"], " | ".join(_listed(task.get("answer")))
+    question, accepted = task["question"], _listed(task.get("answer"))
+    key = record.get("profile_hash")
+    if type(question) is not str or not isinstance(key, str | None):
+        raise TypeError("a question or a profile hash that is not a string")
+    expected = " | ".join(accepted)
     values = RowValues(
         task=str(task["id"]),
-        sample=int(record.get("sample", 0)),
+        sample=_fitting(int(record.get("sample", 0))),
         stop=str(stop),
-        outcome=outcome_of(score, answer, stop),
+        outcome=outcome_of(score, answer, stop, accepted),
         score=score,
         reward=_number(learning.get("reward")),
         advantage=_number(learning.get("advantage")),
@@ -139,12 +149,12 @@ def _row(record: Mapping[str, Any], scorer: str | None) -> IndexedRow:
         rl_step=_whole(learning.get("step")),
         grp=_whole(learning.get("group")),
         steps=len(steps),
-        tool_calls=int(usage.get("tool_calls", 0)) or observations,
+        tool_calls=_fitting(int(usage.get("tool_calls", 0))) or observations,
         tool_errors=errors,
         repairs=repairs,
-        prompt_tokens=int(prompt),
-        completion_tokens=int(completion),
-        tokens=int(prompt + completion),
+        prompt_tokens=_fitting(int(prompt)),
+        completion_tokens=_fitting(int(completion)),
+        tokens=_fitting(int(prompt + completion)),
         seconds=float(usage.get("seconds", 0.0)),
         cost=_number(usage.get("cost")),
         benchmark=_first(about, _BENCHMARK_KEYS),
@@ -155,7 +165,7 @@ def _row(record: Mapping[str, Any], scorer: str | None) -> IndexedRow:
         question=question[:_SHOWN],
         answer=None if answer is None else answer[:_SHOWN],
         expected=expected[:_SHOWN],
-        profile_hash=record.get("profile_hash"),
+        profile_hash=key,
         agents=tuple(agents),
     )
     search = SearchTexts(
@@ -174,7 +184,9 @@ def deciding_score(scores: Mapping[str, Any], scorer: str | None) -> float | Non
     return _number(found.get("value") if isinstance(found, Mapping) else found)
 
 
-def outcome_of(score: float | None, answer: str | None, stop: str) -> str:
+def outcome_of(score: float | None, answer: str | None, stop: str, accepted: Sequence[str] = ()) -> str:
+    """How a run ended. Without a score, an answer that is literally an accepted one is right; another may be right too,
+    so it is unscored."""
     answered = bool(answer and answer.strip())
     if answer is None and stop in _CUT_SHORT:
         return "failed"
@@ -183,8 +195,14 @@ def outcome_of(score: float | None, answer: str | None, stop: str) -> str:
     if not answered:
         return "unanswered"
     if score is None:
-        return "unscored"
+        return "right" if _is_accepted(answer or "", accepted) else "unscored"
     return "partly" if score > 0 else "wrong"
+
+
+def _is_accepted(answer: str, accepted: Sequence[str]) -> bool:
+    if not accepted or len(answer) > _LONGEST_COMPARED:
+        return False
+    return normal_answer(answer) in {normalise(one) for one in accepted if len(one) <= _LONGEST_COMPARED}
 
 
 def spaced(text: str) -> str:
@@ -210,4 +228,11 @@ def _number(value: object) -> float | None:
 
 
 def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) else None
+    return _fitting(int(value)) if isinstance(value, int | float) else None
+
+
+def _fitting(value: int) -> int:
+    """The number, if SQLite can keep it."""
+    if not -(1 << 63) <= value < 1 << 63:
+        raise OverflowError(f"the number {value:.3g} is too large")
+    return value

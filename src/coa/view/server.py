@@ -23,10 +23,11 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coa.addresses import VIEWER_PORT, folder_id
-from coa.errors import ConfigError, nothing_at
+from coa.errors import ConfigError
 from coa.view.api import failure, routes
-from coa.view.index import IndexWriter, cache_file
+from coa.view.index import IndexWriter
 from coa.view.indexer import Indexer
+from coa.view.places import existing, index_file
 from coa.view.reading import Reader
 from coa.view.run_folders import kind_of
 from coa.web.listening import address, host_name, is_loopback, listen
@@ -48,22 +49,20 @@ def open_viewer(
     `cache` is the folder of the index, by default one in the user's cache folder. `tokenizer` splits the text of runs
     that were not sampled here. There are no keys, so `host` must be a loopback address.
     """
-    roots = [Path(path) for path in paths]
-    for root in roots:
-        if not root.exists():
-            raise nothing_at(root)
+    roots = existing(paths)
+    index = index_file(roots, cache)
     if not is_loopback(host):
         raise ConfigError(
             f"the viewer has no keys, so it listens on this machine only, not on {host}",
             hint="forward a port (ssh -L 8090:localhost:8090), or write a static bundle with --bundle",
         )
-    return Viewer(roots, host, port, Path(cache) if cache is not None else None, tokenizer)
+    return Viewer(roots, host, port, index, tokenizer)
 
 
 class Viewer:
-    def __init__(self, roots: Sequence[Path], host: str, port: int, cache: Path | None, tokenizer: str | None) -> None:
+    def __init__(self, roots: Sequence[Path], host: str, port: int, index: Path, tokenizer: str | None) -> None:
         self._roots, self._host, self._port = roots, host, port
-        self.index = cache_file(roots, cache)
+        self.index = index
         IndexWriter(self.index).close()  # so that there is something to read, and a wrong --cache is refused now
         self._reader = Reader(self.index, [str(root) for root in roots], tokenizer=tokenizer)
         self._indexer = Indexer(self.index, roots)

@@ -7,7 +7,9 @@ trajectories at the end) is read again as a whole; so is every other kind of fil
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,12 +19,13 @@ import orjson
 
 from coa.errors import CoaError
 from coa.trajectory.identity import run_ids
-from coa.view.index import FileState, IndexWriter
+from coa.view.index import PROGRESS, FileState, IndexWriter
 from coa.view.readers import Found, changes_beside, has_changes_apart, is_continued, records
 from coa.view.rows import Unreadable, indexed_row, outcome_of
 from coa.view.run_folders import find_run_folders, folder_of, scorer_of
 from coa.view.sources import Looked, Source, find_sources
 
+log = logging.getLogger(__name__)
 FIRST_BATCH_BYTES: Final = 1 << 20
 BATCH_BYTES: Final = 32 << 20
 """Size of what becomes visible together. The first batches are small, so that there is something to look at at once;
@@ -51,14 +54,9 @@ class Updater:
         self._scorers: dict[Path, str | None] = {}
         self._journals: dict[Path, int] = {}
         """How much of each journal was read."""
-        self._progress: dict[str, int] = {
-            "busy": True,
-            "files": 0,
-            "files_total": 0,
-            "bytes": 0,
-            "bytes_total": 0,
-            "runs": 0,
-        }
+        self._progress: dict[str, int] = dict.fromkeys(PROGRESS, 0)
+        self._settled = False
+        """Whether the index says that nothing is going on."""
 
     def update(self) -> bool:
         """Whether anything has changed."""
@@ -73,6 +71,7 @@ class Updater:
             "bytes_total": sum(stat.size for stat in stats.values()),
             "bytes": sum(stats[path].size for path in sources if path not in set(waiting)),
         }
+        self._progress["busy"] = bool(waiting)
         changed = self._update_folders() | bool(waiting or gone)
         if gone:
             with self._writer.batch():
@@ -81,11 +80,10 @@ class Updater:
         for path in waiting:
             self._read(sources[path], known.get(path), stats[path])
         changed |= self._read_journals()
-        if changed or self._progress["busy"]:
-            self._progress["busy"] = False
+        if changed or not self._settled:
+            self._settled, self._progress["busy"] = True, False
             with self._writer.batch():
                 self._writer.progress(self._progress)
-            self._progress["busy"] = True
         return changed
 
     @staticmethod
@@ -154,8 +152,8 @@ class Updater:
         problem = ""
         try:
             now = self._add(source, now)
-        except (OSError, CoaError) as error:
-            problem = error.message if isinstance(error, CoaError) else f"cannot be read: {error.strerror or error}"
+        except Exception as error:  # the border to files of any content: one must not keep the others from being read
+            problem = _said(error)
             now = self._writer.files().get(path, now)
         self._finish(source, now, stat, problem)
 
@@ -191,6 +189,9 @@ class Updater:
                 return
             except Unreadable as error:
                 record = error
+            except (TypeError, ValueError, OverflowError, sqlite3.Error) as error:
+                self._writer.undo_add()
+                record = Unreadable(f"the record cannot be indexed: {error}")
         place = "line" if is_continued(source) else "record"
         self._writer.problem(state.id, self.shown(source.path), f"{place} {found.number + 1}", str(record))
 
@@ -284,6 +285,15 @@ def _continues(path: Path, state: FileState, stat: Stat) -> bool:
     if stat.size < state.done or stat.inode != state.inode or state.tail is None:
         return False
     return _tail(path, state.done) == state.tail
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, CoaError):
+        return error.message
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    log.warning("a file cannot be indexed", exc_info=error)
+    return f"cannot be indexed: {type(error).__name__}: {error}"
 
 
 def _is_blank(path: Path, start: int) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -90,7 +93,8 @@ def test_a_file_that_was_rewritten_is_read_again_and_keeps_its_addresses(viewed:
     write(file, [run("a"), run("b", scores=FrozenDict({"exact": Score(value=1.0)}))])
     viewed.update()
     assert [row["id"] for row in viewed.rows()] == before
-    assert [row["outcome"] for row in viewed.rows()] == ["unscored", "right"]
+    assert [row["outcome"] for row in viewed.rows()] == ["right", "right"]
+    assert [row["score"] for row in viewed.rows()] == [None, 1.0]
 
 
 def test_words_of_a_replaced_file_are_not_found_any_more(viewed: Viewed) -> None:
@@ -145,12 +149,15 @@ def test_verdicts_of_an_evaluation_count_while_it_still_runs(viewed: Viewed) -> 
     (viewed.root / "config.json").write_bytes(orjson.dumps({"stage": "eval", "scorer": "exact"}))
     write(viewed.root / "trajectories.jsonl", [run("a"), run("b")])
     viewed.update()
-    assert {row["outcome"] for row in viewed.rows()} == {"unscored"}
-    verdict = {"task": "b", "sample": 0, "scores": {"exact": {"value": 1.0, "reason": ""}}}
+    assert {row["score"] for row in viewed.rows()} == {None}
+    verdict = {"task": "b", "sample": 0, "scores": {"exact": {"value": 0.0, "reason": ""}}}
     with (viewed.root / "scores.jsonl").open("ab") as journal:
         journal.write(orjson.dumps(verdict) + b"\n" + b'{"task": "a", "sam')
     assert viewed.update()
-    assert {row["task"]: row["outcome"] for row in viewed.rows()} == {"a": "unscored", "b": "right"}
+    assert {row["task"]: (row["score"], row["outcome"]) for row in viewed.rows()} == {
+        "a": (None, "right"),
+        "b": (0.0, "wrong"),
+    }
     assert not viewed.update()
 
 
@@ -212,3 +219,58 @@ def test_agents_that_only_the_environment_plays_are_not_agents_that_were_used(vi
     write(viewed.root / "trajectories.jsonl", [run("a", steps=steps)])
     viewed.update()
     assert viewed.rows()[0]["agents"] == ["answer"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row: row["steps"][0].update(agent=5),
+        lambda row: row["steps"][0].update(agent=None),
+        lambda row: row["steps"][0].update(text=["a"]),
+        lambda row: row["task"].update(question=["a", "b"]),
+        lambda row: row.update(profile_hash={"a": 1}),
+        lambda row: row.update(profile=["web"]),
+        lambda row: row.update(stop={"a": 1}),
+        lambda row: row.update(usage={"tool_calls": 1 << 70}),
+        lambda row: row.update(usage={"prompt_tokens": 1e300}),
+        lambda row: row.update(usage={"cost": "much"}),
+        lambda row: row.update(sample=1 << 64),
+        lambda row: row.update(meta={"rl": {"step": 1 << 64}}),
+        lambda row: row.update(scores={"exact": {"value": [1]}}),
+        lambda row: row["task"].update(meta={"family": 10**400}),
+        lambda row: row.update(steps=5),
+        lambda row: row.update(task=None),
+    ],
+)
+def test_a_record_of_wrong_values_does_not_stop_the_index(viewed: Viewed, change: Callable[[Any], None]) -> None:
+    row = json.loads(run("bad").to_json())
+    change(row)
+    file = viewed.root / "trajectories.jsonl"
+    write(file, [run("a")])
+    with file.open("ab") as out:
+        out.write(json.dumps(row).encode() + b"\n")
+    write(file, [run("b")])
+    write(viewed.root / "later.jsonl", [run("c")])
+    viewed.update()
+    assert {"a", "b", "c"} <= set(viewed.tasks()) <= {"a", "b", "c", "bad"}
+    assert len(viewed.tasks()) + viewed.queries.problem_count() == 4
+    assert not viewed.update()
+
+
+def test_an_index_that_is_up_to_date_is_not_written(viewed: Viewed) -> None:
+    write(viewed.root / "trajectories.jsonl", [run("a")])
+    viewed.update()
+    viewed.update()
+    before = viewed.queries.state("revision")
+    for _ in range(3):
+        viewed.update()
+    assert viewed.queries.state("revision") == before
+    assert viewed.queries.progress()["busy"] == 0
+
+
+def test_without_a_score_an_accepted_answer_is_right_and_another_is_open(viewed: Viewed) -> None:
+    write(
+        viewed.root / "trajectories.jsonl", [make_trajectory(("answer", " ADA. ")), make_trajectory(("answer", "Bo"))]
+    )
+    viewed.update()
+    assert [row["outcome"] for row in viewed.rows()] == ["right", "unscored"]

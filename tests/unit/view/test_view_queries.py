@@ -64,7 +64,7 @@ def folder(reader: Reader, path: str) -> str:
 def test_outcomes_say_how_a_run_ended_and_was_judged(reader: Reader) -> None:
     rows = reader.runs({"folder": folder(reader, "runs")})["rows"]
     assert {row["task"]: row["outcome"] for row in rows} == {
-        "right": "right", "wrong": "wrong", "partly": "partly", "repaired": "unscored", "failed": "failed",
+        "right": "right", "wrong": "wrong", "partly": "partly", "repaired": "right", "failed": "failed",
         "silent": "unanswered", "chinese": "unscored", "again": "right",
     }  # fmt: skip
 

@@ -29,6 +29,7 @@ from coa.web.plots import Bars, bars
 
 Report = dict[str, Any]
 _MOST_TASKS: Final = 50
+_OWN_TASKS: Final = "The figures of each run are over all tasks of that run"
 
 
 def comparison_view(path: Path) -> FolderView:
@@ -60,7 +61,12 @@ def links_of(path: Path, report: Report) -> dict[str, str]:
 
 def _summary(made: FolderView, report: Report, path: Path) -> None:
     names = [run["name"] for run in report["runs"]]
-    made["about"] = f"{', '.join(names)} on {plural(report['shared_tasks'], 'common task')}."
+    common = report["shared_tasks"]
+    if any(run["results"]["tasks"] != common for run in report["runs"]):
+        in_all = f"{plural(common, 'task is', 'tasks are')} in all runs."
+        made["about"] = f"{', '.join(names)}. {in_all} {_OWN_TASKS}; differences are over the tasks that both runs have."
+    else:
+        made["about"] = f"{', '.join(names)} on {plural(common, 'common task')}."
     made["facts"] = [
         fact(run["name"], f"{success(run)['value']:.1%}", percent(success(run)).partition(" ")[2], link)
         for run in report["runs"]
@@ -80,7 +86,8 @@ def success_section(
     runs: Sequence[Report], links: Mapping[str, str], names: Mapping[str, str] | None = None
 ) -> Section | None:
     rows = [(_bar(_named(run, names), success(run), percent(success(run))), links.get(run["name"], "")) for run in runs]
-    return section("Success", bars("Success (pass@1) with 95 % intervals", rows, most=1.0))
+    shown = bars("Success (pass@1) with 95 % intervals", rows, most=1.0)
+    return section("Success", shown, about=_own_tasks(runs, names))
 
 
 def costs_section(
@@ -97,7 +104,17 @@ def costs_section(
         if rows:
             made.append(bars(title, rows))
     without = [_named(run, names) for run in runs if not run["tokens_per_success"]]
-    return section("What a success took", *made, about=f"No success: {', '.join(without)}." if without else "")
+    about = [_own_tasks(runs, names), f"No success: {', '.join(without)}." if without else ""]
+    return section("What a success took", *made, about=" ".join(filter(None, about)))
+
+
+def _own_tasks(runs: Sequence[Report], names: Mapping[str, str] | None = None) -> str:
+    """That the figures of the runs are over different numbers of tasks; empty if they are over the same number."""
+    counts = {_named(run, names): int(run["results"]["tasks"]) for run in runs}
+    if len(set(counts.values())) < 2:
+        return ""
+    listed = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    return f"{_OWN_TASKS}: {listed}."
 
 
 def differences_section(pairs: Sequence[Report], names: Mapping[str, str] | None = None) -> Section | None:

@@ -49,11 +49,9 @@ def evaluation_view(path: Path) -> FolderView:
     benchmark = mapping((report or config).get("benchmark"))
     made = view("eval", f"Evaluation: {benchmark.get('name') or path.name}", str(benchmark.get("about") or ""))
     build = Builder(made)
-    if wrong:
-        build.problem(wrong)
     scorer = build.tried("the scorer", lambda: deciding(config)) if "scorer" in config else None
     found = light_runs(path / TRAJECTORIES, scorer)
-    _say_what_is_missing(build, path, found, report)
+    _say_what_is_missing(build, path, found, report, wrong)
     if report is None or _grown(report, found):
         report = build.tried("the attempts", lambda: computed(found.runs, config)) or report
     if report is not None:
@@ -82,8 +80,11 @@ def computed(found: Sequence[LightRun], config: Report) -> dict[str, Any] | None
     return {**figures, "benchmark": benchmark, "notices": config.get("notices") or [], "timing": total.times()}
 
 
-def _say_what_is_missing(build: Builder, path: Path, found: LightRuns, report: Report | None) -> None:
-    if report is None:
+def _say_what_is_missing(build: Builder, path: Path, found: LightRuns, report: Report | None, wrong: str) -> None:
+    """`wrong` says why report.json could not be read; it is empty where there is none."""
+    if wrong:
+        build.problem(f"{wrong} The figures are computed from the attempts." if found.runs else wrong)
+    elif report is None:
         state = "the figures are computed from the attempts so far" if found.runs else "there is no attempt yet"
         build.problem(f"There is no report.json yet: {state}.")
     elif _grown(report, found):
@@ -123,14 +124,13 @@ def facts(report: Report) -> list[Fact]:
     per = spent.get("per_success")
     each = mapping(per)
     every = "" if found["attempts_per_task"] == 1 else f" × {found['attempts_per_task']:,} attempts"
-    missing = f", {found['missing']:,} attempts missing" if found.get("missing") else ""
+    right = plural(found["right"], "attempt")
+    missing = f", {plural(found['missing'], 'attempt')} missing" if found.get("missing") else ""
     shown = [
         fact(
             "pass@1", f"{main['value']:.1%}" if main else "–", f"95 % {_interval(main)}" if main else "no attempt yet"
         ),
-        fact(
-            "Tasks", f"{found['tasks']:,}{every}", f"{found['right']:,} attempts right{missing}", runs(outcome="right")
-        ),
+        fact("Tasks", f"{found['tasks']:,}{every}", f"{right} right{missing}", runs(outcome="right")),
         fact("Tokens per success", _figure(each.get("total_tokens"), 0), "" if per else "no success"),
     ]
     if (cost := number(each.get("cost"))) is not None:
