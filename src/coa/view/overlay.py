@@ -60,8 +60,9 @@ def tokens_view(trajectory: Trajectory, profile: Profile, tokenizers: Sequence[s
             return _view("", problem, _by_author(trajectory, profile))
         try:
             return _view(name, problem, _spans(trajectory, profile, tokenizer))
-        except LedgerError as error:
-            return _view("", error.message, _by_author(trajectory, profile))
+        except (LedgerError, OverflowError) as error:  # the latter for ids that no vocabulary has
+            why = error.message if isinstance(error, LedgerError) else "the sampled ids are not of this tokenizer"
+            return _view("", why, _by_author(trajectory, profile))
     except CoaError as error:  # steps that the profile cannot write, such as those of an agent that it does not have
         return _view("", error.message, _by_step(trajectory))
 

@@ -50,6 +50,14 @@ def test_sampled_ids_and_logprobs_are_shown_as_they_were_sampled() -> None:
     assert view["problem"] is None
 
 
+def test_ids_that_no_vocabulary_has_are_not_shown_but_the_text_is() -> None:
+    run = sampled()
+    odd = run.steps[0].model_copy(update={"tokens": Tokens(ids=(1 << 40,))})
+    view = tokens_view(run.model_copy(update={"steps": (odd,)}), PROFILE, ["smollm2"])
+    assert view["problem"] == "the sampled ids are not of this tokenizer"
+    assert "<answer>Ada</answer>" in text_of(view, trained=True)
+
+
 def test_the_tokenizer_of_the_run_is_preferred_to_others_before_it(tmp_path: Path) -> None:
     other = tokenizer("byte_bpe")
     other.save(tmp_path)
