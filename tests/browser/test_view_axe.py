@@ -38,8 +38,15 @@ def faults(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("width", [1200, 390], ids=["desktop", "phone"])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("theme", "width"),
+    [
+        pytest.param("light", 1200, id="light-desktop"),
+        pytest.param("dark", 390, id="dark-phone"),
+        pytest.param("dark", 1200, id="dark-desktop", marks=pytest.mark.slow),
+        pytest.param("light", 390, id="light-phone", marks=pytest.mark.slow),
+    ],
+)
 def test_no_view_has_grave_faults(visitor: Visitor, root: Path, tmp_path: Path, theme: str, width: int) -> None:
     with viewed(visitor, root, cache=tmp_path) as viewer:
         page = visitor.open(
