@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from coa.trajectory import Trajectory, write
@@ -32,3 +34,13 @@ def test_spans_are_sent_from_files_and_from_a_run(tmp_path: Path) -> None:
         coa("run", "Who?", "--model", model, "--profile", "nano", "--set", f"otlp.endpoint={collector.url}")
     assert [span.attributes["coa.profile.name"] for span in collector.roots] == ["web", "nano"]
     assert "Who?" not in str(collector.spans)
+
+
+def test_a_warning_does_not_stand_on_the_line_of_the_streamed_answer() -> None:
+    with in_thread(FakeServer(lambda body: DONE)) as model:  # it takes no spans
+        command = ["run", "Who?", "--model", model, "--profile", "nano", "--set", f"otlp.endpoint={model}"]
+        done = subprocess.run([sys.executable, "-m", "coa.cli", *command], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=120)  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert "Ada" in lines and "answer: Ada" in lines
+    assert done.stdout.count("warning: ") == sum(line.startswith("warning: ") for line in lines) > 0, done.stdout

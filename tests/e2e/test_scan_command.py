@@ -154,3 +154,8 @@ def test_a_judge_is_asked_about_each_run_and_its_failures_are_no_findings(runs: 
 def test_a_judge_that_is_not_there_is_an_error(runs: Path) -> None:
     done = coa("scan", runs, "--judge", "http://127.0.0.1:9")
     assert done.returncode == 1 and "Traceback" not in done.stderr and "error: " in done.stderr
+
+
+def test_a_question_without_a_judge_is_misuse(runs: Path) -> None:
+    done = coa("scan", runs, "--question", "Was it polite?")
+    assert done.returncode == 2 and "--judge" in done.stderr and done.stdout == ""

@@ -105,6 +105,8 @@ class _Quiet(SimpleHTTPRequestHandler):
         (["{folder}", "--bundle", "{folder}"], 1, "not a bundle"),
         (["{folder}", "--bundle", "site", "--port", "80"], 2, "--bundle writes files"),
         (["{folder}", "--cache", "/dev/null/cache"], 1, "/dev/null/cache"),
+        (["{folder}", "--cache", "{folder}/trajectories.jsonl"], 2, "the cache must be a folder"),
+        (["{folder}", "--cache", "{folder}/trajectories.jsonl", "--bundle", "site"], 2, "the cache must be a folder"),
     ],
 )
 def test_a_wrong_call_names_what_is_wrong(folder: Path, arguments: list[str], code: int, words: str) -> None:
@@ -132,3 +134,15 @@ def test_no_index_is_left_in_the_folder_that_is_viewed(folder: Path, tmp_path: P
         asked(f"{line.split()[-1]}/api/runs.json")
     assert sorted(os.listdir(folder)) == before
     assert list((tmp_path / "cache" / "view").glob("*.sqlite"))
+
+
+def test_without_a_folder_of_runs_the_hint_says_how_to_name_one(tmp_path: Path) -> None:
+    done = subprocess.run([*COA, "view"], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 2 and "coa view FOLDER" in done.stderr
+
+
+def test_an_empty_bundle_is_written_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    command = [*COA, "view", "empty", "--bundle", "site", "--cache", "cache"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0 and "warning: nothing was found in empty" in done.stderr

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from coa.cli.display import close, display
+from coa.cli.display import Display, close
 from coa.cli.output import echo, echo_json
 from coa.cli.progress import terminal_progress
 from coa.folder import lock_file
@@ -52,8 +52,13 @@ def _watched(task: Task, config: AskConfig, live: LiveFeed | None, *, show: bool
         async with open_setting(config, tasks=[task], progress=terminal_progress()) as setting:
             # A listener even where nothing is shown: it keeps what Ctrl-C would cut off.
             seen = replace(setting, live=live)
-            chains.append(Chain(task, seen, listen=display(setting.profile) if show else _unshown))
-            return await chains[0].run()
+            shown = Display(setting.profile) if show else None
+            chains.append(Chain(task, seen, listen=shown or _unshown))
+            try:
+                return await chains[0].run()
+            finally:
+                if shown is not None:
+                    shown.end_line()
 
     try:
         return [asyncio.run(work())]

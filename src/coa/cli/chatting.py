@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from coa.cli.display import close, display
+from coa.cli.display import Display, close
 from coa.cli.output import echo, echo_json, echo_text, error_text
 from coa.cli.progress import terminal_progress
 from coa.errors import CoaError
@@ -58,8 +58,11 @@ def chat(first: str | None, begin: Callable[[str], Task], config: AskConfig, out
                     echo_text(error_text(error.message, error.hint), err=True)
                     continue
                 # A listener even where nothing is shown: it keeps what Ctrl-C would cut off.
-                chain = Chain(task, setting, listen=_unshown if as_json else display(setting.profile))
+                shown = None if as_json else Display(setting.profile)
+                chain = Chain(task, setting, listen=shown or _unshown)
                 last = await _answer(chain)
+                if shown is not None:
+                    shown.end_line()
                 if out is not None:
                     with JsonlWriter(out) as writer:
                         writer.write(last)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.padding import Padding
 
@@ -16,31 +16,32 @@ from coa.trajectory import Delta, Opened, Profile, Trajectory, Usage
 _FOLD_LINES = 6
 
 
-def display(profile: Profile) -> Callable[[ChainEvent], None]:
+class Display:
     """Each agent in its colour, text as it comes, observations folded."""
-    console = SafeConsole()
-    middle_of_line = False
 
-    def show(event: ChainEvent) -> None:
-        nonlocal middle_of_line
+    def __init__(self, profile: Profile) -> None:
+        self._profile, self._console = profile, SafeConsole()
+        self._middle_of_line = False
+
+    def __call__(self, event: ChainEvent) -> None:
         if isinstance(event, Opened):
-            if middle_of_line:
-                console.print()
-            middle_of_line = False
-            console.print(SafeText(event.agent, f"bold {profile.color(event.agent)}"))
+            self.end_line()
+            self._console.print(SafeText(event.agent, f"bold {self._profile.color(event.agent)}"))
         elif isinstance(event, Delta):
-            text = event.text if middle_of_line else event.text.lstrip("\n")
-            console.print(SafeText(text, profile.color(event.agent), lines=True), end="")
-            middle_of_line = bool(text) or middle_of_line
+            text = event.text if self._middle_of_line else event.text.lstrip("\n")
+            self._console.print(SafeText(text, self._profile.color(event.agent), lines=True), end="")
+            self._middle_of_line = bool(text) or self._middle_of_line
         elif isinstance(event, Observed):
-            if middle_of_line:
-                console.print()
-            middle_of_line = False
-            console.print(SafeText(event.step.agent, style="bold bright_black"))
+            self.end_line()
+            self._console.print(SafeText(event.step.agent, style="bold bright_black"))
             folded_text = SafeText(folded(event.step.text, _FOLD_LINES), "bright_black", lines=True)
-            console.print(Padding(folded_text, (0, 0, 0, 2), expand=False))
+            self._console.print(Padding(folded_text, (0, 0, 0, 2), expand=False))
 
-    return show
+    def end_line(self) -> None:
+        """So that what others print, such as a warning, begins on a line of its own."""
+        if self._middle_of_line:
+            self._console.print()
+        self._middle_of_line = False
 
 
 def close(picked: Trajectory, candidates: Sequence[Trajectory]) -> None:

@@ -51,7 +51,7 @@ def view(
     from coa.cli.terminal import show_warnings
 
     show_warnings()
-    chosen = paths or [Path("runs")]
+    chosen = paths or [_default()]
     if bundle is not None:
         if port is not None:
             raise misused("--bundle writes files and starts no server; leave out --port")
@@ -59,6 +59,13 @@ def view(
         return
     viewer = _opened(chosen, host, port, cache, tokenizer)
     viewer.run_forever(lambda ready: _announce(ready, chosen, browser=browser))
+
+
+def _default() -> Path:
+    runs = Path("runs")
+    if not runs.exists():
+        raise misused("there is no folder runs here to view", hint="name a file or a folder: coa view FOLDER")
+    return runs
 
 
 def _write(paths: list[Path], out: Path, cache: Path | None, tokenizer: str | None) -> None:

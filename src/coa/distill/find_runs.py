@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -121,8 +122,13 @@ def _holds_runs(file: Path, damaged: Callable[[Path, StoreError], None] | None) 
 
 
 def _team_runs(files: list[Path], profile: Profile | None) -> Iterator[Trajectory]:
-    for item in read_traces(files):
-        if isinstance(item, Skipped):
-            log.warning("%s: left out: %s", item.file, item.reason)
-        else:
-            yield as_trajectory(item, profile)
+    left_out: Counter[tuple[str, str]] = Counter()
+    try:
+        for item in read_traces(files):
+            if isinstance(item, Skipped):
+                left_out[item.file, item.reason] += 1
+            else:
+                yield as_trajectory(item, profile)
+    finally:  # also if nobody wants to read further
+        for (file, reason), count in left_out.items():
+            log.warning("%s: %s: %s", file, "left out" if count == 1 else f"left out {count:,} times", reason)

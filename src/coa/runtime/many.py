@@ -40,6 +40,8 @@ from coa.trajectory.store import set_aside, to_append
 
 log = logging.getLogger(__name__)
 _REPORT_S: Final = 0.5
+_LONG: Final = 10_000
+"""Characters from which on an answer is no other writing of an accepted one that is less than half as long."""
 _SLOW_S: Final = 60.0
 """From when on a run is reported as slow."""
 
@@ -56,7 +58,10 @@ def agrees(trajectory: Trajectory) -> bool | None:
     """
     if not trajectory.task.answer:
         return None
-    return normal_answer(trajectory.answer) in {normalise(accepted) for accepted in trajectory.task.answer}
+    answer, longest = final(trajectory.answer or ""), max(map(len, trajectory.task.answer))
+    if len(answer) > max(_LONG, 2 * longest):
+        return False  # normalising it would take seconds
+    return normalise(answer) in {normalise(accepted) for accepted in trajectory.task.answer}
 
 
 class Outcome(NamedTuple):

@@ -15,7 +15,7 @@ import orjson
 from coa.distill.find_runs import FoundRuns, as_trajectory, find_runs
 from coa.distill.importers.detect import FORMATS, read_traces
 from coa.distill.team_run import Skipped
-from coa.errors import CoaError, StoreError
+from coa.errors import CoaError, SchemaVersionError, StoreError
 from coa.trajectory import Profile, Trajectory, load_profile
 from coa.trajectory.definitions import definition, remember
 from coa.trajectory.formats.alpaca import defect_of, from_alpaca
@@ -138,13 +138,20 @@ def _each(
 
 def _trajectory(record: dict[str, object] | bytes, own: bool, profile: Profile | None) -> Trajectory:
     if own:
-        return parsed(record, "it") if isinstance(record, bytes) else from_row(record)
+        return _parsed(record) if isinstance(record, bytes) else from_row(record)
     row = orjson.loads(record) if isinstance(record, bytes) else record
     if not isinstance(row, dict):
         raise StoreError("it is not an object")
     if (defect := defect_of(row)) is not None:
         raise StoreError(f"it holds no trajectory: {defect}")
     return from_alpaca(row, profile)
+
+
+def _parsed(line: bytes) -> Trajectory:
+    try:
+        return parsed(line, "it")
+    except SchemaVersionError as error:  # whose message is a sentence of its own behind the place
+        raise SchemaVersionError(error.message.removeprefix("it: "), hint=error.hint) from error
 
 
 def _remember_definitions(file: Path) -> None:

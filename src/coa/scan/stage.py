@@ -22,7 +22,7 @@ from coa.errors import ConfigError, ProfileError, StoreError
 from coa.folder import lock, replacing, write_atomic
 from coa.progress import Progress, Silent, part
 from coa.report import plural
-from coa.scan.config import ScanConfig
+from coa.scan.config import QUESTION, ScanConfig
 from coa.scan.finding import Finding, GroupScanner, Note, Scanner, ScannerFailure
 from coa.scan.judging import NAME as JUDGE
 from coa.scan.judging import Judge, JudgeFailed
@@ -81,6 +81,8 @@ def scan(
 def _scanners(config: ScanConfig) -> list[Scanner]:
     if JUDGE in config.scanners and config.judge is None:
         raise ConfigError("the scanner judge needs a model to ask", hint="give it: --judge URL")
+    if config.question != QUESTION and config.judge is None:
+        raise ConfigError("there is a question to the judge, and no judge", hint="name the model to ask: --judge URL")
     names = [name for name in config.scanners if name != JUDGE]
     return open_scanners(names) if names or not config.scanners else []
 
@@ -95,7 +97,8 @@ def _nothing(paths: Sequence[str | Path], report: ScanReport) -> StoreError:
     named = ", ".join(str(path) for path in paths)
     if report.problems:
         first = report.problems[0]
-        return StoreError(f"no run can be read at {named}: {first.file}: {first.message}")
+        place = "" if first.file in first.message or first.file == named else f"{first.file}: "
+        return StoreError(f"no run can be read at {named}: {place}{first.message}")
     return StoreError(f"there is no run at {named}", hint="name a folder or a file with runs, such as runs/")
 
 

@@ -9,7 +9,7 @@ import pytest
 from coa.scan import ScanConfig, Severity
 from coa.scan import scan as scan_runs
 from coa.scan.scanners.reward_without_tools import RewardWithoutTools
-from coa.trajectory import Profile, Trajectory, load_profile, write
+from coa.trajectory import Profile, Task, Trajectory, load_profile, write
 from support.scanned import note, notes, run_of, seen
 
 SCANNER = RewardWithoutTools()
@@ -90,3 +90,25 @@ def test_every_run_is_reported_once_however_few_attempts_are_remembered(
     assert (found.runs, found.findings, len({one.run for one in found.first})) == (10, 10, 10)
     # Beyond two attempts, the third of a task is alone and no other attempt speaks against it.
     assert found.severities[Severity.WARNING] == (10 if limit == "_MOST_TASKS" else 5)
+
+
+def test_a_very_long_answer_is_right_only_if_an_accepted_one_is_as_long() -> None:
+    long = "Ada. " * 3_000
+    assert notes(SCANNER, run_of(("answer", long))) == []
+    task = Task(id="t", question="Write her name 3,000 times.", answer=long)
+    assert note(SCANNER, run_of(("answer", long), task=task)).message.startswith("right ")
+    boxed = run_of(("answer", long + r"\boxed{Ada}"))
+    assert note(SCANNER, boxed).message.startswith("right ")
+
+
+def test_a_very_long_answer_is_not_normalised(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+
+    def counted(text: str) -> str:
+        lengths.append(len(text))
+        return text
+
+    monkeypatch.setattr("coa.runtime.many.normalise", counted)
+    assert notes(SCANNER, run_of(("answer", "Ida " * 2_000))) == [] and max(lengths) == 7_999
+    lengths.clear()
+    assert notes(SCANNER, run_of(("answer", "Ida " * 3_000))) == [] and max(lengths, default=0) < 10_000

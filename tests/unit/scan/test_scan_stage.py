@@ -60,7 +60,8 @@ def test_a_damaged_line_is_counted_and_named_and_keeps_its_number(tmp_path: Path
     # Lines 2, 4 and 5 have the numbers 1 to 3; the blank line has none.
     assert [found.run for found in report.scanners["loops"].first] == [run_id(path, 0), run_id(path, 6)]
     named = [problem.message for problem in report.problems]
-    assert named[0].startswith("line 2: ") and named[1].startswith("line 4: ") and "version" in named[2]
+    assert named[0].startswith("line 2: ") and named[1].startswith("line 4: ")
+    assert named[2].startswith("line 5: this trajectory has schema version 99")
     assert named[3] == "line 9 is torn: it was not completely written"
 
 
@@ -199,3 +200,17 @@ def test_progress_counts_runs_files_and_findings(tmp_path: Path) -> None:
     scan_runs(tmp_path, ONLY_LOOPS, progress=heard)
     assert heard.updates[0] == (1, "file 1 of 2, 1 finding")
     assert heard.updates[-1] == (4, "file 2 of 2, 2 findings") and heard.open == 0
+
+
+def test_an_empty_folder_is_named_once(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreError) as caught:
+        scan_runs(tmp_path / "empty")
+    assert caught.value.message.startswith(f"no run can be read at {tmp_path / 'empty'}: the folder ")
+
+
+def test_a_question_needs_a_judge(tmp_path: Path) -> None:
+    write(tmp_path / "runs.jsonl", mixed(1))
+    with pytest.raises(ConfigError) as caught:
+        scan_runs(tmp_path / "runs.jsonl", ScanConfig(question="Was it polite?"))
+    assert caught.value.hint is not None and "--judge" in caught.value.hint

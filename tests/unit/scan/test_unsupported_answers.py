@@ -115,3 +115,9 @@ def test_an_answer_in_a_script_that_no_observation_uses_is_left_alone() -> None:
 def test_programs_as_answers_are_left_alone() -> None:
     task = Task(id="t", question="Write it.", tests=CodeTests(functional="assert f() == 1"))
     assert notes(SCANNER, run_of(("web_search", "it"), seen(PAGE), ("answer", "Eiffel"), task=task)) == []
+
+
+def test_a_very_long_answer_is_not_looked_at() -> None:
+    blue = "zq"
+    assert looked_up(blue) != []
+    assert looked_up(blue + " of the" * 2_000) == [], "words that tell nothing do not make it short"

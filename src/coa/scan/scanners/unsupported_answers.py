@@ -31,6 +31,8 @@ _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _FORMULA: Final = re.compile(r"\\[A-Za-z]+|[\^{}=]|```|\b(?:def|return|import|print)\b")
 _MOST_WORDS: Final = 30
 """Longer answers are texts of their own; some word of them is always found."""
+_LONG: Final = 10_000
+"""Number of characters of which the same is true, without a look at the words."""
 _COUNTABLE: Final = 20
 _FUNCTION: Final = """
 yes no true false none unknown unclear not and or the of in on at to by for with from is are was were be been an as
@@ -55,6 +57,8 @@ class UnsupportedAnswers:
         whole = trajectory.steps[at].text
         boxed = last_boxed(whole)
         answer = (whole if boxed is None else boxed).strip()
+        if len(answer) > _LONG:
+            return
         words = [word for word in _WORD.findall(_folded(answer)) if word not in _NOT_TELLING]
         numbers = quantities(answer)
         if (not words and not numbers) or _FORMULA.search(answer) or len(words) > _MOST_WORDS:

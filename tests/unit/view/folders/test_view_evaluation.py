@@ -156,3 +156,18 @@ def test_a_damaged_part_of_a_report_leaves_the_others(broken: str, value: object
     lost = {section["title"] for section in whole["sections"]} - {section["title"] for section in view["sections"]}
     assert len(lost) <= 2
     assert {"Why attempts did not succeed", "Settings"} <= {section["title"] for section in view["sections"]}
+
+
+def test_a_damaged_report_is_named_once(tmp_path: Path) -> None:
+    evaluation(tmp_path / "eval", attempts())
+    (tmp_path / "eval" / "report.json").write_text("{")
+    view = folder_view(tmp_path / "eval")
+    (problem,) = view["problems"]
+    assert problem.startswith("report.json is damaged") and problem.endswith("computed from the attempts.")
+    assert facts(view)["pass@1"] == "25.0%"
+
+
+def test_one_attempt_is_singular(tmp_path: Path) -> None:
+    view = evaluation(tmp_path / "eval", attempts()[:3])
+    (note,) = [fact["note"] for fact in view["facts"] if fact["label"] == "Tasks"]
+    assert note == "1 attempt right, 1 attempt missing"

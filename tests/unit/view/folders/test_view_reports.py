@@ -194,3 +194,14 @@ def test_nothing_in_a_folder_raises(stage: str, content: bytes, tmp_path: Path) 
     view = folder_view(tmp_path)
     assert view["title"]
     json.dumps(view, allow_nan=False)
+
+
+def test_a_comparison_says_which_tasks_its_figures_are_over(tmp_path: Path) -> None:
+    folder = two_evaluations(tmp_path)
+    assert folder_view(folder)["about"] == "a, b on 5 common tasks."
+    write(tmp_path / "eval" / "b" / "trajectories.jsonl", [run(5, 1.0), run(6, 1.0)])
+    compare([tmp_path / "eval" / "a", tmp_path / "eval" / "b"], tmp_path / "all", every_task=True)
+    view = folder_view(tmp_path / "all")
+    assert view["about"].startswith("a, b. 5 tasks are in all runs. The figures of each run are over all tasks of")
+    own = {section["title"]: section["about"] for section in view["sections"]}
+    assert own["Success"] == "The figures of each run are over all tasks of that run: a 5, b 7."
