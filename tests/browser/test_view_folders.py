@@ -175,15 +175,20 @@ def test_keys_move_between_groups_attempts_and_steps(visitor: Visitor, runs: Pat
             return found
 
         for keys, wanted in (
-            ("j", "Group 1"), ("j", "Group 2"), ("k", "Group 1"), ("ArrowDown", "Group 2"), ("ArrowUp", "Group 1"),
+            ("j", "Group 0"), ("j", "Group 1"), ("k", "Group 0"), ("ArrowDown", "Group 1"), ("ArrowUp", "Group 0"),
             ("l", "Attempt 1"), ("l", "Attempt 2"), ("ArrowRight", "Attempt 3"), ("h", "Attempt 2"),
         ):  # fmt: skip
             page.keyboard.press(keys)
             assert (focused() or "").startswith(wanted), keys
         page.keyboard.press("Enter")
         expect(page).to_have_url(re.compile(r"#/run/\w+"))
-        page.go_back()
+        expect(page.locator(".facts-list")).to_contain_text(["Group0"])
+        page.keyboard.press("u")
         page.wait_for_selector("body[data-ready] .group")
+        expect(page.locator(".attempt:focus")).to_have_attribute("aria-label", re.compile("Attempt 2"))
+        expect(page.locator(".crumbs a")).to_have_text(
+            ["Folders", next(path for path in open_.ids if path.endswith("/rl"))]
+        )
         page.keyboard.press("n")
         expect(page.get_by_role("heading", level=1)).to_contain_text("Step 2")
         page.wait_for_selector("body[data-ready]")
@@ -223,11 +228,12 @@ def test_two_runs_are_marked_where_they_part(visitor: Visitor, runs: Path, tmp_p
         page.keyboard.press("Enter")
         expect(page).to_have_url(re.compile(r"#/compare/runs\?"))
         left, right = (page.get_by_label(f"{side} run", exact=True) for side in ("Left", "Right"))
-        expect(page.locator(".difference-words")).to_contain_text("The runs part at step 10: suggested answer wrote")
+        expect(page.locator(".difference-words")).to_contain_text("The runs part at step 9: suggested answer wrote")
         expect(left.locator(".parting mark")).to_have_text("Nobody")
         expect(right.locator(".parting mark")).to_have_text("Ada")
         for side, word in ((left, "Nobody"), (right, "Ada")):
             expect(side.locator(".step[data-parting]")).to_have_count(1)
+            expect(side.locator(".step[data-parting] .step-link")).to_have_text("#9")
             expect(side.locator(".step[data-parting] .step-body mark")).to_have_text(word)
         first, second = left.bounding_box(), right.bounding_box()
         assert first and second and first["y"] == second["y"] and first["x"] < second["x"]

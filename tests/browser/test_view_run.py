@@ -359,6 +359,39 @@ def test_a_run_that_is_not_there_is_said_to_be_missing(visitor: Visitor, viewer:
     expect(page.locator(".runs")).to_be_visible()
 
 
+def test_an_address_that_no_view_has_shows_nothing(visitor: Visitor, viewer: Viewer) -> None:
+    page = visitor.open(f"{viewer.url}/#/nonsense")
+    expect(page.locator("h1")).to_have_text("There is nothing here.")
+    page.click("text=All runs")
+    expect(page.locator(".runs")).to_be_visible()
+
+
+def refreshed(page: Page, folder: Path) -> None:
+    """Another run is added, and the page has looked at its own again."""
+    with page.expect_response(lambda answer: "api/runs.json" in answer.url):
+        write(folder / "trajectories.jsonl", [towers(1)])
+    page.evaluate("fetch('api/index.json').then((answer) => answer.json())")
+
+
+def test_a_run_whose_file_is_deleted_stays_with_one_notice(visitor: Visitor, tmp_path: Path) -> None:
+    visitor.expected = ("status of 404",)
+    root, notice = tmp_path / "runs", "The file of this run was deleted or changed."
+    write(root / "one" / "trajectories.jsonl", [towers()])
+    with viewed(visitor, root, cache=tmp_path / "cache") as viewer:
+        page = opened(visitor, viewer, "towers")
+        steps = page.locator(".step").count()
+        refreshed(page, root / "two")
+        expect(page.locator(".stale-notice")).to_have_count(0)
+        (root / "one" / "trajectories.jsonl").unlink()
+        expect(page.locator(".stale-notice")).to_have_text(notice)
+        expect(page.locator(".run-view[data-stale] .step")).to_have_count(steps)
+        refreshed(page, root / "three")
+        expect(page.get_by_text(notice)).to_have_count(1)
+        expect(page.locator(".notice")).to_have_count(0)
+        write(root / "one" / "trajectories.jsonl", [towers()])
+        expect(page.locator(".stale-notice")).to_have_count(0)
+
+
 # ---- tokens
 
 

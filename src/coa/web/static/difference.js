@@ -1,14 +1,18 @@
 // Where two runs part: the first step that is not the same in both, and in it the first word.
 
-/** The steps of a run from its events: who wrote what. The result of a tool is a step of its own. */
+/** The steps of a run from its events: who wrote what. The result of a tool is a step of its own; `card` is the number
+ * that the page shows for it, which is that of the call. */
 export function stepsOf(events) {
   const steps = [];
   const agents = new Map();
+  const cards = new Map();
   for (const event of events) {
-    if (event.type === "began") agents.set(event.item, event.agent);
-    else if (event.type === "done") steps.push({ item: event.item, agent: agents.get(event.item) ?? "", text: event.text.trim(), result: false });
-    else if (event.type === "result") steps.push({ item: event.item, agent: agents.get(event.item) ?? "", text: event.block.text.trim(), result: true });
-    else if (event.type === "note") steps.push({ item: null, agent: "", text: event.text.trim(), result: true });
+    if (event.type === "began") {
+      agents.set(event.item, event.agent);
+      cards.set(event.item, event.step ?? null);
+    } else if (event.type === "done") steps.push({ item: event.item, card: cards.get(event.item) ?? null, agent: agents.get(event.item) ?? "", text: event.text.trim(), result: false });
+    else if (event.type === "result") steps.push({ item: event.item, card: cards.get(event.item) ?? null, agent: agents.get(event.item) ?? "", text: event.block.text.trim(), result: true });
+    else if (event.type === "note") steps.push({ item: null, card: event.step ?? null, agent: "", text: event.text.trim(), result: true });
   }
   return steps;
 }

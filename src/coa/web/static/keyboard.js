@@ -16,11 +16,12 @@ export function listen(keys, { shortcuts } = {}) {
   });
 }
 
-export function move(by) {
-  const steps = [...document.querySelectorAll(".step")].filter((step) => step.offsetParent !== null);
-  if (!steps.length) return;
-  const at = steps.indexOf(document.activeElement.closest(".step"));
-  const next = steps[at < 0 ? (by > 0 ? 0 : steps.length - 1) : Math.min(Math.max(at + by, 0), steps.length - 1)];
+/** The focus goes `by` elements on, among those that are visible. */
+export function move(by, selector = ".step", within = document) {
+  const all = [...within.querySelectorAll(selector)].filter((one) => one.offsetParent !== null);
+  if (!all.length) return;
+  const at = all.indexOf(document.activeElement.closest(selector));
+  const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + by, 0), all.length - 1)];
   next.focus({ preventScroll: true });
   next.scrollIntoView({ block: "nearest" });
 }

@@ -5,7 +5,7 @@ import { duration, figure, plain, short, visible } from "./text.js";
 
 const ANSWER = 90; // characters of an answer
 
-/** `sort` is the field; `first` the direction of the first click; `when` shows the column only where a row has it. */
+/** `sort` is the field; `first` the direction of the first click; `when` shows the column only if a run has it. */
 export const COLUMNS = [
   { title: "Outcome", class: "c-outcome", sort: "outcome", first: "", cell: (row) => outcomeBadge(row.outcome) },
   { title: "Task", class: "c-task", sort: "task", first: "", cell: taskCell },
@@ -14,9 +14,9 @@ export const COLUMNS = [
   { title: "Reward", class: "c-number", sort: "reward", when: (row) => row.reward !== null, cell: (row) => figure(row.reward) },
   { title: "Advantage", class: "c-number c-wide", sort: "advantage", when: (row) => row.advantage !== null, cell: (row) => figure(row.advantage) },
   { title: "Steps", class: "c-number c-steps", sort: "steps", cell: (row) => row.steps },
-  { title: "Tokens", class: "c-number", sort: "tokens", when: (row) => row.tokens, cell: (row) => counted(row.tokens, `${row.prompt_tokens?.toLocaleString("en")} read, ${row.completion_tokens?.toLocaleString("en")} written`) },
-  { title: "Tools", class: "c-number", sort: "tool_calls", when: (row) => row.tool_calls, cell: toolCell },
-  { title: "Time", class: "c-number c-time", sort: "seconds", when: (row) => row.seconds, cell: (row) => (row.seconds ? duration(row.seconds) : "") },
+  { title: "Tokens", class: "c-number", sort: "tokens", cell: (row) => counted(row.tokens, `${row.prompt_tokens?.toLocaleString("en")} read, ${row.completion_tokens?.toLocaleString("en")} written`) },
+  { title: "Tools", class: "c-number", sort: "tool_calls", cell: toolCell },
+  { title: "Time", class: "c-number c-time", sort: "seconds", cell: (row) => (row.seconds ? duration(row.seconds) : "") },
   { title: "Cost", class: "c-number", sort: "cost", when: (row) => row.cost !== null, cell: (row) => figure(row.cost) },
 ];
 
@@ -52,6 +52,7 @@ function taskCell(row, opening) {
 /** The answer, and the expected one where that is another. */
 function answers(row) {
   if (row.answer === null && !row.expected) return null;
+  if (row.answer === null && row.outcome === "running") return [element("span", { class: "soft" }, "expected "), element("span", { class: "expected" }, visible(row.expected.slice(0, ANSWER)))];
   const given = row.answer === null ? element("span", { class: "soft" }, "no answer") : element("span", { class: "given" }, visible(row.answer.slice(0, ANSWER).trim()));
   const differs = row.expected && row.outcome !== "right" && row.expected !== row.answer;
   return differs ? [given, element("span", { class: "soft" }, " expected "), element("span", { class: "expected" }, visible(row.expected.slice(0, ANSWER)))] : [given];

@@ -68,7 +68,7 @@ export class Measures {
   #strip() {
     this.strip.replaceChildren(...this.steps.map((step) => {
       const agent = agentOf(this.profile, step.tag);
-      const words = [`Step ${(step.step ?? step.item) + 1}: ${plain(agent.title, 60)}`, step.tokens ? plural(step.tokens, "token") : null,
+      const words = [`Step ${step.step ?? step.item}: ${plain(agent.title, 60)}`, step.tokens ? plural(step.tokens, "token") : null,
         step.waited ? `waited ${duration(step.waited)}` : null].filter((part) => part).join(" · ");
       const segment = element("span", { data: { hue: agent.hue, kind: agent.kind, at: step.step ?? "" }, title: words, click: () => this.go(step.step) });
       if (step.failed) segment.dataset.failed = "";

@@ -63,7 +63,7 @@ class Step {
     this.body = element("div", { class: "step-body" });
     this.remarks = element("div", { class: "remarks" });
     this.element = element("li", { class: "step", tabindex: "-1", data: { hue: agent.hue, kind: agent.kind, state: "acting" },
-      "aria-label": `Step ${(step ?? item) + 1}: ${plain(agent.title, 60)}` }, element("span", { class: "node" }), this.body);
+      "aria-label": `Step ${step ?? item}: ${plain(agent.title, 60)}` }, element("span", { class: "node" }), this.body);
     if (step !== null) this.element.dataset.step = step;
     this.title = element("span", { class: "title", title: plain(`<${tag}> ${agent.does}`) }, plain(agent.title, 60),
       shared ? element("span", { class: "tag" }, plain(tag.replaceAll("_", " "), 60)) : null);

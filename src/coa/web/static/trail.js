@@ -16,6 +16,19 @@ export function trail() {
   }
 }
 
+const ORIGIN = "coa-view-origin";
+
+/** Keeps the address of the view from which runs were opened. */
+export function leave(hash) {
+  sessionStorage.setItem(ORIGIN, hash);
+}
+
+/** Where a run was opened from: the list as it is now, or another view. */
+export function origin() {
+  const known = sessionStorage.getItem(ORIGIN) ?? "";
+  return known.length > 2 && !known.startsWith("#/runs") ? known : listAddress();
+}
+
 export function listAddress() {
   const query = trail()?.query;
   return query ? `#/runs?${query}` : "#/runs";

@@ -1,7 +1,7 @@
 // Comparing: folders on the tasks that they have in common, and two runs next to each other.
 import { firstDifference, stepsOf } from "./difference.js";
 import { element } from "./dom.js";
-import { outcomeBadge } from "./outcome.js";
+import { outcomeBadge, runAddress } from "./outcome.js";
 import { duration, plain, plural, visible } from "./text.js";
 import { Timeline } from "./timeline.js";
 import { KINDS, percent, redrawn } from "./view-folder.js";
@@ -195,7 +195,7 @@ async function runs(main, { query }, data) {
   main.append(page);
   const records = await Promise.all([data.run(left), data.run(right)]);
   const timelines = records.map((record, side) => {
-    const timeline = new Timeline(record.profile);
+    const timeline = new Timeline(record.profile, { tools: (step) => element("a", { class: "step-link", href: runAddress(record.row.id, step), "aria-label": `Open the run at step ${step}` }, `#${step}`) });
     timeline.element.setAttribute("aria-label", `Steps of the ${side ? "right" : "left"} run`);
     for (const event of record.events) timeline.apply(event);
     timeline.fold.hidden = true;
@@ -241,7 +241,7 @@ function about(row, side) {
 
 function said(difference, steps) {
   if (!difference) return "The runs are the same, step by step.";
-  const place = difference.at + 1;
+  const place = steps[0][difference.at]?.card ?? steps[1][difference.at]?.card ?? difference.at;
   const agent = (side) => steps[side][difference.at]?.agent.replaceAll("_", " ");
   switch (difference.why) {
     case "end": return `The first ${plural(difference.at, "step")} are the same; then one of the runs ends.`;

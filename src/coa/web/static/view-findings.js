@@ -1,5 +1,6 @@
 // What the scanners found: counts for each, and the findings with the step where they are.
 import { element, icon } from "./dom.js";
+import { move } from "./keyboard.js";
 import { plural, visible } from "./text.js";
 
 const MORE = 200; // as many findings as one answer of the server has
@@ -27,7 +28,21 @@ export async function show(main, { query }, data) {
     }));
   }
   await refresh();
-  return { title: scanner ? `Findings: ${scanner}` : "Findings", refresh };
+  return {
+    title: scanner ? `Findings: ${scanner}` : "Findings", refresh,
+    keys: { j: () => move(1), k: () => move(-1), Enter: open },
+    shortcuts: [[["j"], "Next finding"], [["k"], "Previous finding"], [["Enter"], "Open the run at the step"]],
+    reveal: (run) => {
+      const found = [...list.querySelectorAll(".finding")].find((one) => one.dataset.run === run);
+      found?.focus({ preventScroll: true });
+      found?.scrollIntoView({ block: "center" });
+    },
+  };
+}
+
+function open() {
+  if (!document.activeElement.matches(".finding")) return false;
+  location.hash = document.activeElement.querySelector("a").getAttribute("href");
 }
 
 function drawCounts({ scanned, by_scanner: scanners }, chosen) {
@@ -55,13 +70,14 @@ function drawCounts({ scanned, by_scanner: scanners }, chosen) {
 
 function drawList(findings, total, more) {
   if (!findings.length) return [element("p", { class: "soft" }, "Nothing was found.")];
-  const items = findings.map(({ run, step, scanner, severity, message, task }) => {
+  const items = findings.map(({ run, step, scanner, severity, message, task, path }) => {
     const place = step === null ? "" : `?step=${step}`;
-    return element("li", { class: "finding step", tabindex: "-1", data: { severity } },
+    return element("li", { class: "finding step", tabindex: "-1", data: { severity, run } },
       element("span", { class: `badge ${severity === "info" ? "" : severity === "error" ? "bad" : "warn"}` },
         severity === "error" ? icon("cross") : null, severity),
       element("span", { class: "finding-text" },
         element("a", { href: `#/run/${encodeURIComponent(run)}${place}` }, visible(task), step === null ? "" : ` · step ${step}`),
+        path ? element("span", { class: "soft" }, visible(path)) : null,
         element("span", { class: "soft" }, visible(words(scanner))),
         element("span", {}, visible(message))));
   });

@@ -1,5 +1,6 @@
 // Run folders: the list of all, and the page of one. The parts of a page are those of coa/view/folders/parts.py.
 import { element } from "./dom.js";
+import { move } from "./keyboard.js";
 import { Plot, bars, funnel } from "./plot.js";
 import { moment, plain, plural, visible } from "./text.js";
 
@@ -80,7 +81,8 @@ async function folder(main, { path }, data) {
   const page = element("div", { class: "folder" });
   const plots = new Map(); // by section and title, so that new data keep what was chosen
   const folds = new Map(); // which parts were unfolded or folded by hand
-  const shown = { title: "Folder", refresh };
+  const shown = { title: "Folder", refresh, keys: { j: () => move(1, "a[href]", page), k: () => move(-1, "a[href]", page) },
+    shortcuts: [[["j"], "Next link"], [["k"], "Previous link"], [["Enter"], "Open it"]] };
   let before = ""; // what is drawn
 
   async function refresh() {

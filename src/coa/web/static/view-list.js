@@ -10,6 +10,7 @@ import { parameters } from "./view-data.js";
 
 const LIMIT = 100;
 const PAUSE_MS = 180; // between the last letter typed and the search
+const found = new Set(); // columns that a run has, whatever is filtered: one can sort by them on every page
 
 const SHORTCUTS = [
   [["j"], "Next run"],
@@ -91,6 +92,14 @@ class RunList {
     return this.load().catch(complain);
   }
 
+  /** Asks for the largest value of each column that no run was seen to have, and shows the columns that there are. */
+  async measure() {
+    const unknown = COLUMNS.filter((column) => column.when && !found.has(column));
+    const before = found.size;
+    for (const { rows } of await Promise.all(unknown.map(({ sort }) => this.data.runs({ sort: `-${sort}`, limit: 1 })))) note(rows);
+    if (found.size > before) await this.load({ quiet: true });
+  }
+
   async load({ quiet = false } = {}) {
     const number = ++this.asked;
     const query = parameters(this.query);
@@ -109,7 +118,8 @@ class RunList {
 
   draw(index, rows) {
     const agents = index.facets.agents;
-    const columns = COLUMNS.filter((column) => !column.when || rows.some(column.when));
+    note(rows);
+    const columns = COLUMNS.filter((column) => !column.when || found.has(column));
     const shown = new Set(columns);
     for (const [column, head] of this.heads) {
       head.hidden = !shown.has(column);
@@ -200,10 +210,15 @@ class RunList {
   }
 }
 
+function note(rows) {
+  for (const column of COLUMNS) if (column.when && rows.some(column.when)) found.add(column);
+}
+
 export async function show(main, { query }, data) {
   const list = new RunList(main, query, data);
   await list.load({ quiet: true });
   list.restore();
+  list.measure().catch(complain);
   return {
     title: "Runs",
     refresh: () => list.load({ quiet: true }),

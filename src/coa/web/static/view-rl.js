@@ -47,8 +47,8 @@ export async function show(main, { path, query }, data) {
     top.replaceChildren(
       element("header", { class: "folder-head" },
         element("p", { class: "crumbs soft" }, element("a", { href: "#/folders" }, "Folders"), element("span", { "aria-hidden": "true" }, "›"),
-          element("a", { href: `#/folder/${id}` }, "Run"), element("span", { "aria-hidden": "true" }, "›"), `Step ${view.step.toLocaleString("en")}`),
-        element("h1", {}, `Step ${view.step.toLocaleString("en")}`, element("span", { class: "soft of" }, `of steps ${view.first.toLocaleString("en")} to ${view.last.toLocaleString("en")}`)),
+          element("a", { href: `#/folder/${id}` }, visible(view.folder?.path || ".")), element("span", { "aria-hidden": "true" }, "›"), `Step ${view.step.toLocaleString("en")}`),
+        element("h1", {}, `Step ${view.step.toLocaleString("en")}`, " ", element("span", { class: "soft of" }, view.first === view.last ? "the only step with groups" : `groups are kept of steps ${view.first.toLocaleString("en")} to ${view.last.toLocaleString("en")}`)),
         element("p", { class: "doors" }, door(view.previous, "← Previous", "p"), door(view.next, "Next →", "n"))),
       ...(view.problems.length ? [element("ul", { class: "messages warning" }, view.problems.map((text) => element("li", {}, visible(text))))] : []),
       facts(view.facts, link) ?? "", ...(plot && view.curve.x_ticks.length && view.at !== null ? [plot.element] : []));
@@ -68,11 +68,11 @@ export async function show(main, { path, query }, data) {
   }
 
   function group(one) {
-    const made = element("section", { class: "group", tabindex: "-1", "aria-label": `Group ${one.number + 1}: ${plain(one.question)}` },
+    const made = element("section", { class: "group", tabindex: "-1", "aria-label": `Group ${one.number}: ${plain(one.question)}` },
       element("header", {},
         element("h2", {}, visible(one.question)),
         element("p", { class: "soft facts" },
-          element("span", {}, `group ${one.number + 1}`),
+          element("span", {}, `group ${one.number}`),
           element("span", {}, element("a", { href: `#/runs?${new URLSearchParams({ folder: id, task: one.task })}` }, visible(one.task))),
           one.family ? element("span", {}, visible(one.family.replaceAll("_", " "))) : null,
           one.expected.length ? element("span", {}, "right: ", visible(one.expected.join(" | "))) : null,
@@ -80,7 +80,7 @@ export async function show(main, { path, query }, data) {
           one.missing ? element("span", { class: "warn" }, `${plural(one.missing, "attempt")} failed or unscored, not kept`) : null),
         element("p", { class: "verdict" }, one.learnt ? element("span", { class: "badge good" }, "learnt from") : element("span", { class: "badge" }, "not learnt from"),
           one.why ? element("span", { class: "soft" }, one.why) : null)));
-    const row = element("div", { class: "attempts", tabindex: "0", role: "group", "aria-label": `Attempts of group ${one.number + 1}` });
+    const row = element("div", { class: "attempts", tabindex: "0", role: "group", "aria-label": `Attempts of group ${one.number}` });
     made.append(row);
     bodies.set(made, { row, one });
     return made;
@@ -123,11 +123,21 @@ export async function show(main, { path, query }, data) {
     return true;
   }
 
+  /** The attempt that was opened from here, when one comes back. */
+  function reveal(run) {
+    const made = [...list.children].find((one) => bodies.get(one)?.one.attempts.some((attempt) => attempt.id === run));
+    if (!made) return;
+    fill(made);
+    const link = [...made.querySelectorAll("a.open")].find((one) => one.getAttribute("href") === `#/run/${run}`);
+    link?.closest(".attempt").focus({ preventScroll: true });
+    made.scrollIntoView({ block: "start" });
+  }
+
   page.append(top, filters, list);
   await refresh();
   const free = (action) => (event) => (event.target.closest?.(".plot-area") ? false : action());
   return {
-    title: `Step ${number}`, refresh, leave: () => watcher.disconnect(),
+    title: `Step ${number}`, refresh, reveal, leave: () => watcher.disconnect(),
     keys: { j: () => move(1), k: () => move(-1), h: () => aside(-1), l: () => aside(1), n: () => go(view.next), p: () => go(view.previous),
       ArrowDown: free(() => move(1)), ArrowUp: free(() => move(-1)), ArrowLeft: free(() => aside(-1)), ArrowRight: free(() => aside(1)), Enter: open },
     shortcuts: [[["j", "k"], "Next and previous group"], [["h", "l"], "Previous and next attempt"], [["Enter"], "Open the attempt"], [["n", "p"], "Next and previous step"]],

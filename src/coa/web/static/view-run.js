@@ -6,8 +6,11 @@ import { outcomeBadge, runAddress } from "./outcome.js";
 import { panels } from "./run-panels.js";
 import { block, copyText, linked, plain, prose, visible } from "./text.js";
 import { Timeline } from "./timeline.js";
-import { listAddress, neighbour, placeOf } from "./trail.js";
+import { listAddress, neighbour, origin, placeOf } from "./trail.js";
 import { MODES, TokenOverlay } from "./view-tokens.js";
+
+const PAUSE_MS = 2000;
+const ATTEMPTS = 500; // rows of the same task among which a run is looked for
 
 const SHORTCUTS = [
   [["j"], "Next step"],
@@ -20,7 +23,7 @@ const SHORTCUTS = [
   [["s"], "Save as HTML"],
   [["["], "Previous run of the list"],
   [["]"], "Next run of the list"],
-  [["u"], "Back to the list"],
+  [["u"], "Back to where you came from"],
 ];
 
 class RunPage {
@@ -162,13 +165,16 @@ class RunPage {
     if (!this.record.team) return;
     const { teamPanel, teamLayout } = await import("./view-team.js");
     this.steps.replaceChildren(teamLayout(teamPanel(this.record.team, { goToStep: (step) => this.toStep(step) }), this.timeline.element));
-    this.main.firstChild.dataset.team = "";
+    this.main.querySelector(".run-view").dataset.team = "";
   }
 
-  /** A run that goes on is drawn further; one that was taken up again differently is drawn anew. */
+  /** A run that goes on is drawn further; one that was taken up again differently is drawn anew. Of a run that is over,
+   * only the row is asked for: whether its file is still there, and still the same. */
   async refresh() {
-    if (!this.record.running) return;
-    const record = await this.data.run(this.id);
+    if (!this.record.running) return this.#stale(!(await this.#isAsShown()));
+    const record = await this.#next();
+    this.#stale(record === null);
+    if (record === null) return;
     const events = record.running ? record.events.filter((event) => event.type !== "ended") : record.events;
     const isSame = this.applied.every((size, place) => events[place] && JSON.stringify(events[place]).length === size);
     this.record = record;
@@ -185,6 +191,43 @@ class RunPage {
       announce("The run ended.");
     }
     this.#around(record, events);
+  }
+
+  /** The run as it is now; null if there is none. Between its end and its place in the index there is a short while. */
+  async #next() {
+    for (const pause of [PAUSE_MS, null]) {
+      try {
+        return await this.data.run(this.id);
+      } catch (error) {
+        if (!error.status) throw error; // the connection is lost, not the run
+        if (pause !== null) await new Promise((resolve) => setTimeout(resolve, pause));
+      }
+    }
+    return null;
+  }
+
+  async #isAsShown() {
+    const { row } = this.record;
+    const { id, folder, task, sample, step, group } = row;
+    const { rows } = await this.data.runs({ folder, task, sample, step, group, limit: ATTEMPTS });
+    const found = rows.find((one) => one.id === id);
+    if (found) return JSON.stringify(found) === JSON.stringify(row);
+    if (this.notice) return false;
+    try {
+      return JSON.stringify((await this.data.run(id)).row) === JSON.stringify(row);
+    } catch (error) {
+      if (!error.status) throw error;
+      return false;
+    }
+  }
+
+  /** What is shown stays, with one notice that the file is not like that any more. */
+  #stale(isStale) {
+    if (isStale === Boolean(this.notice)) return;
+    this.notice?.remove();
+    this.notice = isStale ? element("p", { class: "stale-notice", role: "alert" }, "The file of this run was deleted or changed.") : null;
+    if (isStale) this.main.prepend(this.notice);
+    this.main.querySelector(".run-view").toggleAttribute("data-stale", isStale);
   }
 
   // ---- steps
@@ -257,7 +300,7 @@ class RunPage {
   async save() {
     const { savePage } = await import("./saving.js");
     this.tokens.buildAll();
-    await savePage(this.main.firstChild, `${this.title} · coa`, `${this.record.row.task || this.id}-${this.id.slice(0, 6)}`);
+    await savePage(this.main.querySelector(".run-view"), `${this.title} · coa`, `${this.record.row.task || this.id}-${this.id.slice(0, 6)}`);
     announce("The page was saved as one HTML file.");
   }
 
@@ -279,7 +322,7 @@ function messages(said) {
 export async function show(main, { path, query }, data) {
   const page = new RunPage(main, path[1] ?? "", query, data);
   await page.load();
-  const back = () => (location.hash = listAddress());
+  const back = () => (location.hash = origin());
   return {
     get title() {
       return page.title;

@@ -67,7 +67,7 @@ export class TokenOverlay {
     const isTrained = spans.some((span) => span.tokens.some((token) => token[2]));
     const words = step < 0 ? "Prompt" : isTrained ? null : host.matches(".note") ? null : "Result, not trained";
     const box = element("div", { class: "tokens", data: { hue: agent.hue } });
-    const runs = element("div", { class: "token-run", tabindex: "0", role: "group", "aria-label": `Tokens of ${step < 0 ? "the prompt" : `step ${step + 1}`}`,
+    const runs = element("div", { class: "token-run", tabindex: "0", role: "group", "aria-label": `Tokens of ${step < 0 ? "the prompt" : `step ${step}`}`,
       mouseover: (event) => this.#point(event.target), mouseleave: () => this.#point(null), focusout: () => this.#point(null),
       keydown: (event) => this.#walk(event, runs) });
     if (words) box.append(element("p", { class: "tokens-head" }, words, ` · ${plural(spans.reduce((sum, span) => sum + span.tokens.length, 0), "token")}`));
@@ -143,7 +143,7 @@ export class TokenOverlay {
     this.legend.replaceChildren(
       element("strong", {}, `${plural(total, "token")}, ${trained.toLocaleString("en")} trained${share}`),
       element("span", { class: "keys" }, keys),
-      ...[tokenizer ? element("span", { class: "soft" }, `tokenizer ${plain(tokenizer, 60)}`) : null,
+      ...[tokenizer ? element("span", { class: "soft" }, `Tokenizer: ${plain(tokenizer, 60)}`) : null,
         this.mode === "logprobs" && !known ? element("span", { class: "remark", data: { kind: "repair" } }, "No logprobs were recorded for this run.") : null,
         problem ? element("span", { class: "remark", data: { kind: "repair" } }, visible(problem)) : null].filter((part) => part));
   }

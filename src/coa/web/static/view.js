@@ -4,6 +4,7 @@ import { announce, complain, startFrame, wording } from "./frame.js";
 import { listen } from "./keyboard.js";
 import { fillAll } from "./pieces.js";
 import { visible } from "./text.js";
+import { leave } from "./trail.js";
 import { ViewData } from "./view-data.js";
 
 const TABS = [["runs", "Runs"], ["folders", "Folders"], ["compare", "Compare"], ["findings", "Findings"], ["problems", "Problems"]];
@@ -18,12 +19,14 @@ function moduleOf(path) {
     case "compare": return import("./view-compare.js");
     case "findings": return import("./view-findings.js");
     case "problems": return import("./view-problems.js");
-    default: return import("./view-list.js");
+    case "runs": return import("./view-list.js");
+    default: throw Object.assign(new Error("No view has this address."), { status: 404 });
   }
 }
 
 const data = new ViewData();
 let shown = { leave() {} }; // what the current view returned
+let leftRun = null; // the run whose page was shown before
 let turn = 0; // the number of the newest navigation: an older one that is still loading is dropped
 
 /** Goes to an address of the viewer, such as `#/run/4f2a?step=3`. */
@@ -61,15 +64,30 @@ async function route() {
     scrollTo(0, 0);
     made = (await view.show(page, { path, query }, data)) ?? {};
   } catch (error) {
-    made = { title: "Not shown", refresh: error.status === 404 ? route : null }; // it may not be indexed yet
+    if (number !== turn) return;
+    if (!page.isConnected) {
+      shown.leave?.();
+      shown = {};
+      find("#main").replaceChildren(page);
+    }
+    made = { title: "Not shown", refresh: error.status === 404 ? later() : null }; // it may not be indexed yet
     page.replaceChildren(failure(error, path));
-    if (!page.isConnected) find("#main").replaceChildren(page);
   }
   if (number !== turn) return void made.leave?.();
   shown = made;
+  const left = leftRun;
+  leftRun = null;
   name(shown.title);
   if (number > 1 && !find("#main").contains(document.activeElement)) find("#main").focus({ preventScroll: true });
+  if (left && path[0] !== "run") made.reveal?.(left);
   document.body.dataset.ready = "";
+}
+
+/** Looks again when runs were added or taken away, not whenever one of them goes on. */
+function later() {
+  const state = () => JSON.stringify([data.current?.facets.outcomes.running, data.current?.folders.map(({ id, runs }) => [id, runs])]);
+  const before = state();
+  return () => (state() === before ? null : route());
 }
 
 export function name(title) {
@@ -211,7 +229,14 @@ async function start() {
   listen(keys, { shortcuts });
   printing();
   drawTabs();
-  addEventListener("hashchange", () => route());
+  find("#loading")?.remove();
+  addEventListener("hashchange", ({ oldURL }) => {
+    const before = new URL(oldURL).hash;
+    const { path } = parse(before);
+    if (path[0] === "run") leftRun = path[1];
+    else if (before !== "#main" && parse(location.hash).path[0] === "run") leave(before);
+    route();
+  });
   const index = await data.index();
   drawHeader(index);
   await route();
