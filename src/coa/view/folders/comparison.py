@@ -64,7 +64,9 @@ def _summary(made: FolderView, report: Report, path: Path) -> None:
     common = report["shared_tasks"]
     if any(run["results"]["tasks"] != common for run in report["runs"]):
         in_all = f"{plural(common, 'task is', 'tasks are')} in all runs."
-        made["about"] = f"{', '.join(names)}. {in_all} {_OWN_TASKS}; differences are over the tasks that both runs have."
+        made["about"] = (
+            f"{', '.join(names)}. {in_all} {_OWN_TASKS}; differences are over the tasks that both runs have."
+        )
     else:
         made["about"] = f"{', '.join(names)} on {plural(common, 'common task')}."
     made["facts"] = [
