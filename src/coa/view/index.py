@@ -53,8 +53,8 @@ CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(question, steps, observation
   tokenize='unicode61 remove_diacritics 2');
 """
 _FULL_TEXT: Final = {"hashsize": 32 << 20, "automerge": 16}
-"""Words are collected in memory and written in few large pieces, which are merged seldom: a third faster than SQLite's
-defaults."""
+"""Words are collected in memory and written in few large pieces, which are merged seldom; SQLite's defaults
+are slower."""
 PROGRESS: Final = ("busy", "files", "files_total", "bytes", "bytes_total", "runs")
 """What is known about indexing while it goes on."""
 _COLUMNS: Final = f"id, uid, file, folder, number, place, length, kind, {', '.join(RowValues._fields)}"

@@ -207,7 +207,8 @@ class Updater:
                     torn = f"the last line is not complete ({left:,} bytes); it is being written, or its writer died"
                     self._writer.problem(state.id, shown, "end", torn)
             self._progress["files"] += 1
-            self._progress["bytes"] = max(self._progress["bytes"], 0)
+            if not is_continued(source):
+                self._progress["bytes"] += stat.size
             return self._writer.put_file(
                 state._replace(kind=source.kind, size=stat.size, changed=stat.changed, inode=stat.inode, tail=tail)
             )
