@@ -45,6 +45,8 @@ class ComparedRun:
     """`model`: one model plays every agent. `team`: a multi-agent system."""
     scorer: str = ""
     notes: tuple[str, ...] = ()
+    shards: tuple[str, ...] = ()
+    """The folders that were added up, if the run was made in several."""
 
 
 @dataclass
@@ -154,6 +156,7 @@ def _row(run: ComparedRun, summary: Summary, columns: TaskColumns, resampled: Se
     return {
         "name": run.name,
         "path": run.path,
+        "shards": list(run.shards),
         "kind": run.kind,
         "scorer": run.scorer,
         "notes": list(run.notes),

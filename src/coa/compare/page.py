@@ -21,7 +21,7 @@ _SPENT: Final = {
 
 
 def comparison_page(found: Figures, out: str | Path | None = None) -> str:
-    runs, paths = found["runs"], {run["name"]: run["path"] for run in found["runs"]}
+    runs, paths = found["runs"], {run["name"]: paths_of(run) for run in found["runs"]}
     names = [run["name"] for run in runs]
     rates = [_bar(run["name"], success(run), f"{success(run)['value']:.1%}") for run in runs]
     columns = ["", *(f"{run['name']} ({run['kind']})" for run in runs)]
@@ -125,7 +125,7 @@ def _difference_table(pairs: Sequence[Figures]) -> str:
     return table(["second against first", "tasks", "success", "tokens per success", "tool calls per success"], rows)
 
 
-def _disagreement(pair: Figures, which: str, paths: Mapping[str, str]) -> str:
+def _disagreement(pair: Figures, which: str, paths: Mapping[str, Sequence[str]]) -> str:
     tasks: Sequence[str] = pair[f"only_{which}"]
     count = pair[f"only_{which}_tasks"]
     if not count:
@@ -140,12 +140,16 @@ def _disagreement(pair: Figures, which: str, paths: Mapping[str, str]) -> str:
     return details(f"right in {pair[which]}, not in {other}: {count:,}", lines)
 
 
-def look(path: str, task: str) -> str:
+def paths_of(run: Figures) -> list[str]:
+    return list(run["shards"]) or [run["path"]]
+
+
+def look(paths: Sequence[str], task: str) -> str:
     """The command that shows what a run did at a task."""
     benchmark, slash, inside = task.partition("/")
-    if slash and (Path(path) / benchmark / NAMES[0]).is_file():  # one of several that were evaluated together
-        path, task = str(Path(path) / benchmark), inside
-    return f"coa inspect {shlex.quote(path)} --task {shlex.quote(task)}"
+    if slash and (Path(paths[0]) / benchmark / NAMES[0]).is_file():  # one of several that were evaluated together
+        paths, task = [str(Path(path) / benchmark) for path in paths], inside
+    return shlex.join(["coa", "inspect", *paths, "--task", task])
 
 
 def _about(found: Figures) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from coa.benchmarks.data import load
 from coa.compare.comparison import ComparedRun
@@ -23,6 +23,7 @@ from coa.evaluate.run import Scoring
 from coa.models.base import Model
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 from coa.report import plural
+from coa.runtime.sides import Side
 from coa.scoring import Scorer, VerdictCache, score_trajectory, scorer_for, verdict_of
 from coa.scoring.opening import JudgeConfig, open_judge
 from coa.trajectory import Trajectory, load_profile, profile_of, with_profile
@@ -54,16 +55,14 @@ class RunReader:
         """Removes what was read."""
         self._stack.close()
 
-    async def read_all(self, paths: Sequence[Path]) -> list[ComparedRun]:
+    async def read_all(self, sides: Sequence[Side]) -> list[ComparedRun]:
         async with AsyncExitStack() as stack:
             self._verdicts = stack.enter_context(closing(VerdictCache()))
             self._judging = await stack.enter_async_context(open_judge(self._judge))
-            default = self._asked or self._common_scorer(paths)
+            default = self._asked or self._common_scorer([path for side in sides for path in side.paths])
             try:
-                names = _names(paths)
-                return _with_scorers_noted(
-                    [await self._read(path, names[at], default) for at, path in enumerate(paths)]
-                )
+                named = zip(sides, _names(sides), strict=True)
+                return _with_scorers_noted([await self._read(side, name, default) for side, name in named])
             finally:
                 for scorer in self._scorers.values():
                     await scorer.close()
@@ -76,7 +75,7 @@ class RunReader:
                 return scorer_of(folder.read_config())
         return "auto"
 
-    async def _read(self, path: Path, name: str, default: str) -> ComparedRun:
+    async def _read(self, side: Side, name: str, default: str) -> ComparedRun:
         attempts = self._stack.enter_context(AttemptStore())
         skipped = unmetered = 0
         kinds: set[str] = set()
@@ -98,7 +97,7 @@ class RunReader:
             add(place, await self._of_team(item, scorer, number), before)
 
         async with Scoring(32) as work:
-            for place, (item, scorer, before) in enumerate(self._items(path, default)):
+            for place, (item, scorer, before) in enumerate(self._items(side, default)):
                 if isinstance(item, Skipped):
                     skipped += 1
                     continue
@@ -111,12 +110,16 @@ class RunReader:
                 else:
                     await work.add(add_scored(place, item, scorer, before))
         if not len(attempts):
-            raise EvaluationError(f"{path} holds no run", hint="give an evaluation, team traces, or trajectories")
+            raise EvaluationError(
+                f"{side.paths[0]} holds no run", hint="give an evaluation, team traces, or trajectories"
+            )
         notes = [f"{plural(skipped, 'place')} could not be read"] if skipped else []
         if again := attempts.doubles:
             doubles = "of a task and sample that came before"
             notes.append(f"{plural(again, f'run {doubles} is', f'runs {doubles} are')} left out")
-        if (planned := _planned(path)) > len(attempts):
+        if missing := side.missing_note():
+            notes.append(missing)
+        if (planned := _planned(side)) > len(attempts):
             notes.append(f"not finished: {planned - len(attempts):,} of {planned:,} attempts are missing")
         if unmetered and self._tokenizer is None:
             notes.append(
@@ -124,10 +127,16 @@ class RunReader:
             )
         if self._tokenizer is not None:
             notes.append("tokens counted with the tokenizer given, not as servers counted them")
-        return ComparedRun(name, str(path), attempts, "+".join(sorted(kinds)), "+".join(sorted(deciding)), tuple(notes))
+        shards = tuple(map(str, side.paths)) if side.shards else ()
+        kind, scorers = "+".join(sorted(kinds)), "+".join(sorted(deciding))
+        return ComparedRun(name, str(side.paths[0]), attempts, kind, scorers, tuple(notes), shards)
 
-    def _items(self, path: Path, default: str) -> Iterator[tuple[Item, str, str]]:
+    def _items(self, side: Side, default: str) -> Iterator[tuple[Item, str, str]]:
         """Runs, the scorer that decides, and the prefix of their ids if a folder holds several benchmarks."""
+        for path in side.paths:
+            yield from self._items_in(path, default)
+
+    def _items_in(self, path: Path, default: str) -> Iterator[tuple[Item, str, str]]:
         inside = list(folders_in(path))
         for part in inside:
             folder = Folder(part)
@@ -200,12 +209,21 @@ def _with_scorers_noted(runs: list[ComparedRun]) -> list[ComparedRun]:
     return [replace(run, notes=(*run.notes, note)) for run in runs]
 
 
-def _planned(path: Path) -> int:
-    """Number of attempts that the evaluations in a path should have; 0 for runs of another origin."""
-    configs = [Folder(part).read_config() for part in folders_in(path) if part.is_dir() and Folder(part).is_evaluation]
-    return sum(int(config["benchmark"]["tasks"]) * int(config["samples"]) for config in configs)
+def _planned(side: Side) -> int:
+    """Number of attempts that the evaluations of a run should have; 0 for runs of another origin."""
+    configs: dict[str, dict[str, Any]] = {}
+    for part in (part for path in side.paths for part in folders_in(path)):
+        if part.is_dir() and Folder(part).is_evaluation:
+            config = Folder(part).read_config()
+            configs[config["benchmark"]["name"] if side.shards else str(part)] = config
+    return sum(_tasks(config) * int(config["samples"]) for config in configs.values())
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
-    short = [path.resolve().stem if path.is_file() else path.resolve().name for path in paths]
-    return short if len(set(short)) == len(short) else [str(path) for path in paths]
+def _tasks(config: Mapping[str, Any]) -> int:
+    """Number of tasks of an evaluation, of all its shards."""
+    return int(shard["tasks_of_all"] if (shard := config.get("shard")) else config["benchmark"]["tasks"])
+
+
+def _names(sides: Sequence[Side]) -> list[str]:
+    short = [side.name for side in sides]
+    return short if len(set(short)) == len(short) else [str(side.paths[0]) for side in sides]

@@ -17,6 +17,7 @@ from coa.compare.reader import RunReader
 from coa.errors import ConfigError
 from coa.evaluate.metrics import Estimate
 from coa.folder import lock, write_atomic
+from coa.runtime.sides import sides_of
 from coa.scoring.opening import JudgeConfig
 
 
@@ -98,15 +99,16 @@ def compare(
 ) -> Comparison:
     """Success, tokens and tool calls per success with intervals, and the paired differences. Blocks.
 
-    `runs` are evaluations, folders of `coa teach`, or files of trajectories. With `out`, report.json and report.html
-    are written there. `tokenizer` counts all tokens anew; `tasks` has the right answers where traces have none;
-    `every_task` takes each run on all of its tasks, not only the common ones.
+    `runs` are evaluations, folders of `coa teach`, or files of trajectories; shards of one evaluation are added up.
+    With `out`, report.json and report.html are written there. `tokenizer` counts all tokens anew; `tasks` has the right
+    answers where traces have none; `every_task` takes each run on all of its tasks, not only the common ones.
     """
     paths = [Path(run) for run in runs]
     if len(paths) != len({str(path) for path in paths}):
         raise ConfigError("a run is named twice")
+    sides = sides_of(paths)
     with RunReader(tokenizer=tokenizer, tasks=tasks, scorer=scorer, judge=judge, profile=profile) as reader:
-        found = compare_runs(run_blocking(reader.read_all(paths)), shared=not every_task, seed=seed)
+        found = compare_runs(run_blocking(reader.read_all(sides)), shared=not every_task, seed=seed)
     if out is not None:
         data = orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         with lock(out):

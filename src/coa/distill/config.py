@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from coa.scoring.opening import JudgeConfig
+from coa.shard import Shard
 from coa.trajectory.profile import Profile
 from coa.trajectory.protocol import Rule
 from coa.trajectory.types import Frozen
@@ -101,6 +102,9 @@ class DistillConfig(JudgeConfig):
     """Number of trajectories that wait for the judge or the writing model at the same time."""
     seed: int = 0
     """Decides which trajectories are kept where a filter keeps only a share."""
+    shard: Shard | None = None
+    """Part of the tasks whose runs to distil, as i/n: n machines read the same traces and do 1/n to n/n. Duplicates are
+    looked for within a shard."""
     complexity: Complexity = Complexity()
     quality: Quality = Quality()
     reflection: Reflection = Reflection()
@@ -110,6 +114,6 @@ class DistillConfig(JudgeConfig):
     contamination: Contamination = Contamination()
 
     def filter_settings(self) -> dict[str, Any]:
-        """The seed and the tables, which go into report and card: shared data must not name paths of this machine."""
+        """What goes into report and card: seed, shard and tables. Shared data must not name paths of this machine."""
         tables = {name for name, field in type(self).model_fields.items() if isinstance(field.default, Frozen)}
-        return self.model_dump(mode="json", include={"seed", *tables})
+        return self.model_dump(mode="json", include={"seed", "shard", *tables})

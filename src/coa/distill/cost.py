@@ -22,6 +22,7 @@ from coa.distill.known_tasks import KnownTasks
 from coa.distill.team_run import CodeCall, ModelCall, Purpose, Skipped, TeamRun, ToolCall, ToolResult
 from coa.errors import StoreError
 from coa.models.tokenizer import SMOLLM2, load_tokenizer
+from coa.runtime.sides import Side, sides_of
 from coa.scoring import Scorer, verdict_of
 from coa.scoring.opening import JudgeConfig, open_judge, open_scorer
 from coa.trajectory import Profile, Tokenizer, Trajectory, Usage, load_profile, profile_of, with_profile
@@ -119,6 +120,7 @@ def measure_cost(
     shared: bool = False,
 ) -> CostReport:
     """Tokens and calls of team traces beside those of trajectories; `shared` takes only tasks that all paths hold.
+    Shards of one evaluation are added up.
 
     `tokenizer` counts trajectories that were never run. `tasks` is a file with right answers for traces that have none,
     and `judge` the URL of a model that judges answers which no rule can compare.
@@ -128,9 +130,10 @@ def measure_cost(
         counting()  # a name that is wrong is reported at once; the default is loaded when a run needs it
     known = KnownTasks(read_tasks(tasks) if tasks else ())
     unreadable: dict[tuple[str, str], Skipped] = {}
+    sides = sides_of(paths)
 
-    def items(path: str | Path) -> Iterator[TeamRun | Trajectory]:
-        for item in read_traces(path):
+    def items(side: Side) -> Iterator[TeamRun | Trajectory]:
+        for item in read_traces(side.paths):
             if isinstance(item, Skipped):
                 unreadable[item.file, item.place] = item
             else:
@@ -138,12 +141,13 @@ def measure_cost(
                 yield item if task is item.task else item.model_copy(update={"task": task})
 
     async def measure() -> list[Spending]:
-        wanted = set.intersection(*({item.task.id for item in items(path)} for path in paths)) if shared else None
+        wanted = set.intersection(*({item.task.id for item in items(side)} for side in sides)) if shared else None
         rows: list[Spending] = []
         async with open_judge(JudgeConfig(judge=judge)) as model, open_scorer("auto", model) as scorer:
-            for path in paths:
-                chosen = (item for item in items(path) if wanted is None or item.task.id in wanted)
-                rows += await spending(str(Path(path)), chosen, scorer, chosen_profile, counting)
+            for side in sides:
+                chosen = (item for item in items(side) if wanted is None or item.task.id in wanted)
+                name = side.name if side.shards else str(side.paths[0])
+                rows += await spending(name, chosen, scorer, chosen_profile, counting)
         return rows
 
     rows = run_blocking(measure())

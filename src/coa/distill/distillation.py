@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
+from typing import Any
 
 from coa.benchmarks import load as load_benchmark
 from coa.blocking import run_blocking
@@ -56,7 +57,7 @@ async def _distill(config: DistillConfig, traces: list[Path], out: Path, progres
     items = Traces(sorted(set(traces)))
     async with AsyncExitStack() as stack:
         stack.enter_context(lock(out))
-        claim(out, "distill", {}, settings="config", compared=lambda _: {}, write=False)
+        _claim(out, {"config": config.filter_settings()}, write=False)
 
         judge = await stack.enter_async_context(open_judge(config))
         scorer = await stack.enter_async_context(open_scorer("auto", judge, verdicts=out / "verdicts.sqlite"))
@@ -80,15 +81,25 @@ async def _distill(config: DistillConfig, traces: list[Path], out: Path, progres
             "benchmark_questions": benchmarks.questions if benchmarks else 0,
             "config": config.filter_settings(),
         }
-        # The data are made anew each time, so no setting is refused; a folder of another kind of run was, above.
-        claim(out, "distill", {"coa": __version__, **settings}, settings="config", compared=lambda _: {}, renew=True)
+        _claim(out, {"coa": __version__, **settings})
         # What was not checked, so that nobody takes it for granted.
         notes = []
         if config.student is None:
             notes.append("Length was not measured: no --student tokenizer was given.")
         if not config.decontaminate:
             notes.append("Overlap with benchmarks was not checked: no --decontaminate file was given.")
+        if config.shard is not None:
+            notes.append(f"This is the shard {config.shard}: near-duplicates in other shards were not looked for.")
         return write_report(out, found, settings, notes, sorted(set(traces)), config.tasks)
+
+
+def _claim(out: Path, record: dict[str, Any], *, write: bool = True) -> None:
+    """Refuse a folder of another kind of run, or of another shard, whose data would be lost. Other settings may change:
+    the data are made anew each time."""
+    claim(
+        out, "distill", record, settings="config", compared=lambda side: {"shard": side.get("shard")}, write=write,
+        renew=True, hints={"shard": "give each shard an --out of its own"},
+    )  # fmt: skip
 
 
 def _check_out(out: Path, traces: Sequence[Path]) -> None:

@@ -42,6 +42,8 @@ class DistillPlan(Frozen):
     judge: str | None
     fill: str | None
     """Model that writes what the profile asks for and the traces lack."""
+    shard: str | None
+    """The part of the tasks whose runs are taken, as i/n."""
 
     def lines(self) -> list[str]:
         """For people."""
@@ -54,6 +56,8 @@ class DistillPlan(Frozen):
         if self.unreadable:
             more = f" and {len(self.unreadable) - 1:,} more" if len(self.unreadable) > 1 else ""
             found.append(f"  no known trace in {self.unreadable[0]}{more}")
+        if self.shard:
+            found.append(f"shard {self.shard}: runs of the tasks that belong to it, by a hash of the task's id")
         found.append(f"profile: {self.profile}")
         found.append(f"filters: {', '.join(self.filters)}")
         found += [f"  not {stage}: {why}" for stage, why in self.skipped.items()]
@@ -102,4 +106,5 @@ def plan(config: DistillConfig, traces: Sequence[str | Path]) -> DistillPlan:
         benchmark_questions=questions,
         judge=config.judge,
         fill=config.fill,
+        shard=None if config.shard is None else str(config.shard),
     )

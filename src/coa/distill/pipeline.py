@@ -75,6 +75,7 @@ class Distillery:
 
     async def _filter(self, items: Iterable[Item], found: Funnel, spool: Spool) -> None:
         running: set[asyncio.Task[None]] = set()
+        shard = self.config.shard
         began = time.monotonic()
 
         def report() -> None:
@@ -90,6 +91,8 @@ class Distillery:
             for item in items:
                 if isinstance(item, Skipped):
                     found.skip(item)
+                    continue
+                if shard is not None and not shard.holds(self.tasks.find(item.task).id):
                     continue
                 trajectory = self._trajectory(item)
                 decisions = decisions_in(item) if isinstance(item, TeamRun) else ()

@@ -8,13 +8,14 @@ import sys
 from coa.evaluate.config import EvalConfig
 from coa.evaluate.dry_run import EvalPlan, plan
 from coa.evaluate.evaluation import evaluate, read_evaluation
+from coa.evaluate.merge import merge
 from coa.evaluate.report import BenchmarkReport, Evaluation
 from coa.evaluate.rescore import ScoreSummary, score
 from coa.stage import Stage
 
 __all__ = [
-    "BenchmarkReport", "EvalConfig", "EvalPlan", "Evaluation", "ScoreSummary", "evaluate", "plan", "read_evaluation",
-    "score",
+    "BenchmarkReport", "EvalConfig", "EvalPlan", "Evaluation", "ScoreSummary", "evaluate", "merge", "plan",
+    "read_evaluation", "score",
 ]  # fmt: skip
 
 sys.modules[__name__].__class__ = Stage

@@ -8,10 +8,12 @@ from pydantic import Field, model_validator
 
 from coa.choices import Select
 from coa.runtime import RunConfig
+from coa.runtime.config import RayConfig
 from coa.scoring.opening import JudgeConfig
+from coa.shard import Shard
 
 
-class EvalConfig(JudgeConfig):
+class EvalConfig(JudgeConfig, RayConfig):
     """An evaluation. What is None is decided by the protocol of each benchmark."""
 
     benchmarks: tuple[str, ...] = ()
@@ -28,6 +30,9 @@ class EvalConfig(JudgeConfig):
     """Further values of k for which to report pass@k."""
     limit: int | None = Field(None, ge=1)
     """Number of tasks to take from the beginning of each benchmark."""
+    shard: Shard | None = None
+    """Part of the tasks to evaluate, as i/n, after `limit`: n machines with a folder each do 1/n to n/n, and
+    `coa eval merge` adds the folders up."""
     scorer: str | None = None
     """Scorer to use instead of the benchmark's: exact, f1, math, code, judge, auto, module:function, ..."""
     data: Path | None = None

@@ -21,6 +21,8 @@ class BenchmarkPlan(Frozen):
 
     name: str
     tasks: int
+    shard: str | None
+    """The part of the benchmark that these tasks are, as i/n."""
     attempts_per_task: int
     attempts: int
     profile: str
@@ -41,13 +43,14 @@ class BenchmarkPlan(Frozen):
     def lines(self) -> list[str]:
         judged = f", at most {plural(self.max_judge_calls, 'call')} of the judge" if self.max_judge_calls else ""
         size = "" if self.first_prompt_tokens is None else f", {plural(self.first_prompt_tokens, 'token')}"
+        name = f"{self.name}, shard {self.shard}" if self.shard else self.name
         return [
-            f"{self.name}: {plural(self.tasks, 'task')}, {plural(self.attempts, 'attempt')}; profile {self.profile}, "
+            f"{name}: {plural(self.tasks, 'task')}, {plural(self.attempts, 'attempt')}; profile {self.profile}, "
             f"scorer {self.scorer}{judged}",
             f"the model writes at most {self.max_tokens_per_attempt:,} tokens in an attempt, {self.max_tokens:,} in "
             f"all, in contexts of at most {self.max_context_tokens:,}",
             f"at most {plural(self.max_tool_calls, 'tool call')}",
-            f"first prompt{size}:\n{self.first_prompt}",
+            *([f"first prompt{size}:\n{self.first_prompt}"] if self.tasks else []),
         ]
 
 
@@ -95,10 +98,11 @@ def _benchmark(loaded: Loaded, config: EvalConfig) -> BenchmarkPlan:
     scorer = config.scorer or loaded.benchmark.scorer
     judged = attempts if config.judge is not None and scorer in ("judge", "auto") else 0
     choices = len(loaded.tasks) if config.selection is Select.JUDGE else 0
-    prompt, tokens = _prompt(loaded.tasks[0], run)
+    prompt, tokens = _prompt(loaded.tasks[0], run) if loaded.tasks else ("", None)
     return BenchmarkPlan(
         name=loaded.benchmark.name,
         tasks=len(loaded.tasks),
+        shard=None if config.shard is None else str(config.shard),
         attempts_per_task=samples,
         attempts=attempts,
         profile=run.loaded_profile().name,

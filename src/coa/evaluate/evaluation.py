@@ -30,6 +30,7 @@ from coa.progress import Progress, Silent
 from coa.report import plural
 from coa.runtime import RunConfig, Setting, open_setting
 from coa.runtime.many import reported
+from coa.runtime.on_ray import check_ray, on_ray
 from coa.scoring import PROMPT_HASH, Scorer, check_scorer
 from coa.scoring.opening import open_judge, open_scorer
 from coa.tools import Tool
@@ -73,12 +74,20 @@ def load_benchmarks(config: EvalConfig) -> list[Loaded]:
     """The benchmarks with their tasks. Whatever would be refused is refused here, before a model is opened."""
     if not config.benchmarks:
         raise ConfigError("there is nothing to evaluate on", hint="name a benchmark (coa eval list) or a file of tasks")
-    loaded = [load(name, config.data, limit=config.limit, tests=config.tests) for name in config.benchmarks]
-    if config.tests is not None and not any(task.tests for item in loaded for task in item.tasks):
+    loaded = [
+        load(name, config.data, limit=config.limit, tests=config.tests, shard=config.shard)
+        for name in config.benchmarks
+    ]
+    if (
+        config.tests is not None
+        and config.shard is None
+        and not any(task.tests for item in loaded for task in item.tasks)
+    ):
         raise ConfigError("no task here has tests of a program", hint="leave --tests out")
     for item in loaded:
         _check(item, config)
     check_tools(config.run.tools)
+    check_ray(config)
     check_world(config.run.world)
     return loaded
 
@@ -143,6 +152,9 @@ async def _evaluate(
     async with AsyncExitStack() as stack:
         setting = await stack.enter_async_context(
             open_setting(run, tasks=loaded.tasks, model=model, tools=tools, progress=progress)
+        )
+        setting = await stack.enter_async_context(
+            on_ray(setting, config, run, tasks=loaded.tasks, objects=bool(model or tools), progress=progress)
         )
         judge = await stack.enter_async_context(open_judge(config))
         scorers = await _scorers(stack, folder, loaded, config.scorer or loaded.benchmark.scorer, judge)
@@ -216,6 +228,7 @@ def _record(
             "sample_tests_only": samples_only(loaded.tasks),
         },
         "limit": config.limit,
+        "shard": None if config.shard is None else {"part": str(config.shard), "tasks_of_all": loaded.whole},
         "samples": samples,
         "ks": list(config.pass_at),
         "scorer": scorers[0].name,

@@ -29,6 +29,7 @@ from coa.trajectory.types import FrozenDict
 Key = tuple[str, int]
 _FREE: Final = ("limit", "samples", "ks", "versions")
 """Settings that may change when an evaluation goes on: they only decide how much of the benchmark it covers."""
+_SHARD: Final = "give each shard an --out of its own; coa eval merge adds them up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,11 @@ class Folder:
 
     def retried(self) -> int:
         """Number of failed runs that were set aside to be repeated."""
-        aside = self.trajectories.with_name(self.name + ".aside")
-        return sum(1 for _ in read_lines(aside)) if aside.is_file() else 0
+        return sum(1 for _ in read_lines(self.aside)) if self.aside.is_file() else 0
+
+    @property
+    def aside(self) -> Path:
+        return self.trajectories.with_name(self.name + ".aside")
 
     @property
     def is_evaluation(self) -> bool:
@@ -85,7 +89,8 @@ class Folder:
         """Claim the folder for this evaluation, or refuse if it belongs to another one."""
         again = f"give another --out, or score the finished runs: coa score {self.path} --scorer {record.get('scorer')}"
         claim(
-            self.path, "eval", record, free=_FREE, foreign=self.name, hints={"scorer": again}, renew=True,
+            self.path, "eval", record, free=_FREE, foreign=self.name, renew=True,
+            hints={"scorer": again, "shard": _SHARD},
             compared=lambda side: {name: _identity(value) for name, value in side.items()},
         )  # fmt: skip
 
@@ -195,7 +200,9 @@ def folders_in(path: Path) -> Iterable[Path]:
 
 
 def _identity(value: Any) -> Any:
-    """What identifies a benchmark is its name and content; its size follows from the limit."""
+    """What identifies a benchmark is its name and content; its size follows from the limit, and so does a shard's."""
     if isinstance(value, dict) and "sha256" in value and "name" in value:
         return {"name": value["name"], "sha256": value["sha256"]}
+    if isinstance(value, dict) and "tasks_of_all" in value:
+        return value["part"]
     return value

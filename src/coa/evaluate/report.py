@@ -191,11 +191,13 @@ def _git(*arguments: str) -> str:
 def headline(report: Mapping[str, Any]) -> str:
     """One line: the benchmark's metric with its interval, and what is not in it."""
     found = report["results"]
+    shard = report["provenance"].get("shard")
+    about = f"{report['benchmark']['name']}, shard {shard['part']}" if shard else report["benchmark"]["name"]
     if not found["metrics"]:
-        return f"{report['benchmark']['name']}: no attempt was made"
+        return f"{about}: no attempt was made"
     name = report["benchmark"].get("metric") or "pass@1"
     name = name if name in found["metrics"] else next(iter(found["metrics"]))
-    parts = [f"{report['benchmark']['name']}: {name} {percent(found['metrics'][name])}"]
+    parts = [f"{about}: {name} {percent(found['metrics'][name])}"]
     parts.append(f"{plural(found['tasks'], 'task')} x {found['attempts_per_task']}, {found['right']:,} right")
     for kind in ("unanswered", "failed", "unscored", "missing"):
         if found[kind]:

@@ -13,7 +13,16 @@ from typing import Any
 
 from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, OnText, Sampling, first_stop
-from coa.models.dialects import Dialect, beyond_openai, first_choice, openai_body, streaming, usage_of
+from coa.models.dialects import (
+    FEWEST_STOPS,
+    Dialect,
+    beyond_openai,
+    first_choice,
+    openai_body,
+    refuses_stops,
+    streaming,
+    usage_of,
+)
 from coa.models.server import ModelServer, ModelUnserved
 from coa.trajectory import Usage
 
@@ -24,7 +33,8 @@ class ChatModel:
     """A model behind a chat server.
 
     Servers of a known dialect can continue the last assistant message, so a run is one assistant message there. For
-    other servers the turn is cut into messages, observations are user messages, and at most 4 stop strings are sent.
+    other servers the turn is cut into messages, observations are user messages, and at most 4 stop strings are sent;
+    so they are to a server that refuses more. What it writes beyond one of the others is cut off.
     """
 
     tokenizer = None
@@ -33,6 +43,7 @@ class ChatModel:
         self.name = name
         self._server = server
         self._dialect = dialect
+        self._most_stops = FEWEST_STOPS if dialect is None else 16
         self._streams = True
         self._unmetered = False
         """Whether a warning has said that tokens are not counted."""
@@ -40,7 +51,6 @@ class ChatModel:
     async def generate(
         self, context: Context, *, stop: Sequence[str], sampling: Sampling, on_text: OnText = None
     ) -> Generation:
-        body = self._body(context, stop[: 4 if self._dialect is None else 16], sampling)
         before = "" if self._dialect is None else context.text
 
         def show(answer: _Answer) -> None:
@@ -50,7 +60,14 @@ class ChatModel:
                     _with_thought(answer.thought, said, context) if said else _open_thought(answer.thought, context)
                 )
 
-        answer = await self._ask(body, None if on_text is None else show)
+        sent, heard = stop[: self._most_stops], None if on_text is None else show
+        try:
+            answer = await self._ask(self._body(context, sent, sampling), heard)
+        except ModelUnserved as error:
+            if not refuses_stops(error, sent):
+                raise
+            answer = await self._ask(self._body(context, stop[:FEWEST_STOPS], sampling), heard)
+            self._most_stops = FEWEST_STOPS
         if answer.content is None and not answer.thought:
             raise ModelError(f"{self._server.name} sent an answer without content: {str(answer.choice)[:200]}")
         text, finish = _cut(_beyond(answer.content or "", before), answer.choice, stop)

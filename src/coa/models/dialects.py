@@ -15,6 +15,7 @@ import orjson
 
 from coa.errors import ModelError
 from coa.models.base import Finish, Sampling
+from coa.models.server import ModelUnserved
 from coa.trajectory import Usage
 
 
@@ -28,6 +29,15 @@ def dialect_of(models: Iterable[Mapping[str, Any]]) -> Dialect | None:
     """Which server it is: the three name themselves in their lists of models (`/v1/models`)."""
     owners = {str(row.get("owned_by", "")).lower() for row in models}
     return next((dialect for dialect in Dialect if dialect.value in owners), None)
+
+
+FEWEST_STOPS: Final = 4
+"""Every server takes as many stop strings as OpenAI does."""
+
+
+def refuses_stops(error: ModelUnserved, stop: Sequence[str]) -> bool:
+    """Whether a server may have refused a request because it has too many stop strings, as vLLM and OpenAI do."""
+    return len(stop) > FEWEST_STOPS and error.status in (400, 422) and "stop" in error.message
 
 
 PATHS: Final = {Dialect.VLLM: "/v1/completions", Dialect.SGLANG: "/generate", Dialect.LLAMACPP: "/v1/completions"}
@@ -146,6 +156,11 @@ class Answer:
             raise ModelError(f"{self._url} answers in an unknown shape: {str(event)[:200]}")
         self.ids += ids
         self._logprobs += logprobs
+
+    def cut(self, length: int) -> None:
+        """Keep that many ids, the last of which ends with a stop string that the server did not know of."""
+        del self.ids[length:], self._logprobs[length:]
+        self._last = {**self._last, "finish_reason": "stop", "stop_reason": None}
 
     def _read(self, event: Any) -> tuple[list[Any], list[Any]]:
         """The new ids of an event and their logprobs."""

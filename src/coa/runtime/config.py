@@ -16,6 +16,7 @@ from coa.models.base import Sampling
 from coa.models.price import Price
 from coa.models.tokenizer import NANO
 from coa.scoring.opening import JudgeConfig
+from coa.shard import Shard
 from coa.trajectory import Limits, Profile, load_profile
 from coa.trajectory.formats.otlp_endpoint import OtlpConfig
 from coa.trajectory.types import Frozen
@@ -123,10 +124,22 @@ class RunConfig(Frozen):
         return Limits.model_validate({**profile.limits.model_dump(), **self.limits}) if self.limits else None
 
 
-class AskConfig(RunConfig, JudgeConfig):
-    """How to answer one question: how to run the agent, and how to choose where it tries several times."""
+class RayConfig(Frozen):
+    """Where many runs are made: in this process, or in actors of a Ray cluster."""
+
+    ray: str | None = None
+    """Ray cluster in whose actors the runs are made: local, auto, HOST:PORT or ray://HOST:PORT. Default: none."""
+    ray_actors: int = Field(4, ge=1)
+    """Number of actors. They share `concurrency`."""
+
+
+class AskConfig(RunConfig, JudgeConfig, RayConfig):
+    """What `coa run` does: how to run the agent, how to choose where it tries a question several times, and which part
+    of a file of tasks it runs."""
 
     best_of: int = Field(1, ge=1)
     """Number of attempts from which one is selected."""
     select: Select = Select.MAJORITY
     """How to select one of the attempts."""
+    shard: Shard | None = None
+    """Part of a file of tasks to run, as i/n: n machines do 1/n to n/n, each with an --out of its own."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from coa.errors import FolderError
 from coa.folder import lock_file
 from coa.models.base import CountsTokens, Model, Sampling
 from coa.progress import Progress, time_left
@@ -19,10 +20,11 @@ from coa.runtime.budget import refuse_unpriced
 from coa.runtime.chain import Chain
 from coa.runtime.constrained import constrained
 from coa.runtime.live import live_feed
-from coa.runtime.setting import Setting
+from coa.runtime.setting import FleetLost, Setting
 from coa.runtime.telemetry import unheard
 from coa.scoring.answers import final
 from coa.scoring.exact import normalise
+from coa.shard import Shard, in_shard
 from coa.tools import being_cancelled
 from coa.trajectory import (
     CUT_SHORT,
@@ -218,12 +220,15 @@ async def run_many(
     *,
     samples: int | Sequence[int] = 1,
     out: str | Path | None = None,
+    shard: Shard | None = None,
     progress: BatchProgress | Progress | None = None,
     retry_failed: bool = False,
     watch_s: float = 300.0,
     score: Callable[[Trajectory], Awaitable[Trajectory]] | None = None,
 ) -> AsyncGenerator[Trajectory, None]:
     """Trajectories as they finish, `samples` for each task, or those of these numbers.
+
+    `shard` runs a part of the tasks, and refuses an `out` that holds runs of others.
 
     With `out`, a folder or a .jsonl file, each is appended to its file, which is locked until the generator ends or is
     closed. Meanwhile other processes see the running chains there (`coa.runtime.live`). What the file holds already is
@@ -232,12 +237,14 @@ async def run_many(
     before a run is kept; a run that is stopped meanwhile is kept unscored. `progress` hears where the batch stands; a
     `BatchProgress` has the counts as numbers.
     """
+    if shard is not None:
+        tasks = in_shard(tasks, shard)
     if not isinstance(progress, BatchProgress | None):
         attempts = samples if isinstance(samples, int) else len(samples)
         batch = BatchProgress(total=len(tasks) * attempts if isinstance(tasks, Sequence) else None)
         runs = run_many(
-            tasks, setting, samples=samples, out=out, progress=batch, retry_failed=retry_failed, watch_s=watch_s,
-            score=score,
+            tasks, setting, samples=samples, out=out, shard=shard, progress=batch, retry_failed=retry_failed,
+            watch_s=watch_s, score=score,
         )  # fmt: skip
         async with reported(batch, progress, "runs"), aclosing(runs) as made:
             async for trajectory in made:
@@ -251,7 +258,9 @@ async def run_many(
     listed = retry_failed and isinstance(tasks, Sequence)
     asked = {(task.id, number) for task in tasks for number in numbers} if listed else None
     held = ExitStack()
-    writer, done = held.enter_context(_file(to_append(out), retry_failed, asked)) if out is not None else (None, {})
+    writer, done = (
+        held.enter_context(_file(to_append(out), retry_failed, asked, shard)) if out is not None else (None, {})
+    )
     if setting.live is None and out is not None:
         setting = replace(setting, live=held.enter_context(live_feed(to_append(out).parent)))
     jobs = _jobs(tasks, numbers, done, progress)
@@ -265,6 +274,9 @@ async def run_many(
         own = replace(setting, sampling=_seeded(setting.sampling, number), finished=unheard)  # it may be scored first
         chain = Chain(task, own, sample=number)
         progress.running[task.id, number] = (time.monotonic(), chain)
+        if own.fleet is not None:
+            chain.doing = "in another process"
+            return await own.fleet.run(task, number, own)
         return await chain.run()
 
     async def work() -> None:
@@ -274,6 +286,8 @@ async def run_many(
             try:
                 result = await attempt(task, number)
             except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, FleetLost):
+                    raise
                 if being_cancelled():
                     if entry := progress.running.get((task.id, number)):
                         progress.interrupted.append(entry[1].trajectory())
@@ -330,14 +344,24 @@ async def run_many(
 
 @contextmanager
 def _file(
-    out: str | Path, retry_failed: bool, asked: set[tuple[str, int]] | None
+    out: Path, retry_failed: bool, asked: set[tuple[str, int]] | None, shard: Shard | None
 ) -> Iterator[tuple[JsonlWriter, dict[tuple[str, int], Outcome]]]:
     """The file to append to, for this process alone, and what it holds already."""
     with lock_file(out):
+        if shard is not None:
+            refuse_other_shards(out, shard)
         if retry_failed:
             set_aside(out, CUT_SHORT, asked)
         with JsonlWriter(out) as writer:
             yield writer, {trajectory.key: Outcome.of(trajectory) for trajectory in read(out)}
+
+
+def refuse_other_shards(file: Path, shard: Shard) -> None:
+    """Refuse a file that holds runs of other tasks than the shard's: it is another machine's, or of a whole run."""
+    runs = read(file) if file.is_file() else ()
+    if other := next((run.task.id for run in runs if not shard.holds(run.task.id)), None):
+        problem = f"{file} holds runs that are not of the shard {shard}; the first is of task {other!r}"
+        raise FolderError(problem, hint="give each shard an --out of its own")
 
 
 def _jobs(

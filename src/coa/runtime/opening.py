@@ -136,6 +136,8 @@ def ask(
         )
     except ValidationError as error:
         raise ConfigError(first_problem(error, AskConfig)) from error
+    if chosen.shard is not None or chosen.ray is not None:
+        raise ConfigError("`shard` and `ray` are for many tasks", hint="leave them out, or use `run_many`")
 
     async def work() -> Trajectory:
         async with open_setting(chosen, tasks=[task], model=own, tools=tools) as setting, open_judge(chosen) as judge:

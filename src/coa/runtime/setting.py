@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from coa.choices import Constrain
+from coa.errors import CoaError
 from coa.models.base import Model, Sampling
 from coa.models.price import Price
 from coa.runtime.live import LiveFeed
 from coa.runtime.telemetry import Heard, unheard
 from coa.tools import Tool
-from coa.trajectory import Limits, Message, Profile, Task, load_profile
+from coa.trajectory import Limits, Message, Profile, Task, Trajectory, load_profile
 from coa.trajectory.profile import with_tool
+
+if TYPE_CHECKING:
+    from coa.runtime.config import RunConfig
 
 Prompt = Callable[[Task], Sequence[Message] | None]
 """The messages in front of a task's run; None for the profile's own prompt."""
+
+
+class FleetLost(CoaError):
+    """The processes that make the runs are gone. The batch ends; the same call goes on from what is done."""
+
+
+class Fleet(Protocol):
+    """Other processes that make the runs of `run_many`."""
+
+    async def run(self, task: Task, number: int, setting: Setting) -> Trajectory:
+        """Make a run there. Raises `FleetLost` if there is nobody to make it."""
+
+    def with_config(self, config: RunConfig) -> Fleet:
+        """The same processes, for runs with what another config opens."""
 
 
 def _profile_prompt(task: Task) -> None:
@@ -45,6 +64,8 @@ class Setting:
     """Where running chains are shown to other processes, step by step."""
     finished: Heard = unheard
     """Hears each run that has ended, with its scores where it is scored at once. It must not raise."""
+    fleet: Fleet | None = None
+    """Where `run_many` has its runs made; None: in this process."""
 
     def profile_of(self, task: Task) -> Profile:
         """The profile of a run of the task. Tools that it does not name join it, described by themselves."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pydantic import Field
 
 from coa.runtime import RunConfig
+from coa.runtime.config import RayConfig
 from coa.sampling.difficulty import Rules
 from coa.scoring.opening import JudgeConfig
+from coa.shard import Shard
 
 
-class SampleConfig(JudgeConfig):
+class SampleConfig(JudgeConfig, RayConfig):
     """A query sampling. Attempts are sampled as RL samples them: temperature 1, the whole vocabulary, no grammar."""
 
     tasks: str | None = None
@@ -40,6 +42,8 @@ class SampleConfig(JudgeConfig):
     """Scorer of the answers: auto, exact, math, code, judge, module:function, ..."""
     limit: int | None = Field(None, ge=1)
     """Number of tasks to take from the beginning."""
+    shard: Shard | None = None
+    """Part of the tasks to sample, as i/n, after `limit`: n machines do 1/n to n/n, each with an --out of its own."""
     retry_failed: bool = False
     """Make attempts that failed again."""
 

@@ -49,7 +49,8 @@ def folder_beside(out: Path) -> Path:
 def hold_settings(folder: Path, settings: Mapping[str, Any], rules: Rules) -> None:
     """Write config.json; refuse a folder whose attempts were made with other settings: their rates do not compare."""
     record = {"coa": __version__, "settings": settings, "rules": rules.model_dump(mode="json")}
-    claim(folder, "sample", record, settings="settings", renew=True)
+    hints = {"shard": "give each shard an --out of its own"}
+    claim(folder, "sample", record, settings="settings", renew=True, hints=hints)
 
 
 def write_tasks(out: Path, found: Sequence[Sampled], **models: str) -> int:

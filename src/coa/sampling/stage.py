@@ -18,12 +18,14 @@ from coa.models.opening import open_model
 from coa.models.price import price_of
 from coa.progress import Progress, Silent
 from coa.runtime import RunConfig, Setting, open_setting
+from coa.runtime.on_ray import check_ray, on_ray
 from coa.sampling.attempts import Attempts
 from coa.sampling.config import SampleConfig
 from coa.sampling.outcomes import Sampled, agent_runs, closed_book_runs, sample_tasks
 from coa.sampling.report import folder_beside, hold_settings, write_report, write_tasks
 from coa.scoring.opening import open_judge, open_scorer
 from coa.scoring.registry import check_scorer
+from coa.shard import in_shard
 from coa.tools import Tool
 from coa.tools.registry import check_tools
 from coa.trajectory import Task, Usage
@@ -68,13 +70,16 @@ def sample(
         raise ConfigError("there are no tasks to sample", hint="name a file, a folder or a hub id of tasks")
     check_scorer(config.scorer, judged=config.judge is not None)  # before a model is opened
     check_tools(config.run.tools)
+    check_ray(config)
     given = list(islice(read_tasks(config.tasks), config.limit))
     if not given:
         raise StoreError(f"{config.tasks} holds no task", hint="give a file with a row for each task")
     # Attempts are sampled as RL samples them, or the rates would be those of another policy.
     run = config.run.filled(temperature=1.0, top_p=1.0, top_k=0, constrain=Constrain.NEVER).resolved()
     with lock(folder_beside(out)):
-        return run_blocking(_sample(config, run, given, out, progress or Silent(), model, tools))
+        return run_blocking(
+            _sample(config, run, in_shard(given, config.shard), out, progress or Silent(), model, tools)
+        )
 
 
 async def _sample(
@@ -87,9 +92,15 @@ async def _sample(
         setting = await stack.enter_async_context(
             open_setting(run, tasks=tasks, model=model, tools=tools, progress=progress)
         )
+        setting = await stack.enter_async_context(
+            on_ray(
+                setting, config, run, tasks=tasks, objects=bool(model or tools), progress=progress,
+                key_variables=[config.no_tools_key_env],
+            )
+        )  # fmt: skip
         closed_book = await _closed_book(stack, config, run, setting)
         judge = await stack.enter_async_context(open_judge(config))
-        settings = _record(run, setting, closed_book)
+        settings = _record(config, run, setting, closed_book)
         hold_settings(folder, settings, rules)
         scorer = await stack.enter_async_context(open_scorer(config.scorer, judge, verdicts=folder / "verdicts.sqlite"))
         settings["scorer"] = judged_by = f"{config.scorer}, {judge.name}" if judge else config.scorer
@@ -116,12 +127,16 @@ async def _closed_book(stack: AsyncExitStack, config: SampleConfig, run: RunConf
     model = await open_model(config.no_tools_model, config.no_tools_name, api_key_env=config.no_tools_key_env)
     stack.push_async_callback(model.close)
     price = run.price or (price_of(model.name, run.prices) if run.prices is not None else None)
-    return replace(setting, model=model, tools={}, price=price)
+    named = {"model": config.no_tools_model, "model_name": config.no_tools_name}
+    only = {"api_key_env": config.no_tools_key_env, "tools": (), "mcp": (), "world": None}
+    fleet = setting.fleet.with_config(run.model_copy(update=named | only)) if setting.fleet is not None else None
+    return replace(setting, model=model, tools={}, price=price, fleet=fleet)
 
 
-def _record(run: RunConfig, setting: Setting, closed_book: Setting) -> dict[str, Any]:
+def _record(config: SampleConfig, run: RunConfig, setting: Setting, closed_book: Setting) -> dict[str, Any]:
     """What the rates depend on; a folder whose attempts were made with other settings is refused."""
     return {
+        "shard": None if config.shard is None else str(config.shard),
         "profile": setting.profile.name,
         "tool": sorted(run.tools),
         "world": run.world,

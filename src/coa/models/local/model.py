@@ -174,7 +174,7 @@ def load_weights(
     source = result_folder(source)
     adapter = Path(source) if is_adapter(source) else None
     base = base_of_adapter(adapter) if adapter else str(source)
-    folder = str(_smollm2_folder() if base == SMOLLM2 else weights_place(base))
+    folder = str(smollm2_folder() if base == SMOLLM2 else weights_place(base))
     gpu = torch.cuda.is_available()
     dtype = dtype or (torch.bfloat16 if gpu else torch.float32)
     try:
@@ -235,7 +235,7 @@ def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = Fal
         ) from error
 
 
-def _smollm2_folder() -> Path:
+def smollm2_folder() -> Path:
     """The embedded 4-bit weights as a plain model folder. It is made once, as reading the GGUF takes half a minute."""
     file = smollm2_file()
     folder = cache_folder() / f"{file.stem}-{file.stat().st_size}"
