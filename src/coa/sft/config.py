@@ -82,6 +82,9 @@ class SftConfig(Frozen):
     micro_batch_tokens: int | None = Field(None, ge=16)
     """Maximum number of tokens in a row, which is what goes through the model at a time; none takes `max_length`.
     Memory for activations grows with it."""
+    sequence_parallel_size: int = Field(1, ge=1)
+    """Number of processes that share each row, which divides the memory for its activations by this number. Must divide
+    the number of processes and the model's attention heads."""
     group_by_length: bool = False
     """Form updates from samples of similar length, which keeps several devices equally busy."""
 
@@ -145,6 +148,8 @@ class SftConfig(Frozen):
         longest = max(phase.max_length for phase in self.phases)
         if self.micro_batch_tokens is not None and self.micro_batch_tokens < longest:
             raise ValueError("micro_batch_tokens is less than max_length, so the longest samples would fit no row")
+        if self.sequence_parallel_size > 1 and self.attn_implementation != "segments":
+            raise ValueError("sequence_parallel_size needs attn_implementation=segments, which is the default")
         if self.early_stopping_patience and not (self.held_out or (self.num_eval_tasks and self.eval_tasks is None)):
             raise ValueError("early_stopping_patience needs held-out tasks to evaluate on, such as held_out=20")
         return self

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from coa.models.footprint import Memory
+from coa.choices import Device, Offload, Sharding
+from coa.models.footprint import Memory, ModelShape
 from coa.models.tokenizer import load_tokenizer
 from coa.report import plural
 from coa.sft.checks import check
 from coa.sft.config import SftConfig
 from coa.sft.data import labelled, refuse_untrainable
+from coa.sft.launch import Launch, refuse_impossible, shown
 from coa.sft.schedule import schedule
 from coa.training.footprint import trained_parameters, training_memory
 from coa.training.requirements import refuse_endless
+from coa.training.settings import Lora
 from coa.trajectory import Tally, Trajectory, profile_of
 from coa.trajectory.types import Frozen
 
@@ -55,8 +58,18 @@ class SftPlan(Frozen):
     """Tokens that go through the model in all updates together."""
     trained_tokens: int
     """Labels in all updates together."""
+    processes: int
+    """Number of processes that train together."""
     memory: Memory | None
     """Estimated peak of one process; None where the model's files do not say how large it is."""
+    gpu_memory_gb: float | None
+    """Memory of a GPU that was asked about."""
+    fits: bool | None
+    """Whether the estimate leaves a tenth of the GPU's memory free."""
+    advice: tuple[str, ...]
+    """Changes with which it would fit, each on its own."""
+    launch_command: str | None
+    """What `--launch` would run."""
     first_prompt: str
     """The prompt of the first sample of the first update, as the model reads it."""
     first_prompt_tokens: int
@@ -82,16 +95,31 @@ class SftPlan(Frozen):
         if self.parameters is not None and self.trained_parameters is not None:
             found.append(f"weights: {self.trained_parameters / 1e6:.3g} M of {self.parameters / 1e6:.3g} M trained")
         unknown = "unknown, because the model's files do not say how large it is"
-        found.append(f"memory of one process: {self.memory or unknown}")
+        whose = "one process" if self.gpu_memory_gb is None else f"each of {plural(self.processes, 'GPU')}"
+        found.append(f"memory of {whose}: {self.memory or unknown}")
+        if self.fits:
+            found.append(f"fits into {self.gpu_memory_gb:g} GB")
+        elif self.fits is False:
+            found.append(
+                f"does not fit into {self.gpu_memory_gb:g} GB; hint: "
+                + ("; or ".join(self.advice) or "none of the settings that save memory is enough by itself")
+            )
+        if self.launch_command is not None:
+            found.append(f"command: {self.launch_command}")
         found.append(f"first prompt, {plural(self.first_prompt_tokens, 'token')}:\n{self.first_prompt}")
         return found
 
 
-def plan(config: SftConfig) -> SftPlan:
+def plan(
+    config: SftConfig, *, launch: Launch | None = None, gpu_memory_gb: float = 80.0, program: Sequence[str] = ()
+) -> SftPlan:
     """Read the data and count what training would do with them; whatever would be refused is refused here too.
 
-    Neither torch nor weights are loaded, and nothing is written.
+    With `launch`, for the processes that it starts, each of which runs `program`: the memory of one GPU and whether it
+    fits into `gpu_memory_gb`. Neither torch nor weights are loaded, and nothing is written.
     """
+    if launch is not None:
+        refuse_impossible(launch, config)
     checked = check(config)
     data, shape, tokenizer = checked.data, checked.shape, load_tokenizer(config.model)
     refuse_endless(tokenizer)
@@ -110,13 +138,16 @@ def plan(config: SftConfig) -> SftPlan:
         labels.append(marks)
         tallies.append(tally)
         first = first or members
-    planned = schedule(lengths, config)
-    memory = None
+    processes = launch.processes if launch else 1
+    planned = schedule(lengths, config, processes=max(processes // config.sequence_parallel_size, 1))
+    memory, fits, advice = None, None, tuple[str, ...]()
+    on_gpus = launch is not None and launch.device is Device.CUDA
     if shape is not None:
-        memory = training_memory(
-            shape, tokens=planned.longest_row, precision=config.precision, lora=config.lora,
-            freeze_embeddings=config.freeze_embeddings, gradient_checkpointing=config.gradient_checkpointing,
-        )  # fmt: skip
+        memory = memory_of(shape, config, launch, planned.longest_row)
+        if launch is not None and on_gpus:
+            fits = _fits(memory, gpu_memory_gb)
+            if not fits:
+                advice = tuple(_advice(shape, config, launch, planned.longest_row, gpu_memory_gb))
     trajectory = first[planned.updates[0].samples[0]]
     profile = profile_of(trajectory)
     prompt, ids = tokenizer.encode_prompt(trajectory.prompt or profile.messages(trajectory.task))
@@ -150,7 +181,63 @@ def plan(config: SftConfig) -> SftPlan:
         longest_row=planned.longest_row,
         tokens=sum(lengths[update.phase][index] for update in planned.updates for index in update.samples),
         trained_tokens=sum(labels[update.phase][index] for update in planned.updates for index in update.samples),
+        processes=processes,
         memory=memory,
+        gpu_memory_gb=gpu_memory_gb if on_gpus else None,
+        fits=fits,
+        advice=advice,
+        launch_command=shown(launch, program) if launch is not None and program else None,
         first_prompt=prompt,
         first_prompt_tokens=len(ids),
     )
+
+
+def memory_of(shape: ModelShape, config: SftConfig, launch: Launch | None, tokens: int) -> Memory:
+    """The estimate for one process, with rows of at most this number of tokens. GPUs are taken to compute in bf16."""
+    on_gpus = launch is not None and launch.device is Device.CUDA
+    return training_memory(
+        shape, tokens=tokens, precision="bf16" if on_gpus and config.precision == "auto" else config.precision,
+        lora=config.lora, freeze_embeddings=config.freeze_embeddings,
+        gradient_checkpointing=config.gradient_checkpointing,
+        division=launch.division(config) if launch is not None else None,
+    )  # fmt: skip
+
+
+def _fits(memory: Memory, gpu_memory_gb: float) -> bool:
+    """A tenth is left for the allocator, which cannot fill a GPU without gaps."""
+    return memory.total <= 0.9e9 * gpu_memory_gb
+
+
+def _advice(shape: ModelShape, config: SftConfig, launch: Launch, tokens: int, gpu_memory_gb: float) -> Iterator[str]:
+    """Single changes that make it fit, the cheapest first: time, then machines, then what is learnt."""
+
+    def tried(said: str, changed: SftConfig, on: Launch = launch, rows: int = tokens) -> Iterator[str]:
+        memory = memory_of(shape, changed, on, rows)
+        if _fits(memory, gpu_memory_gb):
+            yield f"{said} ({memory.total / 1e9:.0f} GB)"
+
+    checkpointed = config.model_copy(update={"gradient_checkpointing": True})
+    if not config.gradient_checkpointing:
+        yield from tried("--set gradient_checkpointing=true", checkpointed)
+    longest = max(phase.max_length for phase in config.phases)
+    if tokens > longest:
+        yield from tried(f"--set micro_batch_tokens={longest}", config, rows=longest)
+    for size in (2, 4, 8):
+        if size > config.sequence_parallel_size and launch.processes % size == 0:
+            changed = checkpointed.model_copy(update={"sequence_parallel_size": size})
+            if found := list(tried(f"--set sequence_parallel_size={size}", changed)):
+                yield from found
+                break
+    if launch.sharding is Sharding.FSDP2 and config.lora is None:
+        on = launch.model_copy(update={"offload": Offload.ACTIVATIONS})
+        yield from tried("--offload activations", checkpointed, on)
+    for option, key, most in (("--gpus-per-node", "gpus_per_node", 8), ("--nnodes", "nnodes", 16)):
+        for count in (2, 4, 8, 16):
+            if getattr(launch, key) < count <= most:
+                on = launch.model_copy(update={key: count})
+                if found := list(tried(f"{option} {count}", checkpointed, on)):
+                    yield from found
+                    break
+    yield from tried("--offload optimizer", checkpointed, launch.model_copy(update={"offload": Offload.OPTIMIZER}))
+    if config.lora is None:
+        yield from tried("--set lora.rank=16", checkpointed.model_copy(update={"lora": Lora()}))

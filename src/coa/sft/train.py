@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 from accelerate import PartialState
+from transformers import PreTrainedModel
 
 from coa.errors import TrainingError
 from coa.folder import lock
@@ -22,6 +23,7 @@ from coa.sft.config import SftConfig
 from coa.sft.data import SftData
 from coa.sft.evaluation import AgentEval, tasks_of
 from coa.sft.examples import refuse_unusable, to_examples
+from coa.sft.sharding import Sharding, refuse_lost_adapters, save_whole
 from coa.sft.trainer import RowTrainer, arguments
 from coa.sft.updates import HeldOut, UpdatePlan
 from coa.tools import Tool
@@ -29,6 +31,7 @@ from coa.training import checkpoint, packed_model, weights
 from coa.training.card import model_card
 from coa.training.packing import TokenSample
 from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim, figures
+from coa.training.sequence_parallel import SequenceGroup
 from coa.trajectory import Profile, Tally, profile_of
 from coa.version import __version__
 
@@ -71,6 +74,7 @@ def _train(
     if (out / MODEL).is_dir():
         say(f"finished already: {out / MODEL}")
         return TrainingResult(out / MODEL, 0, True, {}, everyone.is_main_process)
+    refuse_lost_adapters(config.lora)
     bf16 = weights.uses_bf16(config.precision)
     torch.manual_seed(config.seed)
     dtype = weights.frozen_dtype(config.precision, config.lora)
@@ -82,9 +86,12 @@ def _train(
         refuse_unusable(tokenizer, pool, counted, packed_model.vocabulary_of(model))
     say(_data_line(config, loaded, tally, pools))
     packed_model.take_rows(model)
-    # Checked with our own attention: others, such as flash_attention_2, need the device that the model will be on.
-    packed_model.check(model)
-    packed_model.take_rows(model, attention=config.attn_implementation)
+    if everyone.is_main_process or not Sharding.found().loads_once:
+        # Checked with our own attention: others, such as flash_attention_2, need the device that the model will be on.
+        packed_model.check(model)
+    packed_model.take_rows(
+        model, attention=config.attn_implementation, sequence=_sequence_group(config, model, everyone)
+    )
     if config.lora is None and config.freeze_embeddings:
         weights.freeze_embeddings(model)
     plan = UpdatePlan(pools, config, processes=everyone.num_processes)
@@ -168,7 +175,14 @@ def _pools(config: SftConfig, loaded: SftData, tokenizer: TextTokenizer) -> tupl
 def _held_out(config: SftConfig, loaded: SftData, tokenizer: TextTokenizer) -> HeldOut:
     longest = max(phase.max_length for phase in config.phases)
     found = to_examples(loaded.held_out, tokenizer, config, longest, Tally())
-    return HeldOut(found, config.micro_batch_tokens or longest)
+    return HeldOut(found, config.micro_batch_tokens or longest, pieces=config.sequence_parallel_size)
+
+
+def _sequence_group(config: SftConfig, model: PreTrainedModel, everyone: PartialState) -> SequenceGroup | None:
+    heads = model.config.get_text_config()
+    return SequenceGroup.of(
+        config.sequence_parallel_size, everyone.num_processes, heads.num_attention_heads, heads.num_key_value_heads
+    )
 
 
 def _agent_eval(
@@ -222,7 +236,7 @@ def _save(
     part, adapter = out / f".{MODEL}.part", out / ".adapter.part"
     merging = config.lora is not None and config.lora.merge
     packed_model.give_back(weights.base_of(trainer.accelerator.unwrap_model(trainer.model)))
-    trainer.save_model(str(adapter if merging else part))
+    save_whole(trainer, adapter if merging else part)
     everyone = PartialState()
     everyone.wait_for_everyone()
     if everyone.is_main_process:

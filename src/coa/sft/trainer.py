@@ -18,6 +18,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from coa.sft.config import SftConfig
+from coa.sft.sharding import Sharding, fsdp_on_cpu, keep_loss_exact
 from coa.sft.updates import HeldOut, UpdatePlan
 from coa.training import checkpoint
 
@@ -54,6 +55,11 @@ class RowTrainer(Trainer):
         self._agent_eval = agent_eval
         self._clock = Clock()
 
+    def create_accelerator_and_postprocess(self) -> None:
+        with fsdp_on_cpu():
+            super().create_accelerator_and_postprocess()
+        keep_loss_exact(self.accelerator)
+
     def compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any], *_: Any, **__: Any) -> Tensor:
         loss: Tensor = model(**inputs).loss
         # Gradients are averaged over processes afterwards, but the rows of all of them are one update.
@@ -79,7 +85,11 @@ class RowTrainer(Trainer):
         return metrics
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        with checkpoint.saving("a checkpoint", Path(str(self.args.output_dir))):
+        out = Path(str(self.args.output_dir))
+        with checkpoint.saving("a checkpoint", out):
+            # transformers notes the best checkpoint if its folder is there, before it writes shards; one process could
+            # see it and another not.
+            (out / f"{checkpoint.PREFIX}{self.state.global_step}").mkdir(parents=True, exist_ok=True)
             super()._save_checkpoint(*args, **kwargs)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
@@ -152,7 +162,8 @@ def arguments(
 ) -> TrainingArguments:
     """The settings as transformers' arguments."""
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(out / "tensorboard")
-    steps = len(plan.updates)
+    steps, sharding = len(plan.updates), Sharding.found()
+    recompute = config.gradient_checkpointing and not sharding.checkpoints_activations
     save_every = looks if config.early_stopping_patience else config.save_steps or max(-(-steps // 10), 20)
     return TrainingArguments(
         output_dir=str(out),
@@ -160,14 +171,15 @@ def arguments(
         max_steps=steps,
         per_device_train_batch_size=1,
         per_device_eval_batch_size=1,
-        gradient_accumulation_steps=plan.rows_per_update // processes,
+        gradient_accumulation_steps=plan.rows_per_update * config.sequence_parallel_size // processes,
         learning_rate=config.lr,
         weight_decay=config.weight_decay,
         adam_beta2=config.adam_beta2,
         max_grad_norm=config.max_grad_norm,
         bf16=bf16,
-        gradient_checkpointing=config.gradient_checkpointing,
-        gradient_checkpointing_kwargs={"use_reentrant": False} if config.gradient_checkpointing else None,
+        gradient_checkpointing=recompute,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if recompute else None,
+        accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": sharding.fsdp}},
         logging_steps=1,
         save_strategy="steps",
         save_steps=save_every,

@@ -5,6 +5,9 @@ Here the row is split at the samples' borders and attention is computed sample b
 would cost alone and gives the same numbers to the last bit. transformers calls `attend` in every layer under the name
 `coa_segments`; the lengths of the samples come with the call.
 
+A long row may be divided among several processes (`sequence_parallel.py`), each of which has a piece of the tokens. The
+heads are then divided instead while attention is computed.
+
 In RL, attempts at one task begin with the same prompt (`rl/shared_prefix.py`). The prompt's keys and values are then
 computed in another row, and a sample sees them before its own through a `PrefixCache`.
 """
@@ -20,6 +23,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from coa.errors import ModelError
+from coa.training.sequence_parallel import SequenceGroup
 
 NAME: Final = "coa_segments"
 
@@ -52,6 +56,7 @@ def attend(
     coa_segments: Sequence[int] | None = None,
     coa_prefix: PrefixCache | None = None,
     coa_collect: dict[int, tuple[Tensor, Tensor]] | None = None,
+    coa_sequence: SequenceGroup | None = None,
     sliding_window: int | None = None,
     **rest: Any,
 ) -> tuple[Tensor, None]:
@@ -59,7 +64,8 @@ def attend(
 
     `query` is [1, heads, tokens, width], `key` and `value` are [1, key heads, tokens, width]. `coa_segments` are the
     lengths of the samples in the row, in order. `coa_collect` is filled with the row's keys and values, for rows whose
-    samples go on from it with `coa_prefix`.
+    samples go on from it with `coa_prefix`. With `coa_sequence`, the tokens are a piece of the row that the segments
+    are of.
     """
     unknown = [name for name in ("softcap", "s_aux", "position_bias") if rest.get(name) is not None]
     if unknown:
@@ -69,6 +75,8 @@ def attend(
         )
     if coa_collect is not None:
         coa_collect[module.layer_idx] = key, value
+    if coa_sequence is not None:
+        query, key, value = (coa_sequence.to_heads(tensor) for tensor in (query, key, value))
     segments = list(coa_segments) if coa_segments is not None else [query.shape[2]]
     pieces = []
     split = zip(*(torch.split(tensor, segments, 2) for tensor in (query, key, value)), strict=True)
@@ -82,6 +90,8 @@ def attend(
             )
         )
     mixed = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
+    if coa_sequence is not None:
+        mixed = coa_sequence.to_tokens(mixed)
     return mixed.transpose(1, 2).contiguous(), None
 
 

@@ -12,16 +12,43 @@ The formula, for a model of P weights of which T are trained, and a row of N tok
     logits         two chunks of `LOGIT_BYTES`, and the gradient of the output head where it is trained
     program        Python, torch and transformers
 
-Merging an adapter at the end takes four times the weights, which can be more than training takes. All of it is for one
-process; with several, FSDP divides weights, gradients and optimizer among them.
+Merging an adapter at the end takes four times the weights, which can be more than training takes.
+
+Where several processes divide the model (`Division`), the estimate is for one of n of them:
+
+    weights, gradients and optimizer: a n-th part each; nothing on the GPU if the optimizer is offloaded
+    activations    of the tokens of this process: a row, or its piece under sequence parallelism
+    gathered       weights that are put together while they are used: two layers and the output head in the type that is
+                   computed in, and the gradients of one layer before they are divided
+    logits         as above, and the head's gradient once more where bf16 is computed in
+    loading        on a CPU: the first process reads all weights. A GPU only gets its part
+    program        on a GPU an allowance of 2 GB for CUDA and NCCL, which is not measured
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from coa.choices import Offload
 from coa.models.footprint import PROGRAM_BYTES, Memory, ModelShape
 from coa.training.settings import LOGIT_BYTES, Lora
+
+DEVICE_BYTES: Final = 2_000_000_000
+"""Allowance for what CUDA and NCCL take on a GPU before there is a model."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """How several processes divide the model and the rows."""
+
+    processes: int
+    sequence: int = 1
+    """Number of processes that share a row."""
+    offload: Offload = Offload.NONE
+    """`optimizer` keeps weights and gradients in the machine's memory, too."""
+    gpu: bool = True
 
 
 def trained_parameters(
@@ -40,28 +67,42 @@ def computes_in_bf16(precision: str) -> bool:
 
 def training_memory(
     shape: ModelShape, *, tokens: int, precision: str, lora: Lora | None, freeze_embeddings: bool = False,
-    freeze_layers: int = 0, gradient_checkpointing: bool = False,
+    freeze_layers: int = 0, gradient_checkpointing: bool = False, division: Division | None = None,
 ) -> Memory:  # fmt: skip
-    """The peak during an update whose longest row has this number of tokens."""
+    """The peak during an update whose longest row has this number of tokens, of one process.
+
+    Without `division` one process trains alone, on a CPU.
+    """
     bf16 = computes_in_bf16(precision)
     trained = trained_parameters(shape, lora, freeze_embeddings=freeze_embeddings, freeze_layers=freeze_layers)
     number = 2 if bf16 else 4
     kept = 9 * shape.hidden + 2 * shape.keys + 4 * shape.intermediate
     layers = max(shape.layers - freeze_layers, 1)
-    activations = shape.layers * shape.hidden + kept if gradient_checkpointing else layers * kept
-    head = 0 if lora is not None or freeze_embeddings else 4 * shape.vocabulary * shape.hidden
+    head = 0 if lora is not None or freeze_embeddings else shape.vocabulary * shape.hidden
     weights = (2 if lora is not None and bf16 else 4) * shape.parameters
+    division = division or Division(1, gpu=False)
+    of_all = {"weights": weights, "gradients": 4 * trained, "optimizer": 8 * trained}
+    if division.gpu and division.offload is Offload.OPTIMIZER:
+        of_all = dict.fromkeys(of_all, 0)
+    between = 0 if division.gpu and division.offload is Offload.ACTIVATIONS else shape.layers * shape.hidden
+    activations = between + kept if gradient_checkpointing else layers * kept
+    gathered, copied = 0, 0
+    if division.processes > 1:
+        gathered = number * (2 * shape.layer + shape.vocabulary * shape.hidden)
+        gathered += (number + 4) * shape.layer if lora is None else 0
+        copied = 2 * head if bf16 else 0
     memory = Memory(
-        parts={
-            "weights": weights,
-            "loading": weights,
-            "gradients": 4 * trained,
-            "optimizer": 8 * trained,
-            "activations": number * tokens * activations,
-            "logits": 2 * LOGIT_BYTES + head,
-            "program": PROGRAM_BYTES,
+        parts={name: -(-size // division.processes) for name, size in of_all.items()}
+        | {
+            "activations": number * -(-tokens // division.sequence) * activations,
+            "gathered": gathered,
+            "logits": 2 * LOGIT_BYTES + 4 * head + copied,
+            "loading": 0 if division.gpu else weights,
+            "program": DEVICE_BYTES if division.gpu else PROGRAM_BYTES,
         }
     )
+    if division.gpu:
+        return memory
     merging = PROGRAM_BYTES + 4 * weights if lora is not None and lora.merge else 0
     if merging <= memory.total:
         return memory

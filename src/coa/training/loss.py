@@ -88,7 +88,7 @@ class _Gradients:
     def scaled(self, by: Tensor | None, like: tuple[Tensor, Tensor, Tensor | None]) -> tuple[Tensor | None, ...]:
         grads = (self.hidden, self.weight, self.bias)
         return tuple(
-            None if grad is None or tensor is None else (grad if by is None else grad * by).to(tensor.dtype)
+            None if grad is None or tensor is None else (grad if by is None else grad.mul_(by)).to(tensor.dtype)
             for grad, tensor in zip(grads, like, strict=True)
         )
 
@@ -115,7 +115,8 @@ class _LabelLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return (*ctx.gradients.scaled(grads[0], ctx.like), None, None, None)
+        gradients, ctx.gradients = ctx.gradients, None  # scaled in place: the head's take gigabytes
+        return (*gradients.scaled(grads[0], ctx.like), None, None, None)
 
 
 class _LabelLogprobs(torch.autograd.Function):

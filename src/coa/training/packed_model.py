@@ -9,6 +9,7 @@ needs log-probabilities instead of a loss, calls `logprobs_of`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import MethodType
 from typing import Any, Final
 
@@ -21,21 +22,28 @@ from coa.errors import ModelError
 from coa.training.attention import NAME, PrefixCache
 from coa.training.loss import label_logprobs, label_loss
 from coa.training.packing import TokenSample, on, to_row
+from coa.training.sequence_parallel import SequenceGroup
 
 SEGMENTS: Final = "segments"
 """Name of our own attention; any other is one of transformers'."""
 
 
-def take_rows(model: PreTrainedModel, *, attention: str = SEGMENTS) -> None:
-    """From now on `model(**row)` gives `.loss`. The model is used as it is given, under an adapter too."""
+def take_rows(model: PreTrainedModel, *, attention: str = SEGMENTS, sequence: SequenceGroup | None = None) -> None:
+    """From now on `model(**row)` gives `.loss`. The model is used as it is given, under an adapter too.
+
+    With `sequence`, a row is a piece of one that the processes of that group share.
+    """
     model.set_attn_implementation(NAME if attention == SEGMENTS else attention)
     model.config.use_cache = False
-    model.forward = MethodType(_forward, model)
+    model.forward = MethodType(partial(_forward, coa_sequence=sequence), model)
+    head = _head_of(model)
+    head.forward = MethodType(_head_loss, head)
 
 
 def give_back(model: PreTrainedModel) -> None:
     """Undo `take_rows`."""
     model.__dict__.pop("forward", None)
+    _head_of(model).__dict__.pop("forward", None)
     model.set_attn_implementation("sdpa")
     model.config.use_cache = True
 
@@ -76,12 +84,25 @@ def _forward(
     where: Tensor,
     targets: Tensor,
     scales: Tensor,
+    coa_sequence: SequenceGroup | None = None,
     **_: Any,
 ) -> CausalLMOutput:
-    hidden = _hidden(self, input_ids, position_ids, segments)
-    head = self.get_output_embeddings()  # type: ignore[no-untyped-call]
-    loss = label_loss(hidden[where], head.weight, getattr(head, "bias", None), targets, scales)
-    return CausalLMOutput(loss=loss)  # type: ignore[arg-type]
+    rest = {} if coa_sequence is None else {"coa_sequence": coa_sequence}
+    hidden = _hidden(self, input_ids, position_ids, segments, **rest)
+    loss = _head_of(self)(hidden[where], targets, scales)
+    return CausalLMOutput(loss=loss)
+
+
+def _head_of(model: PreTrainedModel) -> torch.nn.Module:
+    return model.get_output_embeddings()  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _head_loss(self: torch.nn.Module, hidden: Tensor, targets: Tensor, scales: Tensor) -> Tensor:
+    """The loss in place of the logits. It is the head's own `forward`, because FSDP and DeepSpeed put the shards of a
+    module's weights together when the module is called."""
+    weight, bias = self.weight, getattr(self, "bias", None)
+    assert isinstance(weight, Tensor) and (bias is None or isinstance(bias, Tensor))
+    return label_loss(hidden, weight, bias, targets, scales)
 
 
 def _hidden(
@@ -116,10 +137,13 @@ def check(model: PreTrainedModel) -> None:
     model.train(False)
     ours = logprobs_of(model, on(device, to_row(examples, total_weight=1.0))).cpu()
     plain = []
+    replaced = {part: part.__dict__.pop("forward") for part in (model, _head_of(model)) if "forward" in part.__dict__}
     for example in examples:
         ids = example.ids[None].to(device)
-        logits = type(model).forward(model, input_ids=ids, use_cache=False).logits.float()
+        logits = model(input_ids=ids, use_cache=False).logits.float()
         plain.append(logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0].cpu())
+    for part, forward in replaced.items():
+        part.forward = forward
     model.train(training)
     theirs = torch.cat(plain)
     absolute = 2e-3 if next(model.parameters()).dtype == torch.float32 else 0.3
