@@ -5,7 +5,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-slow lint reference demo bench clean
+.PHONY: help setup test test-slow test-verl lint reference demo bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,10 +18,17 @@ setup: .venv/.ready  ## prepare .venv with everything, at the pinned versions
 test: setup lint  ## set up, lint, type-check, and run all tests
 	$(BIN)/python -m pytest -n auto
 
-test-slow: setup  ## train SmolLM2 for real, run teams of a dozen frameworks (installs 4 GB), more property tests; an hour on two idle cores
+test-slow: setup  ## train SmolLM2 for real, run teams of a dozen frameworks and a real vLLM (installs 7 GB), more property tests; an hour on two idle cores
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[worlds]'
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto tests/unit
 	$(BIN)/python -m pytest -m slow
+	$(MAKE) test-verl
+
+test-verl: .venv-verl/.ready  ## the verl engine on Ray, in .venv-verl (installs 1.5 GB); most of an hour on two idle cores
+	scripts/test-verl $(TESTS)
+
+.venv-verl/.ready: pyproject.toml constraints-verl.txt scripts/setup-verl
+	scripts/setup-verl
 
 lint: setup  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff format --check .
@@ -51,6 +58,8 @@ bench: setup  ## measure every part beside what it is compared with
 	$(BIN)/python -m benchmarks.gateway
 	$(BIN)/python -m benchmarks.serve
 	$(BIN)/python -m benchmarks.view
+	$(BIN)/python -m benchmarks.scaling
+	$(BIN)/python -m benchmarks.cluster
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -99,7 +99,7 @@ def _ours(name: str, group: int, tokens: int) -> tuple[float, float, float, floa
     from coa.models.tokenizer import load_tokenizer
     from coa.progress import PrintProgress
     from coa.rl.config import RlConfig
-    from coa.rl.loop import train
+    from coa.rl.engines.local import train
     from coa.trajectory import Task, load_profile
 
     tasks = [Task(id=str(number), question=asked) for number, asked in enumerate(questions())]

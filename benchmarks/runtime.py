@@ -1,4 +1,7 @@
-"""CPU milliseconds of the client per run of 4 model calls and 3 tool calls, beside a bare aiohttp loop's."""
+"""CPU milliseconds of the client per run of 4 model calls and 3 tool calls, beside a bare aiohttp loop's.
+
+python -m benchmarks.runtime [CHARACTERS [RUNS]]      length of an observation (440 without it), runs in a round
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,7 @@ from coa.trajectory import Form, Shape, Stop, Task, load_profile
 
 RUNS = 1000
 ROUNDS = 5
-PAGE = (
-    "Brannock Head: the north light was first lit in 1871, the south light in 1885, after the wreck of the Corran. " * 4
-)
+SENTENCE = "Brannock Head: the north light was first lit in 1871, the south light in 1885, after the Corran was lost. "
 NANO = load_profile("nano")
 
 
@@ -37,11 +38,16 @@ class Instant:
     shape = Shape(form=Form.LINE)
     timeout_s = 10.0
 
+    def __init__(self, page: str) -> None:
+        self._page = page
+
     async def call(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Observation:
-        return Observation(PAGE)
+        return Observation(self._page)
 
 
-async def ours(url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer, *, live: bool = False) -> float:
+async def ours(
+    url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer, page: str, *, live: bool = False
+) -> float:
     """With `live`, every step also goes to a live feed, as it does in runs with an output folder."""
     assert tokenizer.fingerprint  # loading the tokenizer and hashing its vocabulary is not part of a run
     model = await connect(url, mode=mode, tokenizer=tokenizer if mode is Mode.TOKENS else None)
@@ -49,7 +55,7 @@ async def ours(url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer,
     tasks = (Task(id=str(n), question=f"Which light is older, asked for time {n}?") for n in range(RUNS))
     with TemporaryDirectory() as folder, live_feed(folder) as feed:
         shown = feed if live else None
-        setting = Setting(model, {"web_search": Instant()}, NANO, concurrency=concurrency, live=shown)
+        setting = Setting(model, {"web_search": Instant(page)}, NANO, concurrency=concurrency, live=shown)
         done = [t.stop async for t in run_many(tasks, setting)]
         assert live is bool(live_state(folder))
     spent = time.process_time() - start
@@ -58,7 +64,9 @@ async def ours(url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer,
     return spent
 
 
-async def bare(url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer, *, encode: bool = False) -> float:
+async def bare(
+    url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer, page: str, *, encode: bool = False
+) -> float:
     """The same requests with nothing around them: what nobody can go below with this client library.
 
     In token mode the ids stand ready; with `encode` the observations are tokenised, as whoever has their text must.
@@ -68,7 +76,7 @@ async def bare(url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer,
     common |= {"temperature": 1.0, "top_p": 0.9}
     messages = [message.model_dump() for message in NANO.messages(task)]
     prompt = tokenizer.encode_prompt(NANO.messages(task))[1]
-    page = f"\n<observation>{PAGE}</observation>\n"
+    page = f"\n<observation>{page}</observation>\n"
     page_ids = tokenizer.encode([page])[0]
 
     def chat(text: str, ids: list[int]) -> tuple[str, dict[str, object]]:
@@ -102,6 +110,9 @@ async def bare(url: str, concurrency: int, mode: Mode, tokenizer: TextTokenizer,
 
 
 def main() -> None:
+    global RUNS
+    RUNS = int(sys.argv[2]) if sys.argv[2:] else RUNS
+    page = SENTENCE * max(int(sys.argv[1]) // len(SENTENCE) if sys.argv[1:] else 4, 1)
     server = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.instant_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -113,10 +124,10 @@ def main() -> None:
             print(f"concurrency {concurrency}: CPU ms per run of 4 model calls and 3 tool calls")
             for mode in (Mode.CHAT, Mode.TOKENS):
                 works = {
-                    "bare aiohttp loop": partial(bare, url, concurrency, mode, tokenizer),
-                    "bare, and the tokenizer": partial(bare, url, concurrency, mode, tokenizer, encode=True),
-                    "coa": partial(ours, url, concurrency, mode, tokenizer),
-                    "coa with a live feed": partial(ours, url, concurrency, mode, tokenizer, live=True),
+                    "bare aiohttp loop": partial(bare, url, concurrency, mode, tokenizer, page),
+                    "bare, and the tokenizer": partial(bare, url, concurrency, mode, tokenizer, page, encode=True),
+                    "coa": partial(ours, url, concurrency, mode, tokenizer, page),
+                    "coa with a live feed": partial(ours, url, concurrency, mode, tokenizer, page, live=True),
                 }
                 if mode is Mode.CHAT:
                     del works["bare, and the tokenizer"]

@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     from coa.scoring.opening import JudgeConfig
     from coa.serve import AgentServer, ServeConfig, serve
     from coa.sft import SftConfig, sft
+    from coa.shard import Shard
     from coa.tools import Observation, Tool, ToolContext
     from coa.tools.registry import open_tools
+    from coa.training.merging import merge_checkpoint
     from coa.training.run_folder import TrainingResult
     from coa.trajectory import (
         Agent,
@@ -114,7 +116,9 @@ _HOMES = {
     "coa.scoring.opening": ("JudgeConfig",),
     "coa.progress": ("PrintProgress", "Progress"),
     "coa.training.run_folder": ("TrainingResult",),
+    "coa.training.merging": ("merge_checkpoint",),
     "coa.errors": ("CoaError",),
+    "coa.shard": ("Shard",),
     "coa.trajectory.formats.tasks": ("read_tasks",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -127,12 +131,12 @@ __all__ = [
     "Generation", "JudgeConfig", "Kind", "Ledger", "Limits", "Message", "Model", "Observation", "Parser", "Price",
     "PrintProgress", "Profile", "Progress", "RecordConfig", "Recorder", "Repair", "RlConfig", "RunConfig", "Sample",
     "SampleConfig", "SampleReport", "Sampling", "ScanConfig", "ScanReport", "Scanner", "Score", "Scorer", "ServeConfig",
-    "Setting", "SftConfig", "Shape", "Step", "Stop", "Task", "TeachConfig", "TeachReport", "TestCase", "TextTokenizer",
-    "Tokens", "Tool", "ToolContext", "TrainingResult", "Trajectory", "Usage", "Verdict", "Viewer", "ask", "check",
-    "compare", "distill", "evaluate", "load_config", "load_profile", "load_tokenizer", "observation", "open_model",
-    "open_setting", "open_tools", "parse", "profile_of", "read", "read_evaluation", "read_tasks", "record", "render",
-    "rl", "run", "run_many", "sample", "scan", "score", "scorer_for", "serve", "sft", "teach", "to_sample",
-    "to_samples", "view", "write", "write_bundle", "writer",
+    "Setting", "SftConfig", "Shape", "Shard", "Step", "Stop", "Task", "TeachConfig", "TeachReport", "TestCase",
+    "TextTokenizer", "Tokens", "Tool", "ToolContext", "TrainingResult", "Trajectory", "Usage", "Verdict", "Viewer",
+    "ask", "check", "compare", "distill", "evaluate", "load_config", "load_profile", "load_tokenizer",
+    "merge_checkpoint", "observation", "open_model", "open_setting", "open_tools", "parse", "profile_of", "read",
+    "read_evaluation", "read_tasks", "record", "render", "rl", "run", "run_many", "sample", "scan", "score",
+    "scorer_for", "serve", "sft", "teach", "to_sample", "to_samples", "view", "write", "write_bundle", "writer",
 ]
 # fmt: on
 

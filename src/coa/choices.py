@@ -47,6 +47,15 @@ class PromptSource(StrEnum):
     """Each task brings its own."""
 
 
+class RlEngine(StrEnum):
+    """What carries out a run of `coa rl`."""
+
+    LOCAL = "local"
+    """This process, on one CPU or GPU."""
+    VERL = "verl"
+    """verl on a Ray cluster."""
+
+
 class Target(StrEnum):
     """What `coa export` writes."""
 
@@ -58,4 +67,29 @@ class Target(StrEnum):
     VERL = "verl"
     ATIF = "atif"
     OTLP = "otlp"
+    MODEL = "model"
     """Spans of OpenTelemetry."""
+
+
+class Sharding(StrEnum):
+    """What divides a model among processes that train it."""
+
+    FSDP2 = "fsdp2"
+    DEEPSPEED = "deepspeed"
+
+
+class Device(StrEnum):
+    """What training processes compute on."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class Offload(StrEnum):
+    """What training keeps in the memory of the machine instead of the GPU's."""
+
+    NONE = "none"
+    ACTIVATIONS = "activations"
+    """What gradient checkpointing keeps of each layer."""
+    OPTIMIZER = "optimizer"
+    """The optimizer's states, and the weights and gradients while the GPU does not need them."""

@@ -6,8 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coa.errors import CoaError
+
+if TYPE_CHECKING:
+    from coa.rl.config import RlConfig
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,96 @@ def examine() -> Iterator[Check]:
     yield _attempt("isolation of model-written code", _isolation, needed=False)
     yield _attempt("paging in the terminal", _pager, needed=False)
     yield from _tools()
+
+
+def examine_verl(config: RlConfig | None = None) -> Iterator[Check]:
+    """What `coa rl --engine verl` needs: packages, verl's interface, the settings, and every node of the cluster.
+
+    Nothing is trained, and no GPU is taken. Without a Ray cluster in the settings or in RAY_ADDRESS, tools and servers
+    are tried on this machine alone.
+    """
+    from coa.rl.config import RlConfig
+    from coa.rl.engines.verl.checks import INSTALL, PINNED, TESTED, installed
+
+    complete = True
+    for name, there in installed():
+        wanted = PINNED.get(name)
+        works = there is not None and there == (wanted or there)
+        complete = complete and works
+        detail = there or "not installed"
+        if there is not None and there.partition("+")[0] != TESTED.get(name, there):
+            detail = f"{there} (coa is tested with {TESTED[name]})"
+        yield Check(name, works, detail if works or there is None else f"{there}, but {wanted} is needed", INSTALL)
+    if not complete:
+        return
+    yield _attempt("verl's interface", _verl_interface)
+    from coa.rl.engines.verl.settings import cluster_address
+
+    config = config or RlConfig(engine="verl")
+    yield _attempt("settings", lambda: _verl_settings(config))
+    if cluster_address(config) is None:
+        yield _attempt("tools on this machine", lambda: _verl_tools(config))
+    else:
+        yield _attempt("nodes of the cluster", lambda: _verl_nodes(config))
+
+
+def _verl_interface() -> str:
+    import subprocess
+
+    import orjson
+
+    from coa.rl.engines.verl.checks import INSTALL
+
+    command = [sys.executable, "-W", "ignore", "-m", "coa.rl.engines.verl.signatures"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        raise CoaError(f"verl cannot be imported: {done.stderr.decode().strip().splitlines()[-1]}", hint=INSTALL)
+    if problems := orjson.loads(done.stdout):
+        raise CoaError("; ".join(problems), hint=INSTALL)
+    return "all names that coa uses are there"
+
+
+def _verl_settings(config: RlConfig) -> str:
+    from coa.rl.dry_run import plan
+    from coa.rl.engines.verl.checks import refuse_unsupported
+
+    refuse_unsupported(config)
+    if config.tasks is None:
+        return "batches divide; give a config with tasks to check lengths and prompts too"
+    found = plan(config)
+    return f"{found.tasks} tasks, {found.attempts_per_step} attempts a step; batches divide and contexts fit"
+
+
+def _verl_tools(config: RlConfig) -> str:
+    import asyncio
+
+    from coa.rl.checks import check, profiles_of
+    from coa.rl.engines.verl.needs import try_tools
+
+    profiles = profiles_of(config, check(config).tasks) if config.tasks else ()
+    return ", ".join(asyncio.run(try_tools(config, profiles))) or "none are needed"
+
+
+def _verl_nodes(config: RlConfig) -> str:
+    """In a process of its own: Ray writes to the terminal and keeps threads running."""
+    import subprocess
+
+    import orjson
+
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "coa.rl.engines.verl.nodes"],
+        input=config.model_dump_json().encode(), capture_output=True, check=False,
+    )  # fmt: skip
+    last = done.stdout.splitlines()[-1:] or [b"{}"]
+    try:
+        found = orjson.loads(last[0])
+    except orjson.JSONDecodeError:
+        found = {}
+    if "problem" in found:
+        raise CoaError(found["problem"], hint=found["hint"])
+    if done.returncode or "nodes" not in found:
+        raise CoaError(f"Ray could not be asked: {done.stderr.decode().strip()[-300:]}", hint="ray status")
+    return "; ".join(found["nodes"])
 
 
 def _attempt(what: str, probe: Callable[[], str], *, needed: bool = True) -> Check:

@@ -124,7 +124,7 @@ def refused(doing: str, error: OSError, kind: type[CoaError] = StoreError) -> Co
 
 _EXTRAS: Final = {
     "torch": "local", "transformers": "local", "accelerate": "local", "peft": "local", "safetensors": "local",
-    "gguf": "local", "tensorboard": "train", "math_verify": "eval", "smolagents": "teacher",
+    "gguf": "local", "tensorboard": "train", "math_verify": "eval", "smolagents": "teacher", "ray": "ray",
     "reasoning_gym": "worlds", "tantivy": "tools", "trafilatura": "tools", "mcp": "tools", "pypdf": "tools",
     "starlette": "serve", "uvicorn": "serve", "httptools": "serve", "prometheus_client": "serve",
 }  # fmt: skip

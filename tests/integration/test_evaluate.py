@@ -312,7 +312,7 @@ def test_several_benchmarks_have_a_folder_each_and_are_compared_together(url: st
     coa("eval", "exam.jsonl", "second.jsonl", *common, "--temperature", 0, "--out", "b")
     found = json.loads(coa("compare", "a", "b", "--json"))
     # What the page says to type shows the run that it is about.
-    assert "Who is person 1?" in coa(*shlex.split(look("a", "exam/t1"))[1:])
+    assert "Who is person 1?" in coa(*shlex.split(look(["a"], "exam/t1"))[1:])
     assert found["shared_tasks"] == 10 and [run["results"]["tasks"] for run in found["runs"]] == [10, 10]
     assert Path("comparison/report.html").is_file() and Path("a/second/report.json").is_file()
 

@@ -13,10 +13,10 @@ from aiohttp import web
 from coa.choices import Mode
 from coa.errors import ModelError
 from coa.http import Patience
-from coa.models.base import Finish, Model
+from coa.models.base import Context, Finish, Generation, Model, Sampling
 from coa.models.connect import connect
 from coa.models.tokenizer import TextTokenizer, smollm2_file
-from coa.trajectory import FailureSite, Stop, Task, Trajectory, ledger_of
+from coa.trajectory import FailureSite, Message, Stop, Task, Trajectory, ledger_of
 from support import servers
 from support.builders import WEB
 from support.gguf_files import byte_level
@@ -92,6 +92,49 @@ def test_a_stop_string_that_the_server_took_away_is_put_back() -> None:
     server = FakeServer(two_turns, owner="somebody")
     done = with_server(server, ask)
     assert [step.surface for step in done.steps if step.agent in ("web_search", "answer")] == [None, None]
+
+
+MANY = ["</a>", "</b>", "</c>", "</d>", "</e>", "</f>"]
+
+
+@pytest.mark.parametrize("mode", [Mode.TOKENS, Mode.CHAT])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_server_that_takes_four_stop_strings_is_stopped_at_the_others(
+    mode: Mode, streamed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens = tokenizer("smollm2")
+    server = FakeServer(lambda body: "one two</e> three</c> four", owner="vllm", tokenizer=tokens)
+    server.most_stops = 4
+    heard: list[str] = []
+
+    async def twice(model: Model) -> list[Generation]:
+        messages = [Message(role="user", content="Count.")]
+        ids = tokens.encode_prompt(messages)[1] if mode is Mode.TOKENS else None
+        on_text = heard.append if streamed else None
+        context = Context(messages, "", ids)
+        return [await model.generate(context, stop=MANY, sampling=Sampling(), on_text=on_text) for _ in range(2)]
+
+    made = with_server(server, twice, mode=mode, tokenizer=tokens if mode is Mode.TOKENS else None)
+    assert [(one.text, one.finish) for one in made] == [("one two</e>", Finish.STOP)] * 2
+    assert [len(body["stop"]) for body in server.asked][-2:] == [4, 4]
+    assert heard[-1:] == (["one two</e>"] if streamed else [])
+    if mode is Mode.TOKENS:
+        ids = tuple(tokens.encode(["one two</e> three</c> four"])[0])
+        assert all(one.tokens is not None and ids[: len(one.tokens.ids)] == one.tokens.ids for one in made)
+        assert all(one.tokens is not None and len(one.tokens.logprobs or ()) == len(one.tokens.ids) for one in made)
+        assert caplog.text.count("VLLM_MAX_STOP_STRINGS") == 1
+
+
+def test_a_refusal_that_fewer_stop_strings_do_not_change_is_reported() -> None:
+    server = FakeServer(lambda body: "", owner="vllm", tokenizer=tokenizer("smollm2"))
+    server.most_stops = 0
+
+    async def once(model: Model) -> Generation:
+        return await model.generate(Context([], "", [1]), stop=MANY, sampling=Sampling())
+
+    with pytest.raises(ModelError, match=r"answers 400: 2 validation errors"):
+        with_server(server, once, tokenizer=tokenizer("smollm2"))
+    assert [len(body["stop"]) for body in server.asked] == [6, 4]
 
 
 TROUBLE = {

@@ -16,7 +16,7 @@ from coa.errors import CoaError, ConfigError
 from coa.http import Patience
 from coa.models.scripted import ScriptedModel
 from coa.rl.config import RlConfig
-from coa.rl.loop import train
+from coa.rl.engines.local import train
 from coa.runtime.telemetry import open_sender
 from coa.trajectory import Stop, Task, Trajectory, write
 from coa.trajectory.formats.export import export

@@ -11,7 +11,7 @@ import pytest
 from coa.errors import TrainingError
 from coa.progress import PrintProgress
 from coa.rl.config import RlConfig
-from coa.rl.loop import train
+from coa.rl.engines.local import train
 from coa.tools import Observation
 from coa.trajectory import Author, Stop, read
 from support import newborn

@@ -18,7 +18,7 @@ from coa.errors import FolderError, TrainingError
 from coa.models.local.model import load_weights
 from coa.progress import PrintProgress
 from coa.rl.config import RlConfig
-from coa.rl.loop import train
+from coa.rl.engines.local import train
 from coa.runtime.live import FOLDER, LiveRun, read_live
 from coa.trajectory import Sample, load_profile, read, to_sample
 from support.keys import Keyed, before_rl, key_tasks, settings
@@ -27,7 +27,7 @@ STARTED = """
 import random, sys, time
 from pathlib import Path
 from coa.rl.config import RlConfig
-from coa.rl.loop import train
+from coa.rl.engines.local import train
 from support.keys import Keyed
 # How long the tool takes must not matter.
 tool = Keyed(lambda query: time.sleep(random.random() * 0.004))

@@ -23,7 +23,7 @@ from aiohttp import web
 from safetensors.torch import load_file
 
 from coa.rl.config import RlConfig
-from coa.rl.loop import train as train_rl
+from coa.rl.engines.local import train as train_rl
 from coa.sft.config import SftConfig
 from coa.sft.train import train as train_sft
 from coa.trajectory import read, write
@@ -84,7 +84,7 @@ RL = f"""{GATE}
 import sys
 from pathlib import Path
 from coa.rl.config import RlConfig
-from coa.rl.loop import train
+from coa.rl.engines.local import train
 from support.keys import Keyed
 tools = {{"web_search": Keyed(lambda query: gate(), timeout_s=300)}}
 train(RlConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]), tools=tools)

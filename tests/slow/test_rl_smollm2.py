@@ -11,7 +11,7 @@ import pytest
 from coa.config import load_config
 from coa.progress import PrintProgress
 from coa.rl.config import RlConfig
-from coa.rl.loop import train
+from coa.rl.engines.local import train
 from coa.sft.config import SftConfig
 from coa.sft.train import train as fine_tune
 from coa.trajectory import Step, Task, Trajectory, observation, write

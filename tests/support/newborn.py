@@ -113,3 +113,8 @@ def settings(folder: Path, *, seed: int) -> dict[str, object]:
         "guards": {"max_idle_steps": 50},
         "seed": seed,
     }
+
+
+def knowing() -> Knowing:
+    """For other processes, which open the tool by this name."""
+    return Knowing()

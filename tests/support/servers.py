@@ -32,6 +32,8 @@ class FakeServer:
         """SGLang's setting: events hold new tokens only."""
         self.breaks_after = 0
         """End one stream early, after so many events."""
+        self.most_stops: int | None = None
+        """Refuse requests with more stop strings, in the words of vLLM 0.28."""
 
     def routes(self) -> list[web.RouteDef]:
         """What else a kind of server has."""
@@ -125,6 +127,15 @@ class FakeServer:
                 return answer
         body = await request.json()
         self.asked.append(body)
+        stop = body.get("stop", [])
+        if self.most_stops is not None and len(stop) > self.most_stops:
+            place = {"type": "string_type", "loc": ("body", "stop", "str"), "msg": "Input should be a valid string"}
+            error = {
+                "message": f"2 validation errors:\n  {place | {'input': stop}}",
+                "type": "Bad Request",
+                "code": 400,
+            }
+            return web.json_response({"error": error | {"param": "body.stop"}}, status=400)
         return body
 
     def _say(self, body: dict[str, Any]) -> tuple[str, str]:

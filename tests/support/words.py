@@ -51,7 +51,7 @@ def word_tokenizer() -> TextTokenizer:
     )
 
 
-def word_model(folder: Path, *, width: int = 64, seed: int = 0) -> Path:
+def word_model(folder: Path, *, width: int = 64, seed: int = 0, key_heads: int = 2) -> Path:
     """A model folder with random weights."""
     torch.manual_seed(seed)
     tokenizer = word_tokenizer()
@@ -61,7 +61,7 @@ def word_model(folder: Path, *, width: int = 64, seed: int = 0) -> Path:
         intermediate_size=2 * width,
         num_hidden_layers=2,
         num_attention_heads=4,
-        num_key_value_heads=2,
+        num_key_value_heads=key_heads,
         max_position_embeddings=256,
         eos_token_id=tokenizer.end_of_turn,
         bos_token_id=None,

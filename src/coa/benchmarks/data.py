@@ -24,6 +24,7 @@ from coa.folder import replacing
 from coa.report import plural
 from coa.scoring.code.full_tests import SOURCE, find_tests
 from coa.scoring.code.problem import problem_of
+from coa.shard import Shard, in_shard
 from coa.trajectory import CodeTests, Task
 from coa.trajectory.formats.hub import Choice, cached_files, hub_files
 from coa.trajectory.formats.rows import Row, read_rows
@@ -44,16 +45,26 @@ class Loaded:
     """Names of the files; empty where a program made the tasks."""
     sha256: str
     """Hash of all tasks as they are run, whatever the limit: the same rows in another file have the same hash."""
+    whole: int
+    """Number of tasks of all shards."""
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coa" / "benchmarks"
 
 
-def load(name: str, data: Path | None = None, *, limit: int | None = None, tests: Path | None = None) -> Loaded:
+def load(
+    name: str,
+    data: Path | None = None,
+    *,
+    limit: int | None = None,
+    tests: Path | None = None,
+    shard: Shard | None = None,
+) -> Loaded:
     """The tasks of a benchmark by its name, or of a file. A file with the name of a benchmark is that benchmark's.
 
     `tests` is a release file of LiveCodeBench, or a folder of them; its tests take the place of those in the tasks.
+    `shard` is a part of the tasks that `limit` leaves.
     """
     path = Path(name)
     if path.is_file():
@@ -74,7 +85,8 @@ def load(name: str, data: Path | None = None, *, limit: int | None = None, tests
     if tests is not None:
         tasks = with_full_tests(tasks, tests)
         files = [*files, tests]
-    return Loaded(benchmark, tasks[:limit], tuple(file.name for file in files), fingerprint(tasks))
+    named, chosen = tuple(file.name for file in files), tasks[:limit]
+    return Loaded(benchmark, in_shard(chosen, shard), named, fingerprint(tasks), len(chosen))
 
 
 def with_full_tests(tasks: list[Task], place: Path) -> list[Task]:

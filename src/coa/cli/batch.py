@@ -12,8 +12,10 @@ from coa.cli.output import echo, echo_json
 from coa.cli.progress import terminal_progress
 from coa.folder import lock_file
 from coa.report import plural
-from coa.runtime import BatchProgress, RunConfig, open_setting, run_many
-from coa.runtime.many import reported
+from coa.runtime import AskConfig, BatchProgress, open_setting, run_many
+from coa.runtime.many import refuse_other_shards, reported
+from coa.runtime.on_ray import check_ray, on_ray
+from coa.shard import in_shard
 from coa.trajectory import JsonlWriter, Task
 from coa.trajectory.store import Lines
 
@@ -29,22 +31,30 @@ class Batch:
     as_json: bool
 
 
-def run_batch(batch: Batch, config: RunConfig) -> int:
+def run_batch(batch: Batch, config: AskConfig) -> int:
     """The exit code. Ctrl-C ends the batch; what was finished is in the file."""
+    check_ray(config)
     if batch.out is not None:
         # That it cannot be written, or that another process fills it, is better known before anything is spent.
         with lock_file(batch.out):
+            if config.shard is not None:
+                refuse_other_shards(batch.out, config.shard)
             JsonlWriter(batch.out).close()
-    progress, ended = BatchProgress(total=len(batch.tasks) * batch.samples), True
+    tasks = in_shard(batch.tasks, config.shard)
+    progress, ended = BatchProgress(total=len(tasks) * batch.samples), True
 
     async def work() -> None:
         shown = terminal_progress()
-        async with open_setting(config, tasks=batch.tasks, progress=shown) as setting:
+        async with (
+            open_setting(config, tasks=tasks, progress=shown) as here,
+            on_ray(here, config, config, tasks=tasks, progress=shown) as setting,
+        ):
             runs = run_many(
-                batch.tasks,
+                tasks,
                 setting,
                 samples=batch.samples,
                 out=batch.out,
+                shard=config.shard,
                 retry_failed=batch.retry_failed,
                 progress=progress,
             )

@@ -14,7 +14,12 @@ from coa.report import plural
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Evaluations, folders of coa teach, files of trajectories.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Evaluations, folders of coa teach, files of trajectories. Shards of one evaluation are added up."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for report.json and report.html.")] = Path("comparison"),
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer with which to count all tokens anew: smollm2, a folder, a hub id.")
@@ -56,7 +61,7 @@ def compare(
 
 def _show(found: Mapping[str, Any], out: Path) -> None:
     from coa.cli.terminal import SafeConsole, SafeTable
-    from coa.compare.page import differences, look, table_rows
+    from coa.compare.page import differences, look, paths_of, table_rows
 
     runs = found["runs"]
     table = SafeTable()
@@ -68,7 +73,7 @@ def _show(found: Mapping[str, Any], out: Path) -> None:
     SafeConsole().print(table)
     for line in differences(found["pairs"]):
         echo(line)
-    paths = {run["name"]: run["path"] for run in runs}
+    paths = {run["name"]: paths_of(run) for run in runs}
     for pair in found["pairs"][:3]:
         if tasks := pair["only_first"][:1] or pair["only_second"][:1]:
             echo(f"they disagree on {tasks[0]}: {look(paths[pair['first']], tasks[0])}")

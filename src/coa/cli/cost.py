@@ -26,7 +26,12 @@ _COUNTS: Final = "Counts the tokens of trajectories that were never run: smollm2
 
 
 def cost(
-    paths: Annotated[list[Path], typer.Argument(help="Traces of teams and trajectories, files or folders.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Traces of teams and trajectories, files or folders. Shards of one evaluation are added up."
+        ),
+    ],
     tokenizer: Annotated[str, typer.Option(help=_COUNTS)] = "smollm2",
     profile: Annotated[str | None, typer.Option(help="Profile to read trajectories with, instead of theirs.")] = None,
     tasks: Annotated[Path | None, typer.Option(help="Tasks with the right answers, for traces that have none.")] = None,

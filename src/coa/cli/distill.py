@@ -44,6 +44,7 @@ def distill(
     student: Annotated[str | None, _models(help=_LENGTH)] = None,
     concurrency: Annotated[int | None, _models(min=1, help="Number of requests to these models at a time.")] = None,
     seed: Annotated[int | None, typer.Option(help=_SEED)] = None,
+    shard: options.Shard = None,
     explain: Annotated[str | None, typer.Option(metavar="RUN", help=_EXPLAIN)] = None,
     config: options.Config = None,
     settings: options.Set = None,
@@ -64,7 +65,7 @@ def distill(
     show_warnings()
     given = {
         "profile": profile, "tasks": tasks, "roles": roles, "decontaminate": decontaminate or None, "judge": judge,
-        "fill": fill, "student": student, "concurrency": concurrency, "seed": seed,
+        "fill": fill, "student": student, "concurrency": concurrency, "seed": seed, "shard": shard,
         "quality.unscored": "keep" if keep_unscored else None,
     }  # fmt: skip
     from coa.distill import plan
@@ -85,7 +86,7 @@ def distill(
         echo_json(report.json.read_text(encoding="utf-8"), nl=False)
     else:
         _show(report)
-    if not report.kept:
+    if not report.kept and (report.read or chosen.shard is None):
         raise CoaError("nothing was kept", hint=report.advice)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +15,7 @@ from coa.errors import EvaluationError
 from coa.report import plural
 
 if TYPE_CHECKING:
-    from coa.evaluate import BenchmarkReport
+    from coa.evaluate import BenchmarkReport, Evaluation
 
 Command = accepting(
     {flag: f"run.{key}" for flag, key in options.RUN_FLAGS.items()}
@@ -25,7 +26,10 @@ Command = accepting(
 def evaluate(
     benchmarks: Annotated[
         list[str] | None,
-        typer.Argument(help="Benchmarks by name, files of tasks, a .toml file with settings, or `list`."),
+        typer.Argument(
+            help="Benchmarks by name, files of tasks, a .toml file with settings; or `list`, or `merge` and the "
+            "folders of shards."
+        ),
     ] = None,
     model: options.Model = None,
     model_name: options.ModelName = None,
@@ -54,6 +58,9 @@ def evaluate(
     ] = None,
     concurrency: options.Concurrency = None,
     limit: options.Limit = None,
+    shard: options.Shard = None,
+    ray: options.Ray = None,
+    ray_actors: options.RayActors = None,
     retry_failed: options.RetryFailed = None,
     scorer: Annotated[
         str | None,
@@ -79,7 +86,8 @@ def evaluate(
     ] = None,
     as_json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Evaluate a model on benchmarks or files of tasks. Resumes from --out. `coa eval list` lists the benchmarks."""
+    """Evaluate a model on benchmarks or files of tasks. Resumes from --out. `coa eval list` lists the benchmarks;
+    `coa eval merge` joins the shards of an evaluation in one folder, and reports on it."""
     from coa.cli.configuring import resolve, run_flags
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings
@@ -90,6 +98,9 @@ def evaluate(
     if benchmarks == ["list"]:
         _list(data, as_json=as_json)
         return
+    if benchmarks and benchmarks[0] == "merge":
+        _merge(benchmarks[1:], out, as_json=as_json)
+        return
     named = benchmarks or []
     files = [name for name in named if name.endswith(".toml")]
     if len(files) > 1:
@@ -99,8 +110,9 @@ def evaluate(
         **run_flags("run.", model=model, model_name=model_name, profile=profile, world=world, tool=tool, mcp=mcp,
                     temperature=temperature, seed=seed, budget=budget, concurrency=concurrency),
         "benchmarks": names or None, "samples": samples, "best_of": best_of, "select": select,
-        "pass_at": tuple(k) if k else None, "limit": limit, "retry_failed": retry_failed, "scorer": scorer,
-        "judge": judge, "data": data, "tests": tests,
+        "pass_at": tuple(k) if k else None, "limit": limit, "shard": shard, "ray": ray, "ray_actors": ray_actors,
+        "retry_failed": retry_failed,
+        "scorer": scorer, "judge": judge, "data": data, "tests": tests,
     }  # fmt: skip
     path = Path(files[0]) if files else None
     config = resolve(
@@ -116,20 +128,35 @@ def evaluate(
             found, interrupted = read_evaluation(out), True
         except EvaluationError:  # it was interrupted before the first report
             raise KeyboardInterrupt from None
-    if as_json:
-        import orjson
-
-        reports = [report.data for report in found.reports]
-        echo_json(orjson.dumps(reports[0] if len(config.benchmarks) == 1 and reports else reports))
-    else:
-        for report in found.reports:
-            _show(report)
+    _show_all(found, as_json=as_json)
     if interrupted:
         echo("interrupted; the same command goes on from there", err=True)
     elif found.failed:
         echo("the same command with --retry-failed tries the failed ones again", err=True)
     if interrupted or found.failed:
         raise typer.Exit(1)
+
+
+def _merge(shards: list[str], out: Path | None, *, as_json: bool) -> None:
+    from coa.evaluate import merge
+
+    if out is None:
+        raise misused("the joined evaluation needs a folder: add --out runs/e")
+    found = merge(shards, out)
+    _show_all(found, as_json=as_json)
+    if not found.complete:
+        raise typer.Exit(1)
+
+
+def _show_all(found: Evaluation, *, as_json: bool) -> None:
+    if as_json:
+        import orjson
+
+        reports = [report.data for report in found.reports]
+        echo_json(orjson.dumps(reports[0] if len(reports) == 1 else reports))
+    else:
+        for report in found.reports:
+            _show(report)
 
 
 def _show(report: BenchmarkReport) -> None:
@@ -143,9 +170,14 @@ def _show(report: BenchmarkReport) -> None:
     for name, figure in lines(report.data):
         echo(f"  {name:<28} {figure}")
     published = report.data["benchmark"]["published_size"]
-    if published and published != report.tasks and not report.data["provenance"]["limit"]:
+    if published and published != report.tasks and not _in_part(report.data["provenance"]):
         echo(f"  note: the published set has {plural(published, 'task')}, this one {report.tasks:,}", err=True)
     echo(f"  {report.page}; coa inspect {report.folder}")
+
+
+def _in_part(provenance: Mapping[str, Any]) -> bool:
+    """Whether fewer tasks than there are were asked for."""
+    return bool(provenance["limit"] or provenance.get("shard"))
 
 
 def _list(data: Path | None, *, as_json: bool) -> None:

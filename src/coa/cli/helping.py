@@ -53,19 +53,29 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "inspect": ("coa inspect runs/answers", "coa inspect data/ --limit 1 --mask"),
     "export": (
         "coa export data/ --to messages --out messages.jsonl",
+        "coa export kept-1.jsonl kept-2.jsonl --to tasks --out kept.jsonl",
         "coa export rows.parquet --to trajectories --out own.jsonl --profile web",
         "coa export runs/answers --to otlp --out http://localhost:4318 --content",
+        "coa export runs/rl --to model --out models/agent",
     ),
-    "sft": ("coa sft --model smollm2 --data data/ --out runs/sft", "coa sft configs/sft/nano.toml --out runs/sft"),
+    "sft": (
+        "coa sft --model smollm2 --data data/ --out runs/sft",
+        "coa sft configs/sft/nano.toml --out runs/sft",
+        "coa sft configs/sft/web-7b.toml --launch --gpus-per-node 8 --dry-run",
+    ),
     "sample": ("coa sample tasks.jsonl --model runs/sft --samples 8 --out kept.jsonl",),
     "rl": (
         "coa rl --model runs/sft --tasks kept.jsonl --steps 20 --out runs/rl",
         "coa rl configs/rl/nano.toml --model runs/sft --tasks kept.jsonl --out runs/rl",
+        "coa rl configs/rl/code-7b.toml --tasks kept.jsonl --engine verl --nnodes 2 --gpus-per-node 8 --ray auto "
+        "--out runs/rl",
     ),
     "eval": (
         "coa eval list",
         "coa eval math500 --model http://127.0.0.1:8000 --limit 50 --out runs/math500",
         "coa eval tasks.jsonl --model runs/rl --samples 4 --out runs/own",
+        "coa eval math500 --model http://127.0.0.1:8000 --shard 2/8 --out runs/math500-2",
+        "coa eval merge runs/math500-1 runs/math500-2 --out runs/math500",
     ),
     "score": ("coa score runs/math500 --scorer math",),
     "scan": (
@@ -73,7 +83,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "coa scan runs/rl --scanner reward_without_tools --scanner loops --out findings/",
         "coa scan runs/ --judge http://127.0.0.1:8000 --fail-on error",
     ),
-    "compare": ("coa compare runs/base runs/sft runs/rl --out comparison/",),
+    "compare": (
+        "coa compare runs/base runs/sft runs/rl --out comparison/",
+        "coa compare runs/base runs/rl-1 runs/rl-2 --out comparison/",
+    ),
     "profile list": ("coa profile list",),
     "profile from-traces": ("coa profile from-traces traces/ > mine.toml",),
     "profile show": ("coa profile show web", "coa profile show web --toml"),
@@ -89,7 +102,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "world serve": ("coa world serve atlas --port 8090",),
     "judge": ("coa judge problem.json solution.py",),
     "demo": ("coa demo --quick", "coa demo --plan"),
-    "doctor": ("coa doctor",),
+    "doctor": ("coa doctor", "coa doctor --engine verl --ray auto"),
 }
 """Of each command, by its words after `coa`."""
 _WORDS: Final = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}

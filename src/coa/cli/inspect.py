@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -23,7 +24,8 @@ _Item = TypeVar("_Item")
 
 def inspect(
     data: Annotated[
-        str, typer.Argument(help="Trajectories, AFM SFT rows, recorded teams, or tasks: a file, a folder, or a hub id.")
+        list[str],
+        typer.Argument(help="Trajectories, AFM SFT rows, recorded teams, or tasks: files, folders, or hub ids."),
     ],
     task: Annotated[str | None, typer.Option(help="Id of the only task to show.")] = None,
     skip: Annotated[int, typer.Option(min=0, help="Number of records to skip at the start.")] = 0,
@@ -50,22 +52,31 @@ def inspect(
         from coa.cli.rendering import show_task, show_trajectory, with_headings
         from coa.distill.find_runs import find_runs
         from coa.trajectory import load_profile, profile_of, with_profile
+        from coa.trajectory.formats.sources import not_empty
         from coa.trajectory.formats.tasks import read_tasks
         from coa.trajectory.store import Lines
 
         given = load_profile(profile) if profile else None
-        parts = find_runs(data, given)
-        if not parts:
-            for item in _selected(read_tasks(data), lambda task: task.id, task, skip, limit):
+        found = {source: find_runs(source, given) for source in not_empty(data)}
+        if not any(found.values()):
+            tasks = chain.from_iterable(map(read_tasks, found))
+            for item in _selected(tasks, lambda task: task.id, task, skip, limit):
                 if as_json:
                     echo_json(item.model_dump_json(exclude_defaults=True))
                 else:
                     show_task(console, item)
             return
-        named = ((part.name, trajectory) for part in parts for trajectory in part.read())
+        several = len(found) > 1
+        named = (
+            (str(Path(source, part.name)) if several else part.name, trajectory)
+            for source, parts in found.items()
+            for part in parts
+            for trajectory in part.read()
+        )
         chosen = _selected(named, lambda item: item[1].task.id, task, skip, limit)
-        places = list(dict.fromkeys(part.place for part in parts))
-        trajectories = (item[1] for item in chosen) if as_json else with_headings(chosen, console, data, places)
+        # Whoever names several places knows them.
+        places = [] if several else list(dict.fromkeys(part.place for parts in found.values() for part in parts))
+        trajectories = (item[1] for item in chosen) if as_json else with_headings(chosen, console, data[0], places)
         if given is not None:
             trajectories = (with_profile(trajectory, given) for trajectory in trajectories)
         if mask:

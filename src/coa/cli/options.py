@@ -88,6 +88,28 @@ Limit = Annotated[
     int | None,
     typer.Option("--limit", min=1, help="Number of tasks to take from the beginning.", rich_help_panel=ATTEMPTS),
 ]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Part of the tasks, such as 2/8: eight machines do 1/8 to 8/8, each with an --out of its own.",
+        rich_help_panel=ATTEMPTS,
+    ),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Ray cluster in whose actors the runs are made: local, auto, HOST:PORT or ray://HOST:PORT.",
+        rich_help_panel=ATTEMPTS,
+    ),
+]
+RayActors = Annotated[
+    int | None,
+    typer.Option("--ray-actors", min=1, help="Number of actors, which share --concurrency.", rich_help_panel=ATTEMPTS),
+]
 RetryFailed = Annotated[
     bool | None,
     typer.Option(

@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from coa.choices import Device, RlEngine
 from coa.cli import options
+
+CLUSTER = "Cluster"
 
 
 def rl(
@@ -31,6 +34,28 @@ def rl(
     ] = None,
     world: options.World = None,
     tool: options.Tool = None,
+    engine: Annotated[
+        RlEngine | None,
+        typer.Option(help="Train in this process, or with verl on a Ray cluster. Default: local.",
+                     rich_help_panel=CLUSTER),
+    ] = None,
+    nnodes: Annotated[
+        int | None, typer.Option(min=1, help="Number of machines that train, with verl.", rich_help_panel=CLUSTER)
+    ] = None,
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of GPUs of each machine, with verl. Default: 8.", rich_help_panel=CLUSTER),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Address of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Default: RAY_ADDRESS, or "
+                     "Ray is started on this machine.", rich_help_panel=CLUSTER),
+    ] = None,
+    device: Annotated[
+        Device | None,
+        typer.Option(help="With verl: train on GPUs, or try the whole path on this machine's CPU with a tiny model.",
+                     rich_help_panel=CLUSTER),
+    ] = None,
     settings: options.Set = None,
     show_settings: options.ShowSettings = False,
     dry_run: options.DryRunPlan = False,
@@ -48,11 +73,16 @@ def rl(
     show_warnings()
     given = {
         "model": model, "tasks": tasks, "profile": profile, "world": world, "tools": tuple(tool) if tool else None,
-        "eval_tasks": eval_tasks, "max_steps": steps,
+        "eval_tasks": eval_tasks, "max_steps": steps, "engine": engine, "ray": ray, "verl.device": device,
+        "verl.nnodes": nnodes, "verl.gpus_per_node": gpus_per_node,
     }  # fmt: skip
     chosen = resolve(
         RlConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run, plan=plan, as_json=as_json
     )
+    flags = {"--nnodes": nnodes, "--gpus-per-node": gpus_per_node, "--ray": ray, "--device": device}
+    unused = [flag for flag, value in flags.items() if value is not None]
+    if chosen.engine != "verl" and unused:
+        raise misused(f"{unused[0]} is for the verl engine", "add --engine verl")
     if out is None:
         raise misused("the run needs a folder: add --out runs/rl")
     close(train(chosen, out, command=this_command(), progress=terminal_progress()), out, as_json=as_json)

@@ -55,6 +55,9 @@ def run(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Number of tasks to take from the beginning.", rich_help_panel=_BATCH)
     ] = None,
+    shard: options.Shard = None,
+    ray: options.Ray = None,
+    ray_actors: options.RayActors = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run failed and interrupted attempts again.", rich_help_panel=_BATCH)
     ] = False,
@@ -84,7 +87,8 @@ def run(
     show_warnings()
     given = run_flags(
         model=model, model_name=model_name, profile=profile, world=world, tool=tool, mcp=mcp, temperature=temperature,
-        seed=seed, budget=budget, best_of=best_of, select=select, judge=judge, concurrency=concurrency,
+        seed=seed, budget=budget, best_of=best_of, select=select, judge=judge, concurrency=concurrency, shard=shard,
+        ray=ray, ray_actors=ray_actors,
     )  # fmt: skip
     chosen = resolve(AskConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run)
     if tasks is not None:
@@ -92,6 +96,8 @@ def run(
             raise misused("--best-of is for one question; with --tasks, --samples makes several attempts")
         if out is None and not as_json:
             raise misused("--tasks needs --out to keep the runs in, or --json to print them")
+    elif chosen.shard is not None or chosen.ray is not None:
+        raise misused("--shard and --ray are for a file of tasks; add --tasks FILE")
     elif samples > 1 or retry_failed:
         raise misused("--samples and --retry-failed are for --tasks; --best-of tries a question several times")
     if chat and (tasks is not None or chosen.best_of > 1):

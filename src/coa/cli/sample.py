@@ -58,6 +58,9 @@ def sample(
     ] = None,
     concurrency: options.Concurrency = None,
     limit: options.Limit = None,
+    shard: options.Shard = None,
+    ray: options.Ray = None,
+    ray_actors: options.RayActors = None,
     retry_failed: options.RetryFailed = None,
     max_without_tools: Annotated[
         float | None,
@@ -104,7 +107,8 @@ def sample(
         **run_flags("run.", model=model, model_name=model_name, profile=profile, world=world, tool=tool, mcp=mcp,
                     seed=seed, budget=budget, concurrency=concurrency),
         "tasks": tasks, "samples": samples, "no_tools_samples": no_tools_samples, "no_tools_model": no_tools_model,
-        "early_stop": early_stop, "limit": limit, "retry_failed": retry_failed,
+        "early_stop": early_stop, "limit": limit, "shard": shard, "ray": ray, "ray_actors": ray_actors,
+        "retry_failed": retry_failed,
         "max_without_tools": max_without_tools, "keep_unsolved": keep_unsolved,
         "exclude": tuple(exclude) if exclude else None, "scorer": scorer, "judge": judge,
     }  # fmt: skip
@@ -120,7 +124,7 @@ def sample(
         echo_json((found.folder / "report.json").read_text(encoding="utf-8"), nl=False)
     else:
         _show(found)
-    if not found.kept:
+    if not found.kept and found.tasks:
         raise CoaError("no task was kept", hint=hint(found.data))
 
 

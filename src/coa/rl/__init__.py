@@ -11,9 +11,10 @@ from coa.progress import Progress, Silent, part
 from coa.rl.checks import check
 from coa.rl.config import RlConfig
 from coa.rl.dry_run import RlPlan, plan
+from coa.rl.engines import open_engine
 from coa.stage import Stage
 from coa.tools import Tool
-from coa.training.requirements import loading_torch, reports_for_all
+from coa.training.requirements import reports_for_all
 from coa.training.run_folder import TrainingResult
 
 __all__ = ["RlConfig", "RlPlan", "plan", "rl"]
@@ -38,6 +39,6 @@ def rl(
     shown = (progress if reports_for_all() else None) or Silent()
     with part(shown, "reading the tasks"):
         checked = check(config)
-    with part(shown, "loading torch"), loading_torch():
-        from coa.rl.loop import train
+    with part(shown, "loading the engine"):
+        train = open_engine(config)
     return train(config, Path(out), tools=tools, command=command, progress=progress, checked=checked)

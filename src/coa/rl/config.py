@@ -69,6 +69,75 @@ class Guards(Frozen):
     """Stop after this number of consecutive updates whose gradient is not finite; each such update is skipped."""
 
 
+class VerlConfig(Frozen):
+    """How the verl engine uses the machines. The local engine ignores all of it."""
+
+    device: Literal["cuda", "cpu"] = "cuda"
+    """Where to train: on GPUs, or on this machine's CPU with a tiny model, to try out the distributed path."""
+    nnodes: int = Field(1, ge=1)
+    """Number of machines that train."""
+    gpus_per_node: int | None = Field(None, ge=1)
+    """Number of GPUs on each machine, and so of training processes; none takes 8, or 1 on a CPU."""
+    trainer_mode: Literal["sync", "colocate_async", "separate_async"] = "sync"
+    """When attempts are sampled: between updates with the current weights (`sync`), ahead of them on the same GPUs
+    (`colocate_async`), or ahead of them on other GPUs (`separate_async`)."""
+    rollout: Literal["vllm", "sglang"] = "vllm"
+    """Engine that samples on GPUs; on a CPU it is always coa's own."""
+    rollout_nnodes: int = Field(1, ge=1)
+    """Number of machines that sample, besides those that train; only for `separate_async`."""
+    rollout_gpus_per_node: int | None = Field(None, ge=1)
+    """Number of GPUs on each machine that samples; none takes `gpus_per_node`. Only for `separate_async`."""
+    tensor_parallel_size: int = Field(1, ge=1)
+    """Number of GPUs that one copy of the model is spread over while it samples."""
+    sequence_parallel_size: int = Field(1, ge=1)
+    """Number of GPUs that one attempt is spread over while it is trained (Ulysses)."""
+    max_tokens_per_gpu: int | None = Field(None, ge=1)
+    """Maximum number of tokens in one forward and backward pass on a GPU; none takes the longest context divided by
+    `sequence_parallel_size`, but at least 8,192."""
+    gpu_memory_utilization: float = Field(0.6, gt=0, lt=1)
+    """Share of a GPU's memory that the engine that samples may use."""
+    offload: bool = False
+    """Keep weights and optimiser state in the machine's memory while they are not used. Slower, with far less GPU
+    memory."""
+    agent_workers: int | None = Field(None, ge=1)
+    """Number of processes in which the agents and their tools run; none takes 8 for each machine, or 2 on a CPU."""
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    """More settings of verl under verl's own names, such as `"actor_rollout_ref.rollout.enforce_eager" = true`; they
+    take precedence over what coa sets."""
+
+    @property
+    def processes_per_node(self) -> int:
+        return self.gpus_per_node or (1 if self.device == "cpu" else 8)
+
+    @property
+    def world_size(self) -> int:
+        """Number of training processes."""
+        return self.nnodes * self.processes_per_node
+
+    @property
+    def rollout_processes_per_node(self) -> int:
+        return self.rollout_gpus_per_node or self.processes_per_node
+
+    @property
+    def workers(self) -> int:
+        return self.agent_workers or (2 if self.device == "cpu" else 8 * self.nnodes)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> VerlConfig:
+        sampling = self.world_size
+        if self.trainer_mode == "separate_async":
+            sampling = self.rollout_nnodes * self.rollout_processes_per_node
+        if self.world_size % self.sequence_parallel_size:
+            raise ValueError(
+                f"sequence_parallel_size must divide the number of training processes, which is {self.world_size}"
+            )
+        if sampling % self.tensor_parallel_size:
+            raise ValueError(f"tensor_parallel_size must divide the number of GPUs that sample, which is {sampling}")
+        if self.device == "cpu" and (self.tensor_parallel_size > 1 or self.sequence_parallel_size > 1):
+            raise ValueError("tensor_parallel_size and sequence_parallel_size need GPUs: leave them at 1 on a CPU")
+        return self
+
+
 class RlConfig(Frozen):
     """Settings of `coa rl`."""
 
@@ -95,6 +164,13 @@ class RlConfig(Frozen):
         "kl_in": {"loss": False, "reward": True},
     }
 
+    engine: Literal["local", "verl"] = "local"
+    """What carries out the run: coa itself in this process, on one CPU or GPU (`local`), or verl on a Ray cluster, on
+    any number of GPUs (`verl`)."""
+    verl: VerlConfig = VerlConfig()
+    ray: str | None = None
+    """Address of the Ray cluster to use (`auto`, HOST:PORT, or ray://HOST:PORT), for the verl engine; none takes the
+    environment variable RAY_ADDRESS, or starts Ray on this machine."""
     model: str = "smollm2"
     """Model to train: a folder, a hub id, nano, or smollm2."""
     tasks: str | None = None

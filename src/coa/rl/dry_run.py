@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from coa.models.footprint import Memory, ModelShape
-from coa.models.tokenizer import load_tokenizer
+from coa.models.tokenizer import TextTokenizer, load_tokenizer
 from coa.report import plural
-from coa.rl.checks import check, profiles_of
+from coa.rl.checks import Checked, check, profiles_of
 from coa.rl.config import MICRO_BATCH_TOKENS, RlConfig
+from coa.rl.engines.verl.checks import installed, positions_of, refuse_too_long, refuse_unsupported
+from coa.rl.engines.verl.dataset import longest_prompt
+from coa.rl.engines.verl.settings import as_overrides, verl_settings
 from coa.training.footprint import computes_in_bf16, trained_parameters, training_memory
 from coa.training.requirements import refuse_endless
 from coa.trajectory import load_profile
@@ -39,10 +45,12 @@ class RlPlan(Frozen):
     evaluations: int
     """Number of times that the held-out tasks are attempted."""
     memory: Memory | None
-    """Estimated peak; None where the model's files do not say how large it is."""
+    """Estimated peak; None where the model's files do not say how large it is, and for the verl engine."""
     first_prompt: str
     """The prompt of the first task in the file, as the model reads it."""
     first_prompt_tokens: int
+    verl: dict[str, Any] | None = None
+    """Settings of verl, by their dotted names; None for the local engine."""
 
     def lines(self) -> list[str]:
         """For people."""
@@ -59,8 +67,13 @@ class RlPlan(Frozen):
             found.append(f"evaluation: {plural(self.evaluations, 'time')}, {plural(attempts, 'attempt')} in all")
         if self.parameters is not None and self.trained_parameters is not None:
             found.append(f"weights: {self.trained_parameters / 1e6:.3g} M of {self.parameters / 1e6:.3g} M trained")
-        unknown = "unknown, because the model's files do not say how large it is"
-        found.append(f"memory: {self.memory or unknown}")
+        if self.verl is None:
+            unknown = "unknown, because the model's files do not say how large it is"
+            found.append(f"memory: {self.memory or unknown}")
+        if self.verl is not None:
+            there = dict(installed())["verl"]
+            shown = f"verl {there}" if there else "verl (not installed here)"
+            found.append(f"settings of {shown}:\n" + "\n".join(as_overrides(self.verl)))
         found.append(f"first prompt, {plural(self.first_prompt_tokens, 'token')}:\n{self.first_prompt}")
         return found
 
@@ -70,6 +83,8 @@ def plan(config: RlConfig) -> RlPlan:
 
     Neither torch nor weights are loaded, and nothing is written.
     """
+    if config.engine == "verl":
+        refuse_unsupported(config)
     checked = check(config)
     tasks, shape, tokenizer = checked.tasks, checked.shape, load_tokenizer(config.model)
     refuse_endless(tokenizer)
@@ -77,6 +92,9 @@ def plan(config: RlConfig) -> RlPlan:
     written, context = max(one.model_tokens for one in limits), max(one.context_tokens for one in limits)
     drawn = min(config.tasks_per_draw, len(tasks)) * config.num_generations
     draws = config.max_num_gen_batches if config.dynamic_sampling else 1
+    if config.engine == "verl":  # which repeats tasks to fill a batch, and draws on until the guards end the run
+        drawn = config.train_batch_size * config.num_generations
+        draws = max(config.guards.max_idle_steps * draws * config.tasks_per_draw // config.train_batch_size, 1)
     first = tasks[0]
     profile = load_profile(first.profile or config.profile)
     own = first.prompt if config.use_task_prompts else None
@@ -97,10 +115,22 @@ def plan(config: RlConfig) -> RlPlan:
         max_tokens_per_step=drawn * draws * written,
         updates=config.max_steps * config.num_mini_batches * config.ppo_epochs,
         evaluations=len(looks) if checked.held_out else 0,
-        memory=_memory(config, shape, context, drawn) if shape else None,
+        memory=_memory(config, shape, context, drawn) if shape and config.engine == "local" else None,
         first_prompt=prompt,
         first_prompt_tokens=len(ids),
+        verl=_verl(config, checked, tokenizer) if config.engine == "verl" else None,
     )
+
+
+def _verl(config: RlConfig, checked: Checked, tokenizer: TextTokenizer) -> dict[str, Any]:
+    tasks = [*checked.tasks, *checked.held_out]
+    limits = [config.limits(load_profile(name)) for name in profiles_of(config, tasks)]
+    prompt = longest_prompt(tasks, config, tokenizer)
+    context = refuse_too_long(limits, prompt, positions_of(config.model))
+    return verl_settings(
+        config, Path("OUT"), model=config.model, context_tokens=context, prompt_tokens=prompt,
+        held_out=bool(checked.held_out),
+    )  # fmt: skip
 
 
 def _trained(config: RlConfig, shape: ModelShape) -> int:

@@ -7,9 +7,13 @@ not for long: the older a group is, the less it says about the current policy.
 from __future__ import annotations
 
 import statistics
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic
+
+from typing_extensions import TypeVar
 
 from coa.rl.algorithms import advantage_estimator
 from coa.rl.algorithms.base import has_contrast
@@ -20,12 +24,10 @@ from coa.trajectory.types import FrozenDict
 
 
 @dataclass(frozen=True)
-class RewardedAttempt:
-    """A trajectory that can be learnt from."""
+class Attempt(ABC):
+    """A trajectory with its reward, as reports and dynamic sampling see it."""
 
     trajectory: Trajectory
-    sample: Sample
-    """With the log-probabilities from sampling."""
     reward: float
     """After overlong shaping, and minus the KL term where that is part of the reward."""
 
@@ -40,11 +42,40 @@ class RewardedAttempt:
         assert value is not None, self.trajectory.key
         return value
 
+    @property
+    @abstractmethod
+    def model_tokens(self) -> int:
+        """Number of tokens that the model wrote."""
+
+    @property
+    @abstractmethod
+    def logprob_sum(self) -> float:
+        """Sum of their log-probabilities."""
+
 
 @dataclass(frozen=True)
-class Group:
+class RewardedAttempt(Attempt):
+    """An attempt that can be learnt from."""
+
+    sample: Sample
+    """With the log-probabilities from sampling."""
+
+    @property
+    def model_tokens(self) -> int:
+        return self.sample.trained
+
+    @property
+    def logprob_sum(self) -> float:
+        return sum(self.sample.logprobs or ())
+
+
+AttemptT = TypeVar("AttemptT", bound=Attempt, default=RewardedAttempt, covariant=True)
+
+
+@dataclass(frozen=True)
+class Group(Generic[AttemptT]):
     task: Task
-    attempts: tuple[RewardedAttempt, ...]
+    attempts: tuple[AttemptT, ...]
     """Only those that ended and have a reward."""
     step: int
     """The step in which it was sampled."""
@@ -66,18 +97,19 @@ class Group:
         counted = [attempt.counted for attempt in self.attempts]
         return has_contrast(self.rewards) and (config.contrast_in == "reward" or has_contrast(counted))
 
-    def advantages(self, config: RlConfig) -> list[list[float]]:
-        """For each attempt, an advantage for each token that the model wrote."""
-        return advantage_estimator(config.advantage_estimator)(self.attempts, config)
+
+def advantages_of(group: Group, config: RlConfig) -> list[list[float]]:
+    """For each attempt, an advantage for each token that the model wrote."""
+    return advantage_estimator(config.advantage_estimator)(group.attempts, config)
 
 
 @dataclass(frozen=True)
-class Collected:
-    used: list[Group]
+class Collected(Generic[AttemptT]):
+    used: list[Group[AttemptT]]
     """Groups to learn from now."""
-    surplus: list[Group]
+    surplus: list[Group[AttemptT]]
     """Groups for the next steps."""
-    drawn: list[Group]
+    drawn: list[Group[AttemptT]]
     """All groups that were sampled in this step."""
     gen_batches: int
     """How many times tasks were sampled."""
@@ -111,15 +143,23 @@ async def collect(
     return Collected(ready[: config.train_batch_size], ready[config.train_batch_size :], drawn, gen_batches, stale)
 
 
-def keep(groups: Iterable[Group], path: Path, config: RlConfig, *, used: Sequence[Group]) -> None:
-    """Write groups as trajectories with step, reward and advantage, for `coa inspect` and for resuming."""
+def keep(
+    groups: Iterable[Group[AttemptT]],
+    path: Path,
+    advantages: Callable[[Group[AttemptT]], Sequence[float]],
+    *,
+    used: Sequence[Group[AttemptT]],
+) -> None:
+    """Write groups as trajectories with step, reward and advantage, for `coa inspect` and for resuming.
+
+    `advantages` gives the advantage of each attempt of a group.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     learnt = {id(group) for group in used}
     with writer(path) as out:
         for number, group in enumerate(groups):
-            for attempt, advantages in zip(group.attempts, group.advantages(config), strict=True):
-                advantage = _mean(advantages)
+            for attempt, advantage in zip(group.attempts, advantages(group), strict=True):
                 record = {
                     "step": group.step,
                     "group": number,
@@ -132,7 +172,11 @@ def keep(groups: Iterable[Group], path: Path, config: RlConfig, *, used: Sequenc
                 out.write(shaped.scored("advantage", advantage).model_copy(update={"meta": meta}))
 
 
+def mean_advantages(group: Group, config: RlConfig) -> list[float]:
+    """For each attempt, the mean of its tokens' advantages; exactly their number where all are the same."""
+    return [_mean(found) for found in advantages_of(group, config)]
+
+
 def _mean(advantages: Sequence[float]) -> float:
-    """The mean over tokens; exactly their number where all are the same."""
     same = not advantages or min(advantages) == max(advantages)
     return (advantages[0] if advantages else 0.0) if same else statistics.fmean(advantages)

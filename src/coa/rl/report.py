@@ -12,7 +12,7 @@ from coa.models.base import CountsTokens
 from coa.progress import Progress
 from coa.report import plural
 from coa.rl.config import RlConfig
-from coa.rl.groups import Collected, Group, RewardedAttempt
+from coa.rl.groups import Attempt, AttemptT, Collected, Group
 from coa.rl.guards import LogprobDiff
 from coa.rl.reward import SUCCESS
 from coa.rl.update import UpdateStats
@@ -22,7 +22,7 @@ FOLLOW_S: Final = 0.5
 SAMPLING: Final = "sampling"
 
 
-def of_groups(collected: Collected, config: RlConfig) -> dict[str, float]:
+def of_groups(collected: Collected[AttemptT], config: RlConfig) -> dict[str, float]:
     """Metrics of what was sampled in this step; if the surplus made sampling needless, of what is learnt from."""
     seen = collected.drawn or collected.used
     attempts = [attempt for group in seen for attempt in group.attempts]
@@ -42,7 +42,7 @@ def of_groups(collected: Collected, config: RlConfig) -> dict[str, float]:
         found |= {
             "reward": _mean([attempt.reward for attempt in attempts]),
             **({"success": _mean(scores)} if scores else {}),
-            "model_tokens": _mean([attempt.sample.trained for attempt in attempts]),
+            "model_tokens": _mean([attempt.model_tokens for attempt in attempts]),
             "tool_calls": _mean([attempt.trajectory.usage.tool_calls for attempt in attempts]),
             "entropy": entropy(attempts),
             "answered": _mean([attempt.trajectory.stop.value == "answered" for attempt in attempts]),
@@ -50,13 +50,12 @@ def of_groups(collected: Collected, config: RlConfig) -> dict[str, float]:
     return found
 
 
-def entropy(attempts: Sequence[RewardedAttempt]) -> float:
+def entropy(attempts: Sequence[Attempt]) -> float:
     """The mean of -logprob over sampled tokens: an estimate of the entropy that costs nothing."""
-    tokens = sum(attempt.sample.trained for attempt in attempts)
-    return -sum(sum(attempt.sample.logprobs or ()) for attempt in attempts) / max(tokens, 1)
+    return -sum(attempt.logprob_sum for attempt in attempts) / max(sum(attempt.model_tokens for attempt in attempts), 1)
 
 
-def equal(groups: Sequence[Group], config: RlConfig) -> dict[str, int]:
+def equal(groups: Sequence[Group[AttemptT]], config: RlConfig) -> dict[str, int]:
     """Numbers of groups that teach nothing, by reason."""
     flat = [group for group in groups if not group.teaches(config) and group.attempts]
     scores = [[attempt.counted for attempt in group.attempts] for group in flat]
@@ -65,7 +64,7 @@ def equal(groups: Sequence[Group], config: RlConfig) -> dict[str, int]:
     return {"all_right": right, "all_wrong": wrong, "all_equal": len(flat) - right - wrong}
 
 
-def left_out(groups: Sequence[Group]) -> str:
+def left_out(groups: Sequence[Group[AttemptT]]) -> str:
     """How many attempts failed or could not be scored, with one reason, and whether the scorer gave no verdict on a
     whole group; empty if there is nothing of that kind."""
     failed, unscored = sum(group.failed for group in groups), sum(group.unscored for group in groups)
@@ -82,7 +81,7 @@ def left_out(groups: Sequence[Group]) -> str:
     return "; ".join(said)
 
 
-def _unscored(group: Group) -> int:
+def _unscored(group: Group[AttemptT]) -> int:
     """Attempts without the scorer's verdict, also those that a reward function of the user's rewarded all the same."""
     return group.unscored + sum(attempt.success is None for attempt in group.attempts)
 

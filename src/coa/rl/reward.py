@@ -10,13 +10,14 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from coa.errors import CoaError, TrainingError
 from coa.importing import import_function
 from coa.rl import config as settings
 from coa.scoring import Scorer, score_trajectory
-from coa.trajectory import Profile, Trajectory, check
+from coa.trajectory import Profile, Trajectory, check, load_profile
 
 log = logging.getLogger(__name__)
 SUCCESS: Final = "success"
@@ -87,6 +88,24 @@ async def _asked(own: Own, trajectory: Trajectory, success: float | None) -> tup
     except Exception as error:  # the border to code of any origin
         log.warning("no reward for task %s: %s: %s", trajectory.task.id, type(error).__name__, error)
         return None, f"the reward function failed: {type(error).__name__}: {error}"[:300]
+
+
+def shaped_reward(trajectory: Trajectory, model_tokens: int, config: settings.RlConfig) -> float:
+    """The reward of a scored attempt, after overlong shaping."""
+    given = trajectory.scores[REWARD].value
+    assert given is not None, trajectory.key
+    limits = config.limits(cached_profile(trajectory.task.profile or config.profile))
+    return given + overlong_penalty(
+        model_tokens,
+        limit=limits.model_tokens,
+        buffer=config.overlong_buffer_ratio,
+        most=config.overlong_penalty_factor,
+    )
+
+
+@cache
+def cached_profile(name: str) -> Profile:
+    return load_profile(name)
 
 
 def overlong_penalty(model_tokens: int, *, limit: int, buffer: float, most: float) -> float:

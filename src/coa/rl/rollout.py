@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 from coa.choices import Constrain
@@ -20,12 +19,12 @@ from coa.models.base import Sampling
 from coa.models.local import LocalModel
 from coa.rl.config import RlConfig
 from coa.rl.groups import Group, RewardedAttempt
-from coa.rl.reward import REWARD, Rewards, overlong_penalty
+from coa.rl.reward import REWARD, Rewards, cached_profile, shaped_reward
 from coa.runtime import Setting, run_many
 from coa.runtime.live import LiveFeed
 from coa.runtime.telemetry import Heard, unheard
 from coa.tools import Tool
-from coa.trajectory import CUT_SHORT, Message, Profile, Task, Tokenizer, Trajectory, load_profile, profile_of, to_sample
+from coa.trajectory import CUT_SHORT, Message, Task, Tokenizer, Trajectory, profile_of, to_sample
 
 _SEEDS: Final = 1 << 12
 """Distance between the seeds of two groups, so that no two attempts have the same seed."""
@@ -74,7 +73,7 @@ class Rollouts:
             )
 
     async def _attempts(self, task: Task, count: int, seed: int, leave: Leave) -> list[Trajectory]:
-        profile = _profile(task.profile or self.config.profile)
+        profile = cached_profile(task.profile or self.config.profile)
         cut = Sampling(1.0, self.config.top_p, self.config.top_k, self.config.max_turn_tokens, seed)
         judged = []
         setting = Setting(
@@ -103,18 +102,12 @@ class Rollouts:
     def attempt(self, trajectory: Trajectory, reward: float | None = None) -> RewardedAttempt | None:
         """The trajectory as an attempt to learn from; None if nothing was sampled in it. `reward` is given if
         it was read from a checkpoint."""
-        base = _profile(trajectory.task.profile or self.config.profile)
         sample = to_sample(trajectory, self.tokenizer, profile_of(trajectory), ends=True)
         if sample.logprobs is None:
             return None
         if reward is None:
-            given = trajectory.scores[REWARD].value
-            assert given is not None, trajectory.key
-            limit, config = self.config.limits(base).model_tokens, self.config
-            reward = given + overlong_penalty(
-                sample.trained, limit=limit, buffer=config.overlong_buffer_ratio, most=config.overlong_penalty_factor
-            )
-        return RewardedAttempt(trajectory, sample, reward)
+            reward = shaped_reward(trajectory, sample.trained, self.config)
+        return RewardedAttempt(trajectory, reward, sample)
 
     def _group(self, task: Task, trajectories: Sequence[Trajectory], refilled: int, step: int) -> Group:
         ended = _ended(trajectories)
@@ -143,8 +136,3 @@ def _why_not(trajectory: Trajectory) -> str:
 
 def _ended(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
     return [t for t in trajectories if t.stop not in CUT_SHORT]
-
-
-@cache
-def _profile(name: str) -> Profile:
-    return load_profile(name)

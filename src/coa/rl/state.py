@@ -12,7 +12,7 @@ import orjson
 import torch
 
 from coa.rl.config import RlConfig
-from coa.rl.groups import Group, RewardedAttempt, keep
+from coa.rl.groups import Group, RewardedAttempt, keep, mean_advantages
 from coa.rl.guards import Watch
 from coa.rl.tasks import Sampler
 from coa.rl.update import Trainer
@@ -36,7 +36,7 @@ def save(
     folder.mkdir()
     trainer.policy.save_weights(folder / _WEIGHTS)
     torch.save({"optimizer": trainer.optimizer.state_dict(), "rng": torch.get_rng_state()}, folder / _OPTIMIZER)
-    keep(surplus, folder / _SURPLUS, config, used=())
+    keep(surplus, folder / _SURPLUS, lambda group: mean_advantages(group, config), used=())
     state = {"updates": trainer.updates, "sampler": drawing, "watch": watch.state()}
     (folder / _STATE).write_bytes(orjson.dumps(state))
     checkpoint.seal(folder)

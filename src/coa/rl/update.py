@@ -33,7 +33,7 @@ from coa.rl.algorithms import policy_loss
 from coa.rl.algorithms.base import TokenBatch
 from coa.rl.algorithms.ppo_clip import MAX_LOG_RATIO
 from coa.rl.config import MICRO_BATCH_TOKENS, RlConfig
-from coa.rl.groups import Group, RewardedAttempt
+from coa.rl.groups import Group, RewardedAttempt, advantages_of
 from coa.rl.policy import Policy
 from coa.rl.shared_prefix import PrefixBatch, SharedPrefixes, prefix_batches
 from coa.training.attention import PrefixCache
@@ -111,7 +111,7 @@ def items_of(groups: Sequence[Group], config: RlConfig, step: int) -> list[Item]
     return [
         Item(attempt, advantages, group.step == step)
         for group in groups
-        for attempt, advantages in zip(group.attempts, group.advantages(config), strict=True)
+        for attempt, advantages in zip(group.attempts, advantages_of(group, config), strict=True)
     ]
 
 

@@ -59,7 +59,11 @@ def test_a_wrong_setting_is_refused_with_exit_code_2_and_named() -> None:
 
 def test_no_command_has_more_than_about_twenty_flags_of_its_own() -> None:
     root = typer.main.get_command(app)
-    shared = {"--set", "--settings", "--dry-run", "--json", "--config", "--out", "--help"}
+    shared = {"--set", "--settings", "--dry-run", "--json", "--config", "--out", "--help"} | {
+        "--shard",
+        "--ray",
+        "--ray-actors",
+    }
     for name, command in root.commands.items():  # type: ignore[attr-defined]
         flags = {option for each in command.params for option in each.opts[:1] if option.startswith("-")} - shared
         assert len(flags) <= 20, (name, sorted(flags))

@@ -164,7 +164,7 @@ def test_an_id_that_is_not_there_is_reported_safely(coa: Any, runs: str) -> None
         ("tools", "call", TEXT, "x"), ("judge", NAME, NAME), ("index", "search", NAME, "x"), ("world", "show", NAME),
         ("run", "x", "--model", NAME), ("eval", NAME, "--model", "nano", "--out", "e"), ("sft", NAME),
         ("rl", "--set", "\x1b[31m\x9b[red]=1", "--out", "o"), ("run", "x", "--budget", TEXT.replace(".", "")),
-        (NAME,), ("inspect", "a", NAME),
+        (NAME,), ("sample", "a", NAME),
         ("cost", f"--{NAME}"), ("world", NAME), ("export", "a", "--to", TEXT),
         ("sample", NAME, "--model", "x", "--out", "o.jsonl"),
     ],

@@ -240,7 +240,7 @@ def test_runs_are_compared_on_the_tasks_they_share() -> None:
     assert pair["success"]["value"] == pytest.approx(3 / 9) and pair["only_second"] == ["4", "5", "6"]
     assert pair["only_first"] == []
     page = comparison_page(found)
-    assert look("runs/one", "5") in page and 'class="bars"' in page and found == compare_runs([one, two])
+    assert look(["runs/one"], "5") in page and 'class="bars"' in page and found == compare_runs([one, two])
     assert compare_runs([one, two], shared=False)["runs"][0]["results"]["tasks"] == 10
 
 

@@ -14,7 +14,7 @@ from coa.config import describe_config, load_config
 from coa.errors import ConfigError, TrainingError
 from coa.rl import config as settings
 from coa.rl.config import Guards, RlConfig
-from coa.rl.groups import Collected, Group, RewardedAttempt, collect, keep
+from coa.rl.groups import Collected, Group, RewardedAttempt, collect, keep, mean_advantages
 from coa.rl.guards import LogprobDiff, Watch
 from coa.rl.report import equal, left_out, of_groups
 from coa.rl.reward import Rewards, is_well_formed, own_reward
@@ -32,7 +32,11 @@ def attempt(reward: float, task: str = "t", counted: float | None = None) -> Rew
     trajectory = Trajectory(task=Task(id=task, question=task), profile="nano").scored("reward", reward)
     for name in ("success", "counted"):
         trajectory = trajectory.scored(name, reward if counted is None else counted)
-    return RewardedAttempt(trajectory, Sample([1, 2], [False, True], [-1, 0], [0.0, -1.0]), reward)
+    return RewardedAttempt(trajectory, reward, Sample([1, 2], [False, True], [-1, 0], [0.0, -1.0]))
+
+
+def _mean_advantages(group: Group) -> list[float]:
+    return mean_advantages(group, RlConfig())
 
 
 def group(name: str, *rewards: float, step: int = 1) -> Group:
@@ -127,7 +131,7 @@ def test_without_dynamic_sampling_no_more_is_drawn_than_is_used() -> None:
 
 def test_kept_groups_tell_reward_and_advantage(tmp_path: Path) -> None:
     one, other = group("a", *MIXED), group("b", *FLAT)
-    keep([one, other], tmp_path / "groups" / "step-0001.jsonl", RlConfig(), used=[one])
+    keep([one, other], tmp_path / "groups" / "step-0001.jsonl", _mean_advantages, used=[one])
     told = [t.meta["rl"] for t in read(tmp_path / "groups" / "step-0001.jsonl")]
     assert [(rl["reward"], round(rl["advantage"], 3), rl["learnt"]) for rl in told] == [  # type: ignore[index, call-overload, arg-type]
         (1.0, 0.707, True),
@@ -139,7 +143,7 @@ def test_kept_groups_tell_reward_and_advantage(tmp_path: Path) -> None:
 
 def test_surplus_comes_back_as_it_was_also_where_a_task_was_drawn_twice(tmp_path: Path) -> None:
     before = [group("a", *MIXED, step=3), group("a", 0.5, 0.0, step=4), group("b", *MIXED, step=4)]
-    keep(before, tmp_path / "surplus.jsonl", RlConfig(), used=())
+    keep(before, tmp_path / "surplus.jsonl", _mean_advantages, used=())
     after = _groups(tmp_path / "surplus.jsonl", lambda trajectory, reward: attempt(reward or 0.0, trajectory.task.id))
     assert [(g.task, g.rewards, g.step) for g in after] == [(g.task, g.rewards, g.step) for g in before]
 
@@ -415,7 +419,7 @@ def test_a_wrong_key_is_named() -> None:
 
 
 def test_limits_that_contradict_the_profile_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    from coa.rl.loop import train
+    from coa.rl.engines.local import train
 
     (tmp_path / "a.jsonl").write_text('{"id": "1", "question": "q", "answer": "x"}\n')
     config = RlConfig(tasks=str(tmp_path / "a.jsonl"), model="none/at-all", max_completion_length=100_000)

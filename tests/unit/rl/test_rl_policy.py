@@ -50,7 +50,7 @@ def attempt(policy: Policy, seed: int, reward: float, seen: str = WORDS[7]) -> R
     ledger.append_sampled(sampled(policy, ledger.ids, seed), step=0)
     ledger.append(Author.ENVIRONMENT, f"<observation>{seen}</observation>", step=1)
     ledger.append_sampled(sampled(policy, ledger.ids, seed + 100), step=2)
-    return RewardedAttempt(trajectory("t", WORDS[3], WORDS[5]).scored("counted", reward), ledger.to_sample(), reward)
+    return RewardedAttempt(trajectory("t", WORDS[3], WORDS[5]).scored("counted", reward), reward, ledger.to_sample())
 
 
 def group(policy: Policy, step: int = 1) -> Group:
@@ -282,7 +282,7 @@ def test_a_model_that_is_paid_for_ending_its_turn_learns_to(folder: str) -> None
             ledger.end_turn(TurnEnd(before=0, id=end, logprob=logprob))
             ledger.append(Author.ENVIRONMENT, "<observation>go on</observation>", step=0)
             ledger.append_sampled(sampled(policy, ledger.ids, seed), step=1)
-            return RewardedAttempt(trajectory("t", WORDS[3], WORDS[5]), ledger.to_sample(ends=True), reward)
+            return RewardedAttempt(trajectory("t", WORDS[3], WORDS[5]), reward, ledger.to_sample(ends=True))
 
         def odds() -> float:
             ledger = Ledger(policy.tokenizer)
@@ -418,7 +418,7 @@ def test_a_gradient_that_is_no_number_changes_nothing(folder: str) -> None:
 def test_a_distance_in_the_reward_does_not_stand_in_for_a_spread_of_rewards(
     folder: str, dynamic: bool, expected: list[bool]
 ) -> None:
-    from coa.rl.loop import _with_kl_in_reward
+    from coa.rl.engines.local import _with_kl_in_reward
 
     setting = config(folder, kl_coef=0.1, use_kl_in_reward=True, dynamic_sampling=dynamic)
     policy = open_policy(setting, "cpu")
@@ -490,7 +490,7 @@ def test_advantages_that_are_the_same_for_all_tokens_give_the_loss_of_one_for_th
         assert [set(item.advantages) for item in items] == [{v} for v in group_advantages(made.rewards)]
 
         def learnt(advantages: list[list[float]]) -> tuple[float, dict[str, torch.Tensor]]:
-            monkeypatch.setattr(Group, "advantages", lambda self, config: advantages)
+            monkeypatch.setattr("coa.rl.update.advantages_of", lambda group, config: advantages)
             stats = next(iter(Trainer(policy, setting).learn([made], 1)))
             return stats.loss, {n: w.grad.clone() for n, w in policy.trained.items() if w.grad is not None}
 

@@ -45,7 +45,7 @@ def attempt(size: int, prompt: list[int], own: int, seed: int, reward: float) ->
         steps=[-1] * len(prompt) + [0] * own,
         logprobs=[-1.0 - rng.random() if written else 0.0 for written in mask],
     )
-    return RewardedAttempt(trajectory("t", WORDS[3], WORDS[5]).scored("counted", reward), sample, reward)
+    return RewardedAttempt(trajectory("t", WORDS[3], WORDS[5]).scored("counted", reward), reward, sample)
 
 
 def groups(policy: Policy) -> list[Group]:
@@ -110,7 +110,7 @@ def test_how_far_a_step_moves_the_policy_is_measured_from_its_second_update_on(f
         policy = open_policy(setting, "cpu")
         try:
             again = [
-                RewardedAttempt(a.trajectory, replace(a.sample, logprobs=sampled), a.reward)
+                RewardedAttempt(a.trajectory, a.reward, replace(a.sample, logprobs=sampled))
                 for group in groups(policy)
                 for a in group.attempts
                 for sampled in [_now(policy, setting, a)]

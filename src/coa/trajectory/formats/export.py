@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from coa.trajectory.formats.otlp_endpoint import OtlpConfig, OtlpEndpoint, OtlpU
 from coa.trajectory.formats.otlp_export import to_spans
 from coa.trajectory.formats.otlp_wire import Span, resource_spans
 from coa.trajectory.formats.rows import write_joined, write_rows
-from coa.trajectory.formats.sources import files
+from coa.trajectory.formats.sources import files, not_empty
 from coa.trajectory.formats.tasks import from_task, read_tasks
 from coa.trajectory.profile import Profile, load_profile, profile_of, with_profile
 from coa.trajectory.store import Lines, write
@@ -40,7 +41,7 @@ _CONVERTERS: Final[Mapping[Target, Callable[[Trajectory, Profile], dict[str, Any
 
 
 def export(
-    data: str,
+    data: str | Sequence[str],
     to: Target,
     out: str | Path,
     *,
@@ -50,13 +51,16 @@ def export(
 ) -> int:
     """Write the trajectories or tasks of `data` to the file `out`, and return their number.
 
-    `data` is a file, a folder or a hub id. ATIF may also be written to a folder, with one file per trajectory. With
-    `profile`, everything is read with that profile, whatever profile the data carry. An interrupted export leaves `out`
-    as it was, because the file takes its place only when it is complete.
+    `data` is a file, a folder or a hub id, or several of them, which are joined. ATIF may also be written to a folder,
+    with one file per trajectory. With `profile`, everything is read with that profile, whatever profile the data carry.
+    An interrupted export leaves `out` as it was, because the file takes its place only when it is complete.
 
     OTLP may also be sent to an endpoint, whose address `out` is then. `content` says whether spans include the texts of
     users, model and tools; None means in a file, but not for an endpoint.
     """
+    if to is Target.MODEL:
+        raise StoreError("checkpoints are not records", hint="coa.merge_checkpoint(folder, out) merges them")
+    data = _sources(data)
     if content is not None and to is not Target.OTLP:
         raise StoreError(f"`content` has no meaning for {to}", hint="it is for spans: --to otlp")
     if is_endpoint(out):
@@ -81,9 +85,10 @@ def export(
 
 
 def exported_lines(
-    data: str, to: Target, *, profile: str | Path | None = None, content: bool | None = None
+    data: str | Sequence[str], to: Target, *, profile: str | Path | None = None, content: bool | None = None
 ) -> Iterator[bytes]:
     """What `export` would write, as lines of JSON without line breaks."""
+    data = _sources(data)
     if to is Target.TRAJECTORIES:
         return map(Lines().line, _trajectories(data, profile))
     if to is Target.OTLP:
@@ -92,35 +97,43 @@ def exported_lines(
     return map(orjson.dumps, _rows(data, to, profile))
 
 
-def _rows(data: str, to: Target, profile: str | Path | None) -> Iterator[dict[str, Any]]:
+def _sources(data: str | Sequence[str]) -> Sequence[str]:
+    return [data] if isinstance(data, str) else not_empty(data)
+
+
+def _rows(data: Sequence[str], to: Target, profile: str | Path | None) -> Iterator[dict[str, Any]]:
     if to is Target.TASKS:
-        return map(from_task, read_tasks(data) if holds_tasks(data) else _tasks(_trajectories(data, profile)))
+        return map(from_task, chain.from_iterable(_tasks_in(source, profile) for source in data))
     return (_CONVERTERS[to](trajectory, profile_of(trajectory)) for trajectory in _trajectories(data, profile))
 
 
-def _trajectories(data: str, profile: str | Path | None) -> Iterator[Trajectory]:
+def _tasks_in(source: str, profile: str | Path | None) -> Iterator[Task]:
+    return read_tasks(source) if holds_tasks(source) else _tasks(_trajectories([source], profile))
+
+
+def _trajectories(data: Sequence[str], profile: str | Path | None) -> Iterator[Trajectory]:
     chosen = load_profile(profile) if profile else None
-    for trajectory in trajectories_of(data, chosen):
+    for trajectory in chain.from_iterable(trajectories_of(source, chosen) for source in data):
         yield trajectory if chosen is None else with_profile(trajectory, chosen)
 
 
-def _resource_spans(data: str, profile: str | Path | None, *, content: bool) -> Iterator[bytes]:
+def _resource_spans(data: Sequence[str], profile: str | Path | None, *, content: bool) -> Iterator[bytes]:
     service = OtlpConfig().service_name
     return (orjson.dumps(resource_spans(spans, service)) for spans in _spans(data, profile, content=content))
 
 
-def _spans(data: str, profile: str | Path | None, *, content: bool) -> Iterator[list[Span]]:
+def _spans(data: Sequence[str], profile: str | Path | None, *, content: bool) -> Iterator[list[Span]]:
     """The spans of each run. The time at which a file was written last is taken for the end of its runs, and a
     millisecond is added for each, so that they are listed in the order of the file."""
     chosen = load_profile(profile) if profile else None
-    for file in files(data):
+    for file in chain.from_iterable(map(files, data)):
         written = file.stat().st_mtime_ns if file.is_file() else time.time_ns()
         for number, trajectory in enumerate(read_trajectories(file, chosen)):
             run = trajectory if chosen is None else with_profile(trajectory, chosen)
             yield to_spans(run, profile_of(run), ended_ns=written + number * 1_000_000, content=content)
 
 
-async def _send(data: str, address: str, profile: str | Path | None, *, content: bool) -> int:
+async def _send(data: Sequence[str], address: str, profile: str | Path | None, *, content: bool) -> int:
     try:
         endpoint = OtlpEndpoint(OtlpConfig(endpoint=address))
     except ValidationError as error:
@@ -147,7 +160,7 @@ def _tasks(trajectories: Iterator[Trajectory]) -> Iterator[Task]:
             yield task
 
 
-def _write_folder(data: str, out: Path, profile: str | Path | None) -> int:
+def _write_folder(data: Sequence[str], out: Path, profile: str | Path | None) -> int:
     """One ATIF document per file."""
     count = 0
     with lock(out):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,17 @@ def files(source: str) -> list[Path]:
     if name.count("/") != 1 or hub.is_path(name, "dataset"):
         raise nothing_at(source)
     return _from_hub(name, part)
+
+
+def not_empty(sources: Sequence[str]) -> list[str]:
+    """Of several sources, those that hold something: a shard may have no task, and the file of its runs is empty."""
+    several = list(dict.fromkeys(sources))
+    return [source for source in several if not _is_empty(Path(source))] or several[:1]
+
+
+def _is_empty(path: Path) -> bool:
+    file = path / NAMES[0] if path.is_dir() else path
+    return file.is_file() and not file.stat().st_size
 
 
 def is_hidden(path: Path, tree: Path) -> bool:

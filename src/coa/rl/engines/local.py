@@ -1,4 +1,6 @@
-"""The whole of RL, top to bottom: sample tasks, attempt each several times, compare, update, evaluate, save; again.
+"""The local engine: the whole of RL in one process, top to bottom.
+
+Steps follow one another: sample tasks, attempt each several times, compare, update, evaluate, save; again.
 
 Everything random follows from the seed, the step, the task and the number of the attempt, so a run that is killed and
 started again goes on as if it had not been interrupted.
@@ -23,9 +25,10 @@ from coa.models.base import Sampling
 from coa.progress import Progress, Silent, part
 from coa.report import plural
 from coa.rl import report, state
+from coa.rl.card import measured_figures, rl_card
 from coa.rl.checks import Checked, check, profiles_of
 from coa.rl.config import RlConfig
-from coa.rl.groups import Collected, Group, collect, keep
+from coa.rl.groups import Collected, Group, collect, keep, mean_advantages
 from coa.rl.guards import LogprobDiff, Watch
 from coa.rl.policy import Policy, open_policy, save_model
 from coa.rl.reward import Rewards, own_reward
@@ -37,10 +40,8 @@ from coa.runtime.live import LiveFeed, live_feed
 from coa.scoring.opening import open_judge, open_scorer
 from coa.tools import Tool
 from coa.training import checkpoint
-from coa.training.card import model_card
-from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim, figures, keep_until
+from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim, keep_until
 from coa.trajectory import Task, load_profile
-from coa.version import __version__
 
 GROUPS: Final = "groups"
 _FREE: Final = ("report_to", "save_steps", "save_total_limit", "eval_steps", "guards", "otlp")
@@ -132,7 +133,12 @@ async def _train(
                     following = asyncio.create_task(attempts(step + 1, surplus, ahead=1))
                 fresh = {id(group) for group in collected.drawn}
                 seen_now = [*collected.drawn, *(group for group in collected.used if id(group) not in fresh)]
-                keep(seen_now, out / GROUPS / f"step-{step:04}.jsonl", config, used=collected.used)
+                keep(
+                    seen_now,
+                    out / GROUPS / f"step-{step:04}.jsonl",
+                    lambda group: mean_advantages(group, config),
+                    used=collected.used,
+                )
                 found = report.of_groups(collected, config)
                 seen = collected.drawn or collected.used
                 watch.groups(
@@ -181,19 +187,8 @@ async def _train(
             interruption.restore()
             progress.finish()
             log.close()
-        formats = {"reward": ".3f", "success": ".1%", "held_out_success": ".1%"}
-        measured = figures(out / METRICS, formats, at="at step", rate=("tokens_per_s", "sampled tokens/s"))
-        card = model_card(
-            config,
-            out,
-            stage="rl",
-            about=f"trained by reinforcement learning with real tools (profile: {config.profile}) with coa "
-            f"{__version__}. Only what the model wrote was trained.",
-            recipe=("lr", "max_steps", "seed"),
-            data=[f"{plural(len(tasks), 'task')} of {config.tasks}"],
-            figures=measured,
-            command=command or ["--model", config.model, "--tasks", str(config.tasks), "--out", str(out)],
-        )
+        measured = measured_figures(out)
+        card = rl_card(config, out, tasks=len(tasks), figures=measured, command=command)
         with checkpoint.saving("the model", out):
             save_model(policy, config, out / MODEL, card)
         progress.say(f"wrote {out / MODEL}")

@@ -1,0 +1,116 @@
+"""What goes wrong: attempts that fail, tasks that are too hard, processes that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from coa.models.local.model import load_weights
+from coa.rl.engines.verl.settings import Files
+from coa.trajectory import read
+from support.verl_runs import config_file, environment, metrics, processes, rl, started, wait_until
+
+
+def test_attempts_that_raise_hang_or_write_nothing_are_counted_and_become_no_row(tmp_path: Path) -> None:
+    config = config_file(
+        tmp_path, tool="web_search=support.unsound:knowing", max_steps=1, train_batch_size=4, num_generations=32,
+        num_mini_batches=1, timeout_s=2, max_retries=0, dynamic_sampling=False,
+    )  # fmt: skip
+    out = tmp_path / "run"
+    rl(config, out)
+    (row,) = metrics(out)
+    made = list(read(out / "groups" / "step-0001.jsonl"))
+    assert row["failed"] + len(made) == 128, "every attempt is counted"
+    assert 8 <= row["failed"] <= 60, "about a fifth of them: a tenth raise, a twentieth hang, a twentieth write nothing"
+    # Rows of padding are masked: what was trained is what these attempts wrote, token by token.
+    written = sum(len(step.tokens.ids) for t in made for step in t.steps if step.tokens)
+    assert written <= row["trained_tokens"] <= written + len(made), "a turn may end with one token more"
+    assert row["grad_norm"] > 0 and row["prob_diff_max"] < 1e-5
+
+
+def test_tasks_that_are_all_too_hard_end_the_run(tmp_path: Path) -> None:
+    """verl would draw tasks for ever. The answer of no task can be written, so all rewards are equal."""
+    config = config_file(
+        tmp_path, max_steps=3, reward={"format_weight": 0.0}, filter_groups_metric="score", guards={"max_idle_steps": 2}
+    )
+    rows = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text().splitlines()]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(json.dumps({**row, "answer": "unknowable"}) for row in rows))
+    said = rl(config, tmp_path / "run", code=1)
+    assert "nothing to learn" in said and "use tasks that the model solves sometimes" in said
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    config, out = config_file(tmp_path, max_steps=4, save_steps=100), tmp_path / "run"
+    with started(config, out) as running:
+        wait_until(lambda: len(metrics(out)) >= 1, timeout_s=600, running=running)
+        running.send_signal(signal.SIGINT)
+        running.wait(300)
+        assert running.returncode == 1
+    step = Files(out).latest
+    assert 1 <= step < 4 and [row["step"] for row in metrics(out)] == list(range(1, step + 1))
+    assert f"going on after step {step}" in rl(config, out)
+    assert [row["step"] for row in metrics(out)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "victim", ["coa rl", "launch", "ray::WorkerDict", "ray::TokenActor", "ray::AgentLoopWorkerTQ", "ray::Runner"]
+)
+def test_a_killed_process_costs_no_more_than_the_steps_since_the_checkpoint(victim: str, tmp_path: Path) -> None:
+    config, out = config_file(tmp_path, max_steps=4, save_steps=1), tmp_path / "run"
+    with started(config, out) as running:
+        wait_until(lambda: len(metrics(out)) >= 1, timeout_s=600, running=running)
+        time.sleep(random.Random(victim).uniform(0, 4))
+        if victim == "coa rl":
+            ids = [running.pid]
+        elif victim == "launch":
+            ids = processes(f"{sys.executable} -m coa.rl.engines.verl.launch")
+        else:
+            ids = processes(victim)
+        assert ids, victim
+        os.kill(ids[0], signal.SIGKILL)
+        running.wait(300)
+    wait_until(lambda: not processes("ray::"), timeout_s=120)
+    rl(config, out)
+    assert [row["step"] for row in metrics(out)] == [1, 2, 3, 4]
+    assert all((out / "groups" / f"step-000{step}.jsonl").is_file() for step in range(1, 5))
+
+
+def test_the_merged_model_is_the_trainers(tmp_path: Path) -> None:
+    """Of two processes: the weights in the shards, and the log-probabilities that the last step's engine recorded."""
+    config, out = config_file(tmp_path, max_steps=2, verl__gpus_per_node=2), tmp_path / "run"
+    rl(config, out)
+    # One more step with a learning rate of almost nothing samples from the merged weights as they are.
+    again = config_file(tmp_path, max_steps=1, lr=1e-12, verl__gpus_per_node=1, model=str(out / "model"))
+    rl(again, tmp_path / "again")
+    model, _ = load_weights(out / "model", dtype=torch.float32, device="cpu")
+    attempts = list(read(tmp_path / "again" / "groups" / "step-0001.jsonl"))
+    assert len(attempts) >= 100
+    from coa.models.tokenizer import load_tokenizer
+    from coa.trajectory import profile_of, to_sample
+
+    tokenizer, worst = load_tokenizer(out / "model"), 0.0
+    for trajectory in attempts[:50]:
+        sample = to_sample(trajectory, tokenizer, profile_of(trajectory))
+        if sample.logprobs is None:
+            continue
+        with torch.no_grad():
+            logits = model(torch.tensor([sample.ids])).logits[0]
+        logprobs = torch.log_softmax(logits.float(), -1)
+        for at, written in enumerate(sample.mask):
+            if written:
+                worst = max(worst, abs(float(logprobs[at - 1, sample.ids[at]]) - sample.logprobs[at]))
+    assert worst < 1e-5
+    merged = tmp_path / "exported"
+    command = [sys.executable, "-m", "coa", "export", str(Files(out).latest_checkpoint), "--to", "model"]
+    subprocess.run([*command, "--out", str(merged)], env=environment(), check=True, capture_output=True)
+    other, _ = load_weights(merged, dtype=torch.float32, device="cpu")
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
