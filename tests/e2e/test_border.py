@@ -70,6 +70,18 @@ def test_ctrl_c_prints_no_traceback(after_s: float | None, runs: Path) -> None:
     assert process.returncode != 130 or said == "interrupted\n"
 
 
+def test_ctrl_c_while_a_class_is_made_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 turns it into a RuntimeError that is caused by the KeyboardInterrupt."""
+
+    def command(*_: object, **__: object) -> None:
+        raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
+
+    monkeypatch.setattr("coa.cli.commands.app", command)
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code == 130
+
+
 def _wait(process: subprocess.Popen[str], *, caught: bool) -> None:
     """Until the process handles Ctrl-C itself, or no longer does."""
     until = time.monotonic() + 30
