@@ -1,5 +1,7 @@
-"""Keeps the figures of a benchmark in `benchmarks/results/NAME.json`, from which `python -m benchmarks.report` makes the
-tables of docs/performance.md."""
+"""Keeps the figures of a benchmark in `benchmarks/results/NAME.json`.
+
+`python -m benchmarks.report` makes the tables of docs/performance.md from these files.
+"""
 
 from __future__ import annotations
 
