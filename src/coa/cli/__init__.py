@@ -52,8 +52,11 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is the cause of this error: Python 3.11 wraps what is raised while a class is made (`__set_name__`)
-    in a RuntimeError, and most classes are made while a command imports its library."""
+    """Whether Ctrl-C is the cause of this error.
+
+    Python 3.11 wraps what is raised while a class is made (`__set_name__`) in a RuntimeError, and most classes are made
+    while a command imports its library.
+    """
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__
     return error is not None

@@ -1,0 +1,84 @@
+"""Writes the tables of docs/performance.md from the figures in `benchmarks/results/`.
+
+python -m benchmarks.report            write the page
+python -m benchmarks.report --check    exit with 1 if the page does not show the figures as they are
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from benchmarks.results import RESULTS
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+BEGIN: Final = "<!-- python -m benchmarks.report writes from here -->\n"
+END: Final = "<!-- to here -->\n"
+
+
+def main() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    written = with_tables(page, tables(RESULTS))
+    if "--check" not in sys.argv:
+        PAGE.write_text(written, encoding="utf-8")
+    elif written != page:
+        raise SystemExit(f"{PAGE} does not show the figures as they are; run python -m benchmarks.report")
+
+
+def with_tables(page: str, written: str) -> str:
+    """The page with these tables in the place of its own."""
+    before, found, rest = page.partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not found or not ended:
+        raise SystemExit(f"the page needs the lines {BEGIN.strip()} and {END.strip()}")
+    return f"{before}{BEGIN}\n{written}\n{END}{after}"
+
+
+def tables(folder: Path) -> str:
+    """A section for each benchmark that has kept figures, in alphabetical order."""
+    sections = []
+    for file in sorted(folder.glob("*.json")):
+        record = orjson.loads(file.read_bytes())
+        if "figures" in record:  # benchmarks.cluster keeps a simulation, which docs/scaling.md describes
+            sections.append("\n".join(_section(file.stem, record)))
+    return "\n\n".join(sections)
+
+
+def _section(name: str, record: Mapping[str, Any]) -> Iterator[str]:
+    machine = record["machine"]
+    units = ", ".join(machine["units"]) or "no vector units that matter here"
+    versions = ", ".join(
+        f"{package} {machine[package]}"
+        for package in ("torch", "transformers", "trl", "aiohttp", "tokenizers")
+        if machine.get(package)
+    )
+    yield f"### {_title(name)}\n"
+    yield f"`{record['command']}` on {record['date']}, {machine['cores']} cores of {machine['cpu']} ({units}); "
+    yield f"Python {machine['python']}, {versions}.\n"
+    yield "| measured | figure | beside | goal |"
+    yield "|---|---|---|---|"
+    for figure in record["figures"]:
+        yield f"| {figure['what']} | {_value(figure)} | {figure['beside'] or '–'} | {figure['goal'] or '–'} |"
+
+
+def _title(name: str) -> str:
+    """The first sentence of the benchmark's docstring, up to its colon."""
+    source = Path(__file__).with_name(f"{name}.py")
+    said = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) if source.is_file() else None
+    first = (said or name).splitlines()[0].rstrip(".")
+    return first.partition(":")[0]
+
+
+def _value(figure: Mapping[str, Any]) -> str:
+    value, unit = figure["value"], figure["unit"]
+    digits = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{digits} {unit}"
+
+
+if __name__ == "__main__":
+    main()
