@@ -58,13 +58,13 @@ def examine_verl(config: RlConfig | None = None) -> Iterator[Check]:
         if there is not None and there.partition("+")[0] != TESTED.get(name, there):
             detail = f"{there} (coa is tested with {TESTED[name]})"
         yield Check(name, works, detail if works or there is None else f"{there}, but {wanted} is needed", INSTALL)
+    config = config or RlConfig(engine="verl")
+    yield _attempt("settings", lambda: _verl_settings(config))
     if not complete:
         return
     yield _attempt("verl's interface", _verl_interface)
     from coa.rl.engines.verl.settings import cluster_address
 
-    config = config or RlConfig(engine="verl")
-    yield _attempt("settings", lambda: _verl_settings(config))
     if cluster_address(config) is None:
         yield _attempt("tools on this machine", lambda: _verl_tools(config))
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -140,6 +141,12 @@ def test_a_model_of_ones_own_is_run_inspected_and_exported(tmp_path: Path) -> No
     assert len(json.loads((tmp_path / "sharegpt.json").read_text())) == 5
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, but for the moment at which a page says that it was made."""
+    made = re.compile(rb"Made by coa [^<]*")
+    return {file.name: made.sub(b"", file.read_bytes()) for file in folder.iterdir()}
+
+
 def test_traces_of_a_team_become_training_data(tmp_path: Path) -> None:
     traces, data = tmp_path / "traces", tmp_path / "data"
     traces.mkdir()
@@ -155,9 +162,9 @@ def test_traces_of_a_team_become_training_data(tmp_path: Path) -> None:
     command = ["distill", traces, "--out", data, "--student", "smollm2", "--decontaminate", benchmark]
     shown = coa(*command)
     assert "1 wrong_answer" in shown and "1 benchmark_question" in shown and "4 trajectories" in shown
-    first = {file.name: file.read_bytes() for file in data.iterdir()}
+    first = contents(data)
     coa(*command)
-    assert {file.name: file.read_bytes() for file in data.iterdir()} == first
+    assert contents(data) == first
     report = json.loads(first["report.json"])
     assert report["read"]["unreadable"] == 1 and "torn.json" in report["read"]["unreadable_places"][0]["file"]
     assert report["roles"]["checker"] == {"verify by name": 6}

@@ -1,12 +1,13 @@
 """Rollout servers that break, for the verl engine: opening this tool breaks them in the process that opens it.
 
 Of all attempts a tenth raise, a twentieth hang, and a twentieth end their turn at once. Which ones follows from the
-seed of the attempt, so a retry of an attempt may succeed.
+seed of the attempt, so a retry of an attempt may succeed. Each is noted in the file `UNSOUND_LOG`, by kind and seed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 from coa.errors import ModelError
@@ -15,18 +16,23 @@ from coa.rl.engines.verl import loop
 from coa.trajectory import Tokens, Usage
 from support.newborn import Knowing
 
+KINDS = {0: "raised", 1: "raised", 2: "hung", 3: "empty"}
+"""By the remainder of the seed."""
 _generate = loop.TokenServer.generate
 
 
 async def _unsound(
     self: loop.TokenServer, context: Any, *, stop: Any, sampling: Any, on_text: Any = None
 ) -> Generation:
-    share = (sampling.seed or 0) % 20
-    if share in (0, 1):
+    kind = KINDS.get((sampling.seed or 0) % 20)
+    if kind is not None:
+        with open(os.environ["UNSOUND_LOG"], "a") as log:
+            log.write(f"{kind} {sampling.seed}\n")
+    if kind == "raised":
         raise ModelError("broken on purpose")
-    if share == 2:
+    if kind == "hung":
         await asyncio.sleep(3600)
-    if share == 3:
+    if kind == "empty":
         return Generation("", Finish.LENGTH, Usage(model_calls=1), Tokens(ids=(), logprobs=()))
     return await _generate(self, context, stop=stop, sampling=sampling, on_text=on_text)
 

@@ -93,16 +93,33 @@ def wait_until(true: Callable[[], bool], *, timeout_s: float, running: subproces
         time.sleep(0.1)
 
 
-def processes(name: str) -> list[int]:
-    """Ids of processes whose title begins so; Ray's actors have the titles `ray::Class` and `ray::Class.method`."""
-    found = []
+def descendants(of: int) -> dict[int, str]:
+    """The titles of all processes that a process has started, by their ids. Ray's actors have the titles `ray::Class`
+    and `ray::Class.method`."""
+    parents, titles = dict[int, int](), dict[int, str]()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
         try:
-            title = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            number = int(entry.name)
+            parents[number] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            titles[number] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if title.startswith(name):
-            found.append(int(entry.name))
-    return found
+
+    def below(number: int) -> bool:
+        while number in parents:
+            number = parents[number]
+            if number == of:
+                return True
+        return False
+
+    return {number: title for number, title in titles.items() if below(number)}
+
+
+def alive(number: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        return (Path("/proc") / str(number) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

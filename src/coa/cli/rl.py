@@ -67,7 +67,7 @@ def rl(
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings
     from coa.cli.training import close, this_command
-    from coa.rl import RlConfig, plan
+    from coa.rl import RlConfig, RlPlan, plan
     from coa.rl import rl as train
 
     show_warnings()
@@ -76,13 +76,21 @@ def rl(
         "eval_tasks": eval_tasks, "max_steps": steps, "engine": engine, "ray": ray, "verl.device": device,
         "verl.nnodes": nnodes, "verl.gpus_per_node": gpus_per_node,
     }  # fmt: skip
-    chosen = resolve(
-        RlConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run, plan=plan, as_json=as_json
-    )
     flags = {"--nnodes": nnodes, "--gpus-per-node": gpus_per_node, "--ray": ray, "--device": device}
-    unused = [flag for flag, value in flags.items() if value is not None]
-    if chosen.engine != "verl" and unused:
-        raise misused(f"{unused[0]} is for the verl engine", "add --engine verl")
+
+    def refuse_unused(chosen: RlConfig) -> None:
+        unused = [flag for flag, value in flags.items() if value is not None]
+        if chosen.engine != "verl" and unused:
+            raise misused(f"{unused[0]} is for the verl engine", "add --engine verl")
+
+    def planned(chosen: RlConfig) -> RlPlan:
+        refuse_unused(chosen)
+        return plan(chosen)
+
+    chosen = resolve(
+        RlConfig, config, settings, given, show_settings=show_settings, dry_run=dry_run, plan=planned, as_json=as_json
+    )
+    refuse_unused(chosen)
     if out is None:
         raise misused("the run needs a folder: add --out runs/rl")
     close(train(chosen, out, command=this_command(), progress=terminal_progress()), out, as_json=as_json)

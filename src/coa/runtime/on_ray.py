@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LOCAL: Final = "local"
-_VARIABLES: Final = ("COA_", "OPENAI_API_KEY", "SERPAPI_", "SERPER_", "SEARXNG_", "JINA_")
+TOOL_VARIABLES: Final = ("COA_", "OPENAI_API_KEY", "SERPAPI_", "SERPER_", "SEARXNG_", "JINA_")
 """How the names begin of environment variables that models and tools read."""
 _READY_S: Final = 300.0
 """How long an actor may take to be placed and to open its model."""
@@ -153,11 +153,13 @@ class _Cluster:
             call = member.handle.run.remote(config, tasks, job)
             try:
                 line: bytes = await call
-            except self._ray.exceptions.RayActorError as error:
-                self._bury(member, error)
-                continue
             except self._ray.exceptions.RayTaskError as error:
                 raise _cause(error) from error
+            except self._ray.exceptions.TaskCancelledError:
+                raise
+            except self._ray.exceptions.RayError as error:  # dead, out of memory, or out of reach
+                self._bury(member, error)
+                continue
             except asyncio.CancelledError:
                 with suppress(Exception):
                     self._ray.cancel(call)
@@ -295,7 +297,7 @@ async def on_ray(
     own = _for_actors(config.model_copy(update={"concurrency": share}))
     needs = {(task.profile, bool(task.files)): task for task in tasks}
     described = orjson.dumps([task.model_dump(mode="json") for task in needs.values()])
-    names = {config.api_key_env, *key_variables, *(name for name in os.environ if name.startswith(_VARIABLES))}
+    names = {config.api_key_env, *key_variables, *(name for name in os.environ if name.startswith(TOOL_VARIABLES))}
     variables = {name: os.environ[name] for name in sorted(names) if name in os.environ}
     with part(progress or Silent(), f"starting {plural(actors, 'actor')} on Ray ({place.ray})"):
         ray, started = _connect(place.ray, actors)

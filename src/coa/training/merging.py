@@ -75,6 +75,7 @@ def merge_checkpoint(
     if not Path(source).is_dir():
         raise ModelError(f"there is no folder {source}", hint="give the folder of a run, an adapter or a checkpoint")
     kind, folder = kind_of(Path(source))
+    _refuse_to_replace(out, Path(source), folder)
     part_folder = out.with_name(f".{out.name}.part")
     shutil.rmtree(part_folder, ignore_errors=True)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -92,10 +93,18 @@ def merge_checkpoint(
         )
         text = card or f"---\ntags: [{TAG}]\n---\n\n# {out.name}\n\nMerged from {kind.value} with `coa export`.\n"
         (part_folder / "README.md").write_text(text, encoding="utf-8")
-        if force and out.exists():
-            shutil.rmtree(out)
         put(part_folder, out)
     return out
+
+
+def _refuse_to_replace(out: Path, *sources: Path) -> None:
+    """Only a model folder may be replaced, and never one that holds what is merged."""
+    place = out.resolve()
+    if any(place == source.resolve() or place in source.resolve().parents for source in sources):
+        raise ModelError(f"{out} holds what is to be merged", hint="choose another folder with --out")
+    is_model = (out / "config.json").is_file() and any(out.glob("*.safetensors"))
+    if out.exists() and not is_model and not (out.is_dir() and not any(out.iterdir())):
+        raise ModelError(f"{out} is not a model folder, so it is not replaced", hint="choose another folder with --out")
 
 
 def _merge_adapter(folder: str | Path, out: Path) -> None:

@@ -73,3 +73,8 @@ def test_words_after_two_dashes_are_nobodys_flags() -> None:
     command = SettingsCommand("x")
     command.former = {"--old": "new"}  # type: ignore[misc]
     assert command._translated(["a", "--", "--old", "1"]) == ["a", "--", "--old", "1"]
+
+
+def test_options_of_the_verl_engine_are_refused_without_it_in_a_dry_run_too() -> None:
+    result = CliRunner().invoke(app, ["rl", "--model", "smollm2", "--nnodes", "2", "--dry-run"])
+    assert result.exit_code == 2 and "--nnodes is for the verl engine" in result.output

@@ -11,7 +11,7 @@ import pytest
 
 from coa.errors import ConfigError, TrainingError
 from coa.rl.config import RlConfig
-from coa.rl.engines.verl.checks import positions_of, refuse_too_long, refuse_unsupported
+from coa.rl.engines.verl.checks import positions_of, refuse_few_gpus, refuse_too_long, refuse_unsupported
 from coa.rl.engines.verl.dataset import write_loops, write_tasks
 from coa.rl.engines.verl.settings import Files, as_overrides, environment, verl_settings
 from coa.trajectory import Limits, Task
@@ -155,6 +155,48 @@ def test_lengths_are_compared_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 64, "rope_scaling": {"factor": 4.0}}')
     assert positions_of(tmp_path) == 256
     assert positions_of(tmp_path / "absent") is None
+
+
+def test_a_scaled_model_is_as_long_as_its_files_say(tmp_path: Path) -> None:
+    """Llama 3.1 names the scaled number, and the original one it comes from."""
+    rope = '{"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}'
+    (tmp_path / "config.json").write_text(f'{{"max_position_embeddings": 131072, "rope_scaling": {rope}}}')
+    assert positions_of(tmp_path) == 131_072
+
+
+@pytest.mark.parametrize("there", [[8, 8], [16], [4, 12, 8]])
+def test_machines_with_enough_gpus_are_taken(there: list[int]) -> None:
+    refuse_few_gpus(RlConfig.model_validate({"verl": {"nnodes": 2, "gpus_per_node": 8}}), there)
+
+
+@pytest.mark.parametrize(
+    "there, message", [([8, 4], "needs 16 GPUs, and the cluster has 12"), ([4] * 4, "machines with 4, 4, 4, 4")]
+)
+def test_gpus_that_are_too_few_or_too_scattered_are_refused(there: list[int], message: str) -> None:
+    with pytest.raises(TrainingError, match=message):
+        refuse_few_gpus(RlConfig.model_validate({"verl": {"nnodes": 2, "gpus_per_node": 8}}), there)
+
+
+@pytest.mark.parametrize(
+    "given", [{"precision": "bf16"}, {"min_groups": 2, "train_batch_size": 4}, {"micro_batch_tokens": 512}]
+)
+def test_settings_that_verl_would_ignore_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(given))):
+        refuse_unsupported(RlConfig.model_validate({"engine": "verl", **given}))
+
+
+def test_held_out_tasks_are_looked_at_before_the_first_step_only(tmp_path: Path) -> None:
+    config = RlConfig.model_validate({"engine": "verl", "eval_tasks": "held_out.jsonl"})
+
+    def looks() -> Any:
+        given = verl_settings(config, tmp_path, model="m", context_tokens=1000, prompt_tokens=90, held_out=True)
+        return given["trainer.val_before_train"]
+
+    assert looks() is True
+    checkpoints = Files(tmp_path).checkpoints
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "latest_checkpointed_iteration.txt").write_text("3")
+    assert looks() is False
 
 
 def test_a_row_carries_the_whole_task(tmp_path: Path) -> None:

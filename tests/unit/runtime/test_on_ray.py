@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -16,9 +17,10 @@ from coa.errors import ConfigError
 from coa.evaluate import EvalConfig, evaluate
 from coa.models.scripted import ScriptedModel
 from coa.runtime import RunConfig, Setting, run_many
-from coa.runtime.on_ray import on_ray
+from coa.runtime.on_ray import _Cluster, on_ray
 from coa.runtime.setting import Fleet, FleetLost
 from coa.trajectory import Stop, Task, Trajectory, read
+from coa.version import __version__
 from support.exams import write_tasks
 
 TASKS = [Task(id=f"t{n}", question=f"Who is {n}?") for n in range(12)]
@@ -88,3 +90,55 @@ def test_a_lost_fleet_ends_the_batch_and_no_run_is_written_as_failed(tmp_path: P
     assert len(before) == 5 and all(run.failure is None for run in read(out))
     assert asyncio.run(go(100)) == 7, "the rest, and nothing again"
     assert sorted(run.task.id for run in read(out)) == sorted(task.id for task in TASKS)
+
+
+class FakeRay:
+    """As much of Ray as hands runs to actors: the first actor is evicted in its first run, the others work."""
+
+    class exceptions:
+        class RayError(Exception): ...
+
+        class RayTaskError(RayError): ...
+
+        class TaskCancelledError(RayError): ...
+
+        class OutOfMemoryError(RayError): ...
+
+    def __init__(self) -> None:
+        self.started, self.killed = 0, 0
+
+    def remote(self, **options: object) -> Callable[[type], FakeRay]:
+        return lambda cls: self
+
+    def options(self, **options: object) -> SimpleNamespace:
+        return SimpleNamespace(remote=self._actor)
+
+    def kill(self, handle: object) -> None:
+        self.killed += 1
+
+    def _actor(self) -> SimpleNamespace:
+        self.started += 1
+        number = self.started
+
+        async def prepare(*given: object) -> tuple[str, str]:
+            return __version__, f"place {number}"
+
+        async def run(*given: object) -> bytes:
+            if number == 1:
+                raise self.exceptions.OutOfMemoryError("the node ran low on memory")
+            return b"%d" % number
+
+        return SimpleNamespace(prepare=SimpleNamespace(remote=prepare), run=SimpleNamespace(remote=run))
+
+
+def test_a_run_whose_actor_is_evicted_for_memory_goes_to_another() -> None:
+    """Ray raises an error for it that is no RayActorError."""
+    ray = FakeRay()
+
+    async def go() -> bytes:
+        cluster = _Cluster(ray, 1, 4, "{}", b"[]", {})
+        await cluster.start()
+        return await cluster.run("{}", b"[]", b"{}")
+
+    assert asyncio.run(go()) == b"2"
+    assert (ray.started, ray.killed) == (2, 1)

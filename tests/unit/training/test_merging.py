@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,21 @@ def test_a_folder_with_nothing_to_merge_is_refused_and_nothing_is_overwritten(mo
         merge_checkpoint(model, tmp_path / "there")
     merge_checkpoint(model, tmp_path / "there", force=True)
     assert (tmp_path / "there" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("out", ["", "model", "other"])
+def test_force_replaces_nothing_but_another_model(out: str, model: Path, tmp_path: Path) -> None:
+    """Not the run that is merged, not the model in it, and not a folder that holds something else."""
+    run = tmp_path / "run"
+    shutil.copytree(model, run / "model")
+    (run / "notes.txt").write_text("mine")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    place = tmp_path / "other" if out == "other" else run / out
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ModelError, match=r"holds what is to be merged|is not a model folder"):
+        merge_checkpoint(run, place, force=True)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_damaged_checkpoint_of_fsdp_is_named(model: Path, tmp_path: Path) -> None:

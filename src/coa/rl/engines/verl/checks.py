@@ -48,6 +48,9 @@ _UNSUPPORTED: Final = (
     Unsupported("task_sampling", ("shuffle",), "verl draws the tasks"),
     Unsupported("one_step_off_policy", (False,), "verl.trainer_mode=colocate_async samples ahead there"),
     Unsupported("full_determinism", (False, None), "attempts in several processes end in any order"),
+    Unsupported("precision", ("auto",), "verl trains in mixed precision; verl.overrides reach its fsdp_config"),
+    Unsupported("min_groups", (None,), "verl draws tasks until it has train_batch_size groups"),
+    Unsupported("micro_batch_tokens", (None,), "verl.max_tokens_per_gpu is its limit"),
 )
 
 
@@ -104,6 +107,29 @@ def _refuse_indivisible(config: RlConfig) -> None:
         )
 
 
+def refuse_few_gpus(config: RlConfig, there: Sequence[int]) -> None:
+    """`there` is the number of GPUs of each node. verl takes all GPUs of one of its nodes from one machine."""
+    verl = config.verl
+    wanted = [verl.processes_per_node] * verl.nnodes
+    if verl.trainer_mode == "separate_async":
+        wanted += [verl.rollout_processes_per_node] * verl.rollout_nnodes
+    if sum(wanted) > sum(there):
+        raise TrainingError(
+            f"the run needs {sum(wanted)} GPUs, and the cluster has {sum(there)}",
+            hint=f"--set verl.gpus_per_node={max(sum(there) // verl.nnodes, 1)}, or start Ray on more machines",
+        )
+    free = list(there)
+    for count in sorted(wanted, reverse=True):
+        fullest = max(range(len(free)), key=free.__getitem__)
+        if free[fullest] < count:
+            raise TrainingError(
+                f"the run needs machines with {', '.join(map(str, wanted))} GPUs, and the cluster has machines with "
+                f"{', '.join(map(str, there))}",
+                hint=f"--set verl.gpus_per_node={min(there)}, with verl.nnodes to match",
+            )
+        free[fullest] -= count
+
+
 def positions_of(model: str | Path) -> int | None:
     """Number of tokens that a model was made for; None if its files do not say, or are not here yet."""
     try:
@@ -111,8 +137,12 @@ def positions_of(model: str | Path) -> int | None:
     except (OSError, orjson.JSONDecodeError):
         return None
     found, scaling = config.get("max_position_embeddings"), config.get("rope_scaling") or config.get("rope_parameters")
-    factor = scaling.get("factor") if isinstance(scaling, dict) else None
-    return int(found * (factor or 1)) if isinstance(found, int) else None
+    if not isinstance(found, int):
+        return None
+    if not isinstance(scaling, dict) or not isinstance(factor := scaling.get("factor"), int | float):
+        return found
+    original = scaling.get("original_max_position_embeddings")  # where it is given, `found` may be the scaled number
+    return max(found, int((original or found) * factor))
 
 
 def refuse_too_long(limits: Sequence[Limits], prompt_tokens: int, model_positions: int | None) -> int:

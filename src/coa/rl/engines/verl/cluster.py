@@ -46,4 +46,10 @@ def join_ray(config: RlConfig, out: Path) -> None:
         # Logical processors and GPUs: they only limit how many actors Ray starts.
         slots = config.verl.world_size + config.verl.rollout_nnodes * config.verl.rollout_processes_per_node
         own |= {"num_gpus": slots, "num_cpus": 3 * slots + 9, "object_store_memory": OBJECT_STORE}
-    ray.init(address="local", **common, **own)
+    try:
+        ray.init(address="local", **common, **own)
+    except Exception as error:  # Ray raises a plain Exception where its processes do not come up in time
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise TrainingError(
+            f"Ray did not start on this machine: {reason}", hint="run the same command again when less else is running"
+        ) from error

@@ -111,7 +111,7 @@ def _run(config: RlConfig, out: Path, files: Files, progress: Progress) -> bool:
     interruption = checkpoint.Interruption(progress, "step")
     interruption.listen()
     shown = _Shown(config, out / METRICS, files, progress)
-    command = [sys.executable, "-m", "coa.rl.engines.verl.launch", str(out)]
+    command = [sys.executable, "-m", "coa.rl.engines.verl.launch", str(out), str(os.getpid())]
     progress.start("steps", config.max_steps)
     try:
         with files.log.open("ab") as log:

@@ -1,14 +1,16 @@
 """The child process of `coa rl --engine verl`: it starts or joins Ray, checks the nodes, and runs the trainer.
 
-`python -m coa.rl.engines.verl.launch RUN_FOLDER` reads `verl/run.json` there. It reports by lines of JSON in
-`verl/events.jsonl`; all output of verl and Ray goes to `verl/log.txt`. It ends with its parent, and takes a Ray that it
-has started with it.
+`python -m coa.rl.engines.verl.launch RUN_FOLDER PARENT` reads `verl/run.json` there. It reports by lines of JSON in
+`verl/events.jsonl`; all output of verl and Ray goes to `verl/log.txt`. It ends with its parent, whose process id it is
+given, and takes a Ray that it has started with it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -29,8 +31,8 @@ POLL_S: Final = 0.5
 
 
 def main() -> int:
-    out = Path(sys.argv[1])
-    files = Files(out)
+    out, files = Path(sys.argv[1]), Files(Path(sys.argv[1]))
+    _end_with(int(sys.argv[2]))
     try:
         problem = launch(out, files)
     except CoaError as error:
@@ -58,7 +60,7 @@ def launch(out: Path, files: Files) -> dict[str, str] | None:
 
     runner = ray.remote(num_cpus=1)(Runner).options(scheduling_strategy=here).remote()
     running = runner.run.remote(resolved, str(files.run), str(out.resolve()))
-    return _follow(running, collector, files, parent=os.getppid())
+    return _follow(running, collector, files)
 
 
 def compose(overrides: Mapping[str, Any]) -> Any:
@@ -86,7 +88,19 @@ def compose(overrides: Mapping[str, Any]) -> Any:
     return config
 
 
-def _follow(running: Any, collector: Any, files: Files, *, parent: int) -> dict[str, str] | None:
+def _end_with(parent: int) -> None:
+    """End this process when `coa rl` has ended, in whatever way: nobody would take note of what follows, and the same
+    command would start a second trainer. Ray ends what it has started for a process that is gone."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(POLL_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="coa-parent", daemon=True).start()
+
+
+def _follow(running: Any, collector: Any, files: Files) -> dict[str, str] | None:
     before: dict[str, int] = {}
     while True:
         try:
@@ -104,8 +118,6 @@ def _follow(running: Any, collector: Any, files: Files, *, parent: int) -> dict[
                 f"the trainer ended: {reason}"[:500],
                 hint=f"{files.log} has all of it; the same command goes on from step {files.latest}",
             ) from error
-        if os.getppid() != parent:  # `coa rl` was killed: nobody would take note of what follows
-            raise TrainingError("coa rl has ended", hint="the same command goes on from the last checkpoint")
 
 
 def _yaml(config: Any) -> str:

@@ -40,6 +40,10 @@ GRACE_S: Final = 60.0
 """Seconds beyond an attempt's own time limit after which it counts as hanging."""
 
 
+OPEN_S: Final = 300.0
+"""Time limit for opening the tools and the judge in a process."""
+
+
 class LostAttempt(Exception):
     """There is nothing to learn from this attempt."""
 
@@ -111,7 +115,16 @@ class Workplace:
     async def open(cls, run_file: Path) -> Workplace:
         run = orjson.loads(run_file.read_bytes())
         config, profiles = RlConfig.model_validate(run["config"]), run["profiles"]
-        tokenizer, stack = load_tokenizer(run["model"]), AsyncExitStack()
+        tokenizer = load_tokenizer(run["model"])
+        async with AsyncExitStack() as stack:
+            setting, rewards = await cls._opened(config, profiles, tokenizer, stack)
+            opened = stack.pop_all()
+        return cls(config, tokenizer, setting, rewards, find_collector(), opened)
+
+    @staticmethod
+    async def _opened(
+        config: RlConfig, profiles: Sequence[str], tokenizer: TextTokenizer, stack: AsyncExitStack
+    ) -> tuple[Setting, Rewards]:
         judge = await stack.enter_async_context(open_judge(config.reward))
         scorer = await stack.enter_async_context(open_scorer(config.reward.scorer, judge))
         own = own_reward(config.reward.function) if config.reward.function else None
@@ -120,7 +133,7 @@ class Workplace:
         settings = RunConfig(profile=config.profile, world=config.world, tools=config.tools, otlp=config.otlp)
         idle = TokenServer(None, tokenizer, {}, seeded=False)
         setting = await stack.enter_async_context(open_setting(settings, tasks=examples, model=idle))
-        return cls(config, tokenizer, setting, Rewards(config.reward, scorer, own), find_collector(), stack)
+        return setting, Rewards(config.reward, scorer, own)
 
     def setting_for(self, task: Task, model: TokenServer, *, held_out: bool, seed: int) -> Setting:
         config, profile = self.config, cached_profile(task.profile or self.config.profile)
@@ -146,13 +159,19 @@ _WORKPLACES: dict[str, asyncio.Task[Workplace]] = {}
 
 
 async def workplace(run_file: str) -> Workplace:
-    if run_file not in _WORKPLACES:
-        _WORKPLACES[run_file] = asyncio.create_task(Workplace.open(Path(run_file)))
+    opening = _WORKPLACES.get(run_file)
+    if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
+        # For the first time, or again: a server that was down may be up for this attempt.
+        opening = _WORKPLACES[run_file] = asyncio.create_task(_open(Path(run_file)))
+    return await asyncio.shield(opening)
+
+
+async def _open(run_file: Path) -> Workplace:
     try:
-        return await asyncio.shield(_WORKPLACES[run_file])
-    except BaseException:
-        _WORKPLACES.pop(run_file, None)  # a server that is down now may be up for the next attempt
-        raise
+        async with asyncio.timeout(OPEN_S):
+            return await Workplace.open(run_file)
+    except TimeoutError as error:
+        raise CoaError(f"tools and judge could not be opened within {OPEN_S:g} s") from error
 
 
 class ChainLoop(AgentLoopBase):  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -15,12 +16,16 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from coa.errors import CoaError, TrainingError
 from coa.report import plural
 from coa.rl.config import RlConfig
+from coa.rl.engines.verl.checks import refuse_few_gpus
 from coa.rl.engines.verl.needs import try_tools
 from coa.rl.engines.verl.settings import Files
+from coa.runtime.on_ray import TOOL_VARIABLES
 
 ALIKE: Final = ("chain-of-agents", "verl", "ray", "torch", "transformers", "TransferQueue", "tensordict")
 """Packages that must have the same version on all nodes."""
 WAIT_S: Final = 300.0
+_DRIVERS_OWN: Final = {"COA_DEBUG", "COA_CACHE", "COA_DATA"}
+"""Variables of this machine alone: how errors are shown, and where files are kept."""
 
 
 def alive() -> list[Mapping[str, Any]]:
@@ -33,15 +38,15 @@ def refuse_unfit(config: RlConfig, files: Files | None = None, profiles: Sequenc
     With `files` it is also checked that each node sees the run folder.
     """
     text, run_file = config.model_dump_json(), str(files.run) if files is not None else None
-    here = _versions()
-    reports = {
-        node["NodeManagerAddress"]: ray.remote(num_cpus=0)(_try_here)
+    here, lines, nodes = _versions(), list[str](), alive()
+    references = [
+        ray.remote(num_cpus=0)(_try_here)
         .options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
         .remote(text, run_file, list(profiles))
-        for node in alive()
-    }
-    lines = []
-    for address, reference in reports.items():
+        for node in nodes
+    ]
+    for node, reference in zip(nodes, references, strict=True):
+        address = node["NodeManagerAddress"]
         try:
             found = ray.get(reference, timeout=WAIT_S)
         except ray.exceptions.GetTimeoutError as error:
@@ -58,25 +63,22 @@ def refuse_unfit(config: RlConfig, files: Files | None = None, profiles: Sequenc
                 )
         if found["problem"] is not None:
             raise TrainingError(f"the node {address}: {found['problem']}", hint=found["hint"])
-        gpus = next(int(n["Resources"].get("GPU", 0)) for n in alive() if n["NodeManagerAddress"] == address)
+        if absent := sorted(_variables() - found["variables"]):
+            raise TrainingError(
+                f"the node {address} lacks the environment variable {absent[0]}, which this machine has",
+                hint="set it there before `ray start`: agents and tools read it on the machine on which they run",
+            )
+        gpus = int(node["Resources"].get("GPU", 0))
         lines.append(
             f"{address}: {found['host']}, {plural(gpus, 'GPU', 'GPUs')}, tools {', '.join(found['tools']) or 'none'}"
         )
-    _refuse_few_gpus(config)
+    refuse_few_gpus(config, [int(node["Resources"].get("GPU", 0)) for node in nodes])
     return lines
 
 
-def _refuse_few_gpus(config: RlConfig) -> None:
-    verl = config.verl
-    wanted = [verl.processes_per_node] * verl.nnodes
-    if verl.trainer_mode == "separate_async":
-        wanted += [verl.rollout_processes_per_node] * verl.rollout_nnodes
-    there = int(ray.cluster_resources().get("GPU", 0))
-    if sum(wanted) > there:
-        raise TrainingError(
-            f"the run needs {sum(wanted)} GPUs, and the cluster has {there}",
-            hint=f"--set verl.gpus_per_node={max(there // verl.nnodes, 1)}, or start Ray on more machines",
-        )
+def _variables() -> set[str]:
+    """Names of the environment variables here that agents and tools may need: addresses, keys, settings of tools."""
+    return {name for name in os.environ if name.startswith(TOOL_VARIABLES)} - _DRIVERS_OWN
 
 
 def _versions() -> dict[str, str]:
@@ -91,7 +93,9 @@ def _versions() -> dict[str, str]:
 
 def _try_here(text: str, run_file: str | None, profiles: list[str]) -> dict[str, Any]:
     """Opens the tools as an attempt would, and asks each sandbox server whether it is there."""
-    found: dict[str, Any] = {"host": platform.node(), "versions": _versions(), "problem": None, "hint": None}
+    found: dict[str, Any] = {
+        "host": platform.node(), "versions": _versions(), "variables": _variables(), "problem": None, "hint": None,
+    }  # fmt: skip
     config = RlConfig.model_validate_json(text)
     try:
         if run_file is not None and not Path(run_file).is_file():

@@ -285,7 +285,7 @@ def _trainer(config: RlConfig, out: Path, *, held_out: bool) -> dict[str, Any]:
         "trainer.logger": ["console", "file"],
         "trainer.total_training_steps": config.max_steps,
         "trainer.total_epochs": 1_000_000,  # the number of steps ends the run
-        "trainer.val_before_train": held_out,
+        "trainer.val_before_train": held_out and Files(out).latest == 0,  # a run that goes on has done it
         "trainer.test_freq": config.eval_steps if held_out else -1,
         "trainer.save_freq": config.save_steps,
         # verl would remove the previous checkpoint before the new one is complete; `trainer.py` removes it afterwards.

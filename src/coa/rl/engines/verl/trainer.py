@@ -179,7 +179,7 @@ def recording(base: Any, config: RlConfig, out: Path) -> Any:
             rows = _rows(batch)
             alive = {key.partition("_")[0] for key in (tq.kv_list("train") or {}).get("train", {})}
             figures = {name: float(metrics[theirs]) for name, theirs in NAMES.items() if theirs in metrics}
-            figures |= _trained(rows, self.global_steps - 1)
+            figures |= {"trained_tokens": _trained_tokens(batch), "staleness": _staleness(rows, self.global_steps - 1)}
             figures["seconds"] = time.perf_counter() - began
             if sampled_s := timing_raw.get("gen"):
                 figures |= {"sampling_s": sampled_s, "tokens_per_s": figures["trained_tokens"] / sampled_s}
@@ -278,11 +278,16 @@ def _advantages(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]
     return found
 
 
-def _trained(rows: Sequence[Mapping[str, Any]], version: int) -> dict[str, float]:
-    """Tokens that were learnt from, and by how many versions of the weights the attempts were behind, on average."""
+def _trained_tokens(batch: Any) -> float:
+    """The tokens of the batch that have a gradient, rows of padding included: they should have none."""
+    data = tq.kv_batch_get(keys=list(batch.keys), partition_id=batch.partition_id, select_fields=["response_mask"])
+    return float(sum(int(mask.sum()) for mask in data["response_mask"].unbind()))
+
+
+def _staleness(rows: Sequence[Mapping[str, Any]], version: int) -> float:
+    """By how many versions of the weights the attempts were behind, on average."""
     behind = [version - int(row["tag"]["max_global_steps"]) for row in rows]
-    tokens = sum(int(row["response_mask"].sum()) for row in rows)
-    return {"trained_tokens": float(tokens), "staleness": sum(behind) / max(len(behind), 1)}
+    return sum(behind) / max(len(behind), 1)
 
 
 def _logprob_diff(rows: Sequence[Mapping[str, Any]], version: int) -> LogprobDiff | None:
