@@ -42,7 +42,7 @@ def faults(page: Page) -> list[str]:
     ("theme", "width"),
     [
         pytest.param("light", 1200, id="light-desktop"),
-        pytest.param("dark", 390, id="dark-phone"),
+        pytest.param("dark", 390, id="dark-phone", marks=pytest.mark.slow),
         pytest.param("dark", 1200, id="dark-desktop", marks=pytest.mark.slow),
         pytest.param("light", 390, id="light-phone", marks=pytest.mark.slow),
     ],

@@ -290,7 +290,7 @@ def test_curves_grow_while_a_run_goes_on_and_choices_stay(visitor: Visitor, tmp_
         assert page.evaluate("scrollY") == 300
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_pages_of_folders_are_accessible(visitor: Visitor, runs: Path, tmp_path: Path, scheme: str) -> None:
     violations = {}
     with viewer(visitor, runs, tmp_path) as open_:

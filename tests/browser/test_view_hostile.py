@@ -82,7 +82,9 @@ def widest(page: Page) -> object:
     )
 
 
-@pytest.mark.parametrize("kind", list(HOSTILE))
+@pytest.mark.parametrize(
+    "kind", ["all", *(pytest.param(one, marks=pytest.mark.slow) for one in HOSTILE if one != "all")]
+)
 def test_no_view_runs_or_is_broken_by_what_strangers_wrote(visitor: Visitor, tmp_path: Path, kind: str) -> None:
     root = stage_folders(tmp_path / "runs", HOSTILE[kind], profile=profile_of(tmp_path))
     with viewed(visitor, root, cache=tmp_path / "cache") as viewer:

@@ -15,6 +15,8 @@ PAGE = ROOT / "docs" / "python.md"
 NOTEBOOK = ROOT / "examples" / "first-steps.ipynb"
 CELLS = """
 import ast, asyncio, json, sys
+
+import pytest
 async def main():  # as a notebook does it: one namespace, inside a running loop, with `await` at the top level
     names = {"__name__": "__main__"}
     for number, cell in enumerate(json.load(open(sys.argv[1]))):
@@ -43,6 +45,7 @@ def test_every_block_of_the_python_page_runs_in_one_session(tmp_path: Path) -> N
     assert "trajectories kept" in said and (tmp_path / "runs" / "rl" / "model").is_dir()
 
 
+@pytest.mark.slow
 def test_every_cell_of_the_notebook_runs_inside_a_loop(tmp_path: Path) -> None:
     notebook = json.loads(NOTEBOOK.read_text())
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]

@@ -29,7 +29,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 def test_a_model_of_random_weights_learns_to_use_a_tool_from_reward_alone(seed: int, tmp_path: Path) -> None:
     """No fine-tuning before, no grammar: to call, then to answer, and to repeat what the tool said."""
     config = RlConfig.model_validate(newborn.settings(tmp_path, seed=seed))

@@ -565,6 +565,7 @@ def test_a_closed_sandbox_stays_closed_and_one_of_another_loop_says_so() -> None
     asyncio.run(sandbox.close())
 
 
+@pytest.mark.slow
 def test_a_thousand_queued_runs_stay_within_few_descriptors() -> None:
     async def body(sandbox: Sandbox) -> None:
         most = 0

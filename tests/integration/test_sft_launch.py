@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
@@ -28,6 +29,7 @@ def test_fsdp2_trains_what_one_process_trains_also_after_a_kill(tmp_path: Path) 
     assert "--launch" in (tmp_path / "two" / "model" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_two_processes_that_share_each_row_train_the_adapter_of_one(tmp_path: Path) -> None:
     """With one key head, which both of them need."""
     word_model(tmp_path / "random", key_heads=1)

@@ -244,7 +244,13 @@ def made(place: Place, command: Command, out: str) -> Any:
     return json.loads(json.dumps(records(place.path / out)).replace(f'"{out}"', '"out"'))
 
 
-@pytest.mark.parametrize("command", [run, ask, evaluate, score, sample, distill, teach])
+SAME_LOCK = (ask, score, sample)
+"""Commands that claim their output as one of the others does."""
+
+
+@pytest.mark.parametrize(
+    "command", [run, evaluate, distill, teach, *(pytest.param(one, marks=pytest.mark.slow) for one in SAME_LOCK)]
+)
 def test_the_second_is_refused_the_first_undisturbed_and_a_killed_one_gone_on_with(
     place: Place, command: Command
 ) -> None:
@@ -324,6 +330,7 @@ def same_weights(one: Path, other: Path) -> bool:
     return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
+@pytest.mark.slow
 def test_a_second_fine_tuning_leaves_the_weights_of_the_first_alone(place: Place) -> None:
     write(place.path / "data.jsonl", copying(16))
     config = SftConfig(
