@@ -9,14 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.documents import ROOT
 
 PAGE = ROOT / "docs" / "python.md"
 NOTEBOOK = ROOT / "examples" / "first-steps.ipynb"
 CELLS = """
 import ast, asyncio, json, sys
-
-import pytest
 async def main():  # as a notebook does it: one namespace, inside a running loop, with `await` at the top level
     names = {"__name__": "__main__"}
     for number, cell in enumerate(json.load(open(sys.argv[1]))):
