@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -140,8 +141,18 @@ def test_the_distance_is_the_length_of_the_shortest_ending() -> None:
     assert made.distance == len("<code>\n```py\nx\n```\n</code>")
     inside = made.after("<code>\n```py\nprint(1)")
     assert inside is not None and inside.distance == len("\n```\n</code>")
-    assert to_gbnf(inside.closing()) == 'root ::= "\\x0A\\x60\\x60\\x60\\x0A\\x3C\\x2Fcode\\x3E"\n'
+    assert to_gbnf(inside.closing()) == 'root ::= "\\u000A\\u0060\\u0060\\u0060\\u000A\\u003C\\u002Fcode\\u003E"\n'
     assert made.after("<plan>") is None
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_servers_cannot_read_the_letters_after_an_escape_as_part_of_it(name: str) -> None:
+    profile = load_profile(name)
+    made = language(profile).grammar([Move(tag) for tag in profile.agents], ends_line=True)
+    assert made is not None
+    rules = to_gbnf(made)
+    assert not re.search(r"\\(?!u[0-9A-F]{4})", rules)  # xgrammar takes \x3Cc for U+03CC
+    assert re.findall(r"\[\^.{6}", rules) and set(re.findall(r"\[\^(.{6})", rules)) == {r"\u0000"}  # never a NUL
 
 
 def test_of_two_verdicts_only_the_last_score_counts() -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from coa.trajectory.grammar.language import DEAD, DONE, Grammar, Language
 
-_ASCII: Final = range(1, 128)
+_ASCII: Final = range(128)
 
 
 def to_gbnf(grammar: Grammar) -> str:
@@ -87,4 +87,5 @@ def _literal(text: str) -> str:
 
 
 def _escaped(code: int) -> str:
-    return chr(code) if chr(code).isalnum() else f"\\x{code:02X}"
+    """With four digits, because xgrammar reads on after `\\x3C` as long as hexadecimal digits follow: `\\x3Ccode`."""
+    return chr(code) if chr(code).isalnum() else f"\\u{code:04X}"
