@@ -48,6 +48,7 @@ bench: setup  ## measure every part beside what it is compared with
 	$(BIN)/python -m benchmarks.runtime
 	$(BIN)/python -m benchmarks.distill
 	$(BIN)/python -m benchmarks.engine 2>/dev/null
+	$(BIN)/python -m benchmarks.grammar
 	$(BIN)/python -m benchmarks.sandbox
 	$(BIN)/python -m benchmarks.sft
 	$(BIN)/python -m benchmarks.evaluate

@@ -42,14 +42,17 @@ def test_a_token_may_come_if_the_step_can_still_end_in_time() -> None:
     masks = Masks(spellings, len(spellings) + 5, torch.device("cpu"))
     for text in ("", "<think>", "<think>so </thi", "<answer>Ada</answe"):
         state = lang.walk(made.start, text.encode())
-        need, least = masks.need(lang, state)
-        assert least == need.min() < FAR
+        reached = [lang.walk(state, spelled) if spelled else 0 for spelled in spellings]
+        needs = [lang.distance[after] + 1 for after in reached if lang.distance[after] < FAR]
         for token, spelled in enumerate(spellings):
-            after = lang.walk(state, spelled) if spelled else 0
-            assert need[token] == (lang.distance[after] + 1 if lang.distance[after] < FAR else FAR)
             if spelled:
-                assert masks.after(lang, state, token) == after
-        assert (need[len(spellings) :] == FAR).all()  # rows of the head that no token has
+                assert masks.after(lang, state, token) == reached[token]
+        row = torch.ones(len(spellings) + 5, dtype=torch.bool)
+        assert not masks.allow(lang, state, min(needs) - 1, row) and row.all()
+        for left in (min(needs), min(needs) + 1, max(needs) - 1, max(needs), FAR - 1):
+            if left >= min(needs):
+                assert masks.allow(lang, state, left, row)
+                assert row.tolist() == [lang.distance[after] + 1 <= left for after in reached] + [False] * 5
 
 
 def test_masked_choices_keep_the_logprob_of_the_whole_distribution() -> None:

@@ -30,7 +30,7 @@ from coa.models.local.sampling import choose
 from coa.models.local.slots import NAME, Chunk, EngineStep, Slots
 from coa.models.local.threads import use_cores
 from coa.trajectory import Tokenizer
-from coa.trajectory.grammar.language import DONE, FAR
+from coa.trajectory.grammar.language import DONE
 
 log = logging.getLogger(__name__)
 CHUNK_TOKENS: Final = 256
@@ -411,10 +411,7 @@ class Engine:
             if row.place is None or row.request is None or row.request.grammar is None:
                 continue
             left = row.request.sampling.max_tokens - (len(row.ids) - row.started)
-            need, least = self._masks.need(row.request.grammar.language, row.place)
-            if least <= min(left, FAR - 1):
-                torch.le(need, min(left, FAR - 1), out=allowed[at])
-            else:  # no token spells what has to come, or the tokens left do not suffice
+            if not self._masks.allow(row.request.grammar.language, row.place, left, allowed[at]):
                 row.place = None
         return allowed
 

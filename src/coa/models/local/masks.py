@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -20,9 +20,23 @@ _KEPT: Final = 512
 """Number of states whose result is kept."""
 
 
+class Known(NamedTuple):
+    """Of a state: for each token an upper bound of the tokens until the step can end if this token comes next, itself
+    included. `FAR` for tokens that are not allowed."""
+
+    language: Language
+    """Kept, because it is known by its id."""
+    need: Tensor
+    """[vocabulary], int16."""
+    legal: Tensor
+    """[vocabulary], bool: what is allowed if there are tokens enough. Comparing `need` takes six times as long."""
+    least: int
+    most: int
+    """Smallest and largest need of all legal tokens."""
+
+
 class Masks:
-    """The masks of one vocabulary. `need` gives for each token an upper bound of the tokens until the step can end if
-    this token comes next, itself included. A token that needs more tokens than are left is not allowed."""
+    """The masks of one vocabulary. A token that needs more tokens than are left is not allowed."""
 
     def __init__(self, spellings: Sequence[bytes | None], width: int, device: torch.device) -> None:
         self._spellings = spellings
@@ -36,20 +50,33 @@ class Masks:
             for at in range(len(spelled[0]) if spelled else 0)
         ]
         self._tables: WeakKeyDictionary[Language, Tensor] = WeakKeyDictionary()
-        self._known: OrderedDict[tuple[int, int], tuple[Language, Tensor, int]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, int], Known] = OrderedDict()
 
-    def need(self, language: Language, state: int) -> tuple[Tensor, int]:
-        """[vocabulary], int16, with `FAR` for tokens that are not allowed; and its minimum."""
+    def allow(self, language: Language, state: int, left: int, row: Tensor) -> bool:
+        """Write into `row`, [vocabulary], bool, which tokens may come next. False, and nothing is written, if none may:
+        no token spells what has to come, or the tokens left do not suffice."""
+        known = self.known(language, state)
+        if known.least > min(left, FAR - 1):
+            return False
+        if left < known.most:
+            torch.le(known.need, left, out=row)
+        else:
+            row.copy_(known.legal)
+        return True
+
+    def known(self, language: Language, state: int) -> Known:
         key = (id(language), state)
         found = self._known.get(key)
         if found is None:
             need = self._work_out(language, state)
-            found = self._known[key] = (language, need, int(need.min()))
+            legal = need < FAR
+            most = int(torch.where(legal, need, 0).max())
+            found = self._known[key] = Known(language, need, legal, int(need.min()), most)
             if len(self._known) > _KEPT:
                 self._known.popitem(last=False)
         else:
             self._known.move_to_end(key)
-        return found[1], found[2]
+        return found
 
     def after(self, language: Language, state: int, token: int) -> int:
         spelled = self._spellings[token] if token < len(self._spellings) else None
