@@ -264,7 +264,7 @@ def test_servers_get_a_grammar_only_when_asked_and_a_cut_step_is_closed(owner: s
     assert all(step.meta["constrained"] and "log_kept" not in step.meta for step in done.steps)
     first, rest, last = (_rules(body, owner) for body in server.asked)
     assert first.startswith("root ::= s") and first.count("::=") > 10
-    assert rest == 'root ::= "\\x3C\\x2Fthink\\x3E"\n'
+    assert rest == 'root ::= "\\u003C\\u002Fthink\\u003E"\n'
     assert "think" not in last.split("\n")[1]  # no second thought
     plain = FakeServer(two_turns, owner="vllm", tokenizer=tokenizer("smollm2"))
     with_server(plain, ask, tokenizer="smollm2")
