@@ -21,13 +21,13 @@ _KEPT: Final = 512
 
 
 class Known(NamedTuple):
-    """Of a state: for each token an upper bound of the tokens until the step can end if this token comes next, itself
-    included. `FAR` for tokens that are not allowed."""
+    """What is known of a state."""
 
     language: Language
     """Kept, because it is known by its id."""
     need: Tensor
-    """[vocabulary], int16."""
+    """[vocabulary], int16: an upper bound of the tokens until the step can end if this token comes next, itself
+    included. `FAR` for tokens that are not allowed."""
     legal: Tensor
     """[vocabulary], bool: what is allowed if there are tokens enough. Comparing `need` takes six times as long."""
     least: int
