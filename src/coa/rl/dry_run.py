@@ -10,7 +10,7 @@ from coa.models.tokenizer import TextTokenizer, load_tokenizer
 from coa.report import plural
 from coa.rl.checks import Checked, check, profiles_of
 from coa.rl.config import MICRO_BATCH_TOKENS, RlConfig
-from coa.rl.engines.verl.checks import installed, positions_of, refuse_too_long, refuse_unsupported
+from coa.rl.engines.verl.checks import installed, positions_of, refuse_too_long, refuse_unsupported, unused
 from coa.rl.engines.verl.dataset import longest_prompt
 from coa.rl.engines.verl.settings import as_overrides, verl_settings
 from coa.training.footprint import computes_in_bf16, trained_parameters, training_memory
@@ -51,6 +51,8 @@ class RlPlan(Frozen):
     first_prompt_tokens: int
     verl: dict[str, Any] | None = None
     """Settings of verl, by their dotted names; None for the local engine."""
+    unused: tuple[str, ...] = ()
+    """What is said of settings that the engine has no use for."""
 
     def lines(self) -> list[str]:
         """For people."""
@@ -73,6 +75,7 @@ class RlPlan(Frozen):
         if self.verl is not None:
             there = dict(installed())["verl"]
             shown = f"verl {there}" if there else "verl (not installed here)"
+            found += self.unused
             found.append(f"settings of {shown}:\n" + "\n".join(as_overrides(self.verl)))
         found.append(f"first prompt, {plural(self.first_prompt_tokens, 'token')}:\n{self.first_prompt}")
         return found
@@ -119,6 +122,7 @@ def plan(config: RlConfig) -> RlPlan:
         first_prompt=prompt,
         first_prompt_tokens=len(ids),
         verl=_verl(config, checked, tokenizer) if config.engine == "verl" else None,
+        unused=tuple(unused(config)) if config.engine == "verl" else (),
     )
 
 

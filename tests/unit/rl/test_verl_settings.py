@@ -11,7 +11,7 @@ import pytest
 
 from coa.errors import ConfigError, TrainingError
 from coa.rl.config import RlConfig
-from coa.rl.engines.verl.checks import positions_of, refuse_few_gpus, refuse_too_long, refuse_unsupported
+from coa.rl.engines.verl.checks import positions_of, refuse_few_gpus, refuse_too_long, refuse_unsupported, unused
 from coa.rl.engines.verl.dataset import write_loops, write_tasks
 from coa.rl.engines.verl.settings import Files, as_overrides, environment, verl_settings
 from coa.trajectory import Limits, Task
@@ -177,12 +177,22 @@ def test_gpus_that_are_too_few_or_too_scattered_are_refused(there: list[int], me
         refuse_few_gpus(RlConfig.model_validate({"verl": {"nnodes": 2, "gpus_per_node": 8}}), there)
 
 
-@pytest.mark.parametrize(
-    "given", [{"precision": "bf16"}, {"min_groups": 2, "train_batch_size": 4}, {"micro_batch_tokens": 512}]
-)
-def test_settings_that_verl_would_ignore_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(given))):
-        refuse_unsupported(RlConfig.model_validate({"engine": "verl", **given}))
+def test_a_setting_without_use_is_named_but_does_not_keep_a_config_from_running() -> None:
+    config = RlConfig.model_validate({"engine": "verl", "min_groups": 2, "precision": "bf16"})
+    refuse_unsupported(config)
+    assert unused(config) == [
+        "min_groups=2 is not used: verl draws tasks until it has train_batch_size groups",
+        "precision=bf16 is not used: verl trains in mixed precision; verl.overrides reach its fsdp_config",
+    ]
+    assert unused(RlConfig(engine="verl")) == []
+
+
+def test_the_length_of_a_pass_holds_the_longest_attempt() -> None:
+    name = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+    assert settings()[name] == 8192
+    assert settings(micro_batch_tokens=4096)[name] == 4096
+    assert settings(micro_batch_tokens=512)[name] == 1000
+    assert settings(micro_batch_tokens=4096, verl={"max_tokens_per_gpu": 2000})[name] == 2000
 
 
 def test_held_out_tasks_are_looked_at_before_the_first_step_only(tmp_path: Path) -> None:

@@ -48,10 +48,21 @@ _UNSUPPORTED: Final = (
     Unsupported("task_sampling", ("shuffle",), "verl draws the tasks"),
     Unsupported("one_step_off_policy", (False,), "verl.trainer_mode=colocate_async samples ahead there"),
     Unsupported("full_determinism", (False, None), "attempts in several processes end in any order"),
-    Unsupported("precision", ("auto",), "verl trains in mixed precision; verl.overrides reach its fsdp_config"),
-    Unsupported("min_groups", (None,), "verl draws tasks until it has train_batch_size groups"),
-    Unsupported("micro_batch_tokens", (None,), "verl.max_tokens_per_gpu is its limit"),
 )
+_UNUSED: Final = (
+    Unsupported("min_groups", (None,), "verl draws tasks until it has train_batch_size groups"),
+    Unsupported("precision", ("auto",), "verl trains in mixed precision; verl.overrides reach its fsdp_config"),
+)
+"""Settings that only decide how fast or with how much memory a run goes, so that a config runs on both engines."""
+
+
+def unused(config: RlConfig) -> list[str]:
+    """A sentence for each setting that was given and that verl has no use for."""
+    return [
+        f"{one.name}={_shown(getattr(config, one.name))} is not used: {one.why}"
+        for one in _UNUSED
+        if getattr(config, one.name) not in one.allowed
+    ]
 
 
 def refuse_unsupported(config: RlConfig, tools: Mapping[str, Tool] | None = None) -> None:

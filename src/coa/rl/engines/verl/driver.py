@@ -67,6 +67,8 @@ def train(
         start = files.latest
         keep_until(out / METRICS, start)
         if start < config.max_steps:
+            for line in checks.unused(config):
+                progress.say(line)
             _say_start(config, checked, start, progress)
             progress.say(f"verl and Ray take about a minute to start; they write their log to {files.log}")
             if not _run(config, out, files, progress):

@@ -175,7 +175,8 @@ def _data(config: RlConfig, out: Path, context_tokens: int, prompt_tokens: int, 
 
 def _actor(config: RlConfig, model: str, context_tokens: int) -> dict[str, Any]:
     verl, actor = config.verl, "actor_rollout_ref.actor"
-    per_pass = verl.max_tokens_per_gpu or max(math.ceil(context_tokens / verl.sequence_parallel_size), TOKENS_PER_PASS)
+    longest = math.ceil(context_tokens / verl.sequence_parallel_size)
+    per_pass = verl.max_tokens_per_gpu or max(longest, config.micro_batch_tokens or TOKENS_PER_PASS)
     return {
         "actor_rollout_ref.model.path": model,
         "actor_rollout_ref.model.enable_gradient_checkpointing": config.gradient_checkpointing,
