@@ -7,9 +7,10 @@ differently, because its regex engine knows less; the words are the same except 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from tokenizers import Regex, pre_tokenizers
 
@@ -34,6 +35,16 @@ class Words:
         to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=self.gpt2)
         return pre_tokenizers.Sequence([*cuts, to_bytes]) if cuts else to_bytes
 
+    def in_ascii(self) -> re.Pattern[str] | None:
+        """Finds the same words in a text that is all ASCII; None for rules of which that is not known."""
+        if not any(replace(known, whole=self.whole) == self for known in _NAMES):
+            return None
+        if self.gpt2 and not self.patterns:
+            return re.compile(_GPT2_DIGITS_IN_ASCII if self.digits else _GPT2_IN_ASCII)
+        if self.gpt2 or self.digits or len(self.patterns) != 1 or "&&" in self.patterns[0]:
+            return None
+        return re.compile(_in_ascii(self.patterns[0]))
+
 
 def words_of(name: str, architecture: str) -> Words:
     """`name` is `tokenizer.ggml.pre`; old files have none, and some of these can be known by their architecture."""
@@ -45,6 +56,51 @@ def words_of(name: str, architecture: str) -> Words:
     return WORDS[name]
 
 
+def words_in(pre_tokenizer: Mapping[str, Any] | None) -> Words | None:
+    """The rule that this part of a `tokenizer.json` describes; None for rules of other kinds."""
+    rule = pre_tokenizer or {}
+    parts = rule["pretokenizers"] if rule.get("type") == "Sequence" else [rule]
+    if not parts or parts[-1].get("type") != "ByteLevel" or parts[-1]["add_prefix_space"]:
+        return None
+    digits = parts[0] == {"type": "Digits", "individual_digits": True}
+    splits = parts[1 if digits else 0 : -1]
+    patterns = [split.get("pattern", {}).get("Regex") for split in splits]
+    if any(split != _isolated(pattern) for split, pattern in zip(splits, patterns, strict=True)):
+        return None
+    return Words(tuple(patterns), digits=digits, gpt2=parts[-1]["use_regex"])
+
+
+def _isolated(pattern: str | None) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+_MEMBERS_IN_ASCII: Final = {
+    r"\p{L}": "A-Za-z", r"\p{Lu}": "A-Z", r"\p{Ll}": "a-z", r"\p{N}": "0-9", r"\s": r"\t-\r ",
+    **dict.fromkeys((r"\p{Lt}", r"\p{Lm}", r"\p{Lo}", r"\p{M}"), ""),
+}  # fmt: skip
+"""The ASCII characters of a class. Those of `\\s` are listed, because Python also counts \\x1c to \\x1f as blanks."""
+
+
+def _in_ascii(pattern: str) -> str:
+    """The pattern for Python's `re`, which matches the same in a text that is all ASCII."""
+    parts, inside = list[str](), False
+    for part in re.findall(r"\\p\{\w+\}|\\.|.", pattern):
+        if part in "[]":
+            inside = part == "["
+        members = _MEMBERS_IN_ASCII.get(part)
+        if members is not None:
+            part = members if inside else f"[{members}]"
+        parts.append(r"[^\t-\r ]" if part == r"\S" else part)
+    return "".join(parts)
+
+
+_GPT2_IN_ASCII: Final = (
+    r" ?[A-Za-z]+|'(?:[stmd]|re|ve|ll)| ?[0-9]+| ?[^\t-\r A-Za-z0-9]+|[\t-\r ]+(?![^\t-\r ])|[\t-\r ]+"
+)
+_GPT2_DIGITS_IN_ASCII: Final = (
+    r" ?[A-Za-z]+|[0-9]|'(?:[stmd]|re|ve|ll)| ?[^\t-\r A-Za-z0-9]+|[\t-\r ]+(?![^\t-\r 0-9])|[\t-\r ]+"
+)
+"""Where each digit is cut out first, blanks before a digit are blanks at the end of a text."""
 _CONTRACTION: Final = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _BLANKS: Final = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER: Final = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}"

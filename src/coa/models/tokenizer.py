@@ -30,6 +30,7 @@ from coa.errors import TokenizerError
 from coa.models.chat_template import ChatTemplate
 from coa.models.gguf import read_header
 from coa.models.gguf_vocabulary import ends_by_name, read_vocabulary
+from coa.models.word_cache import WordCache
 from coa.trajectory import Message
 
 SMOLLM2: Final = "smollm2"
@@ -65,7 +66,8 @@ class TextTokenizer:
         self.end_ids = frozenset(end_ids) | ({end_of_turn} if end_of_turn is not None else frozenset())
         # SentencePiece-style tokenizers put a blank before a text and remove it when they decode. A span inside a
         # transcript already has a text before it, so its tokenizer must do neither.
-        self._inside = FastTokenizer.from_str(json.dumps(_without_prefix(json.loads(fast.to_str()))))
+        inside = _without_prefix(json.loads(fast.to_str()))
+        self._inside = FastTokenizer.from_str(json.dumps(inside))
         self._inside.no_truncation()
         self._inside.no_padding()
         # Control tokens that are spelled out in a page or a question are plain text there.
@@ -77,6 +79,9 @@ class TextTokenizer:
         self._borders = _borders(list(added.values()))
         self._segments: OrderedDict[str, list[int]] = OrderedDict()
         self._pieces: dict[int, str] = {}
+        self._words = WordCache.of(inside, specials, self._encode_whole)
+        # Then the text of several ids that each spell ASCII is the text of each, joined.
+        self._bytewise = (inside["decoder"] or {}).get("type") == "ByteLevel"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -104,12 +109,11 @@ class TextTokenizer:
         (folder / "chat_template.jinja").unlink(missing_ok=True)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        encoded = [encoding.ids for encoding in self._inside.encode_batch_fast(list(texts), add_special_tokens=False)]
-        # Some vocabularies contain control tokens as ordinary pieces, so that plain text can still produce them.
-        return [
-            ids if self._special_ids.isdisjoint(ids) else self._spell(text)
-            for text, ids in zip(texts, encoded, strict=True)
-        ]
+        if self._words is None:
+            return self._encode_anew(texts)
+        encoded = [self._words.encode(text) for text in texts]
+        anew = iter(self._encode_anew([text for text, ids in zip(texts, encoded, strict=True) if ids is None]))
+        return [next(anew) if ids is None else ids for ids in encoded]
 
     def encode_prompt(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
         text = self._template.render(messages)
@@ -118,6 +122,8 @@ class TextTokenizer:
         return self._encode_guarded(messages)
 
     def decode(self, ids: Sequence[int]) -> str:
+        if self._bytewise and (text := "".join(self._texts(ids))).isascii():
+            return text
         return self._inside.decode(list(ids), skip_special_tokens=False)
 
     def spellings(self) -> list[bytes | None] | None:
@@ -142,7 +148,7 @@ class TextTokenizer:
     def split(self, ids: Sequence[int]) -> list[str]:
         whole = self.decode(ids)
         if whole.isascii():  # no character consists of several ids, so each id can be decoded alone
-            texts = [self._piece(token) for token in ids]
+            texts = self._texts(ids)
             if "".join(texts) == whole:
                 return texts
         stream = decoders.DecodeStream(skip_special_tokens=False)
@@ -170,6 +176,18 @@ class TextTokenizer:
             settled = agreed
         return texts
 
+    def _encode_anew(self, texts: Sequence[str]) -> list[list[int]]:
+        # Some vocabularies contain control tokens as ordinary pieces, so that plain text can still produce them.
+        return [
+            ids if self._special_ids.isdisjoint(ids) else self._spell(text)
+            for text, ids in zip(texts, self._encode_whole(texts), strict=True)
+        ]
+
+    def _encode_whole(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        return [encoding.ids for encoding in self._inside.encode_batch_fast(list(texts), add_special_tokens=False)]
+
     def _spell(self, text: str) -> list[int]:
         """Ids of a text that spells control tokens. It is cut inside each of them, so that none is recognised."""
         spelled = re.compile("|".join(map(re.escape, self._specials)))
@@ -177,11 +195,14 @@ class TextTokenizer:
         parts = self._inside.encode_batch_fast([text[a:b] for a, b in pairwise(cuts)], add_special_tokens=False)
         return [token for part in parts for token in part.ids if token not in self._special_ids]
 
-    def _piece(self, token: int) -> str:
-        text = self._pieces.get(token)
-        if text is None:
-            text = self._pieces[token] = self._inside.decode([token], skip_special_tokens=False)
-        return text
+    def _texts(self, ids: Sequence[int]) -> list[str]:
+        """The text of each id, decoded alone."""
+        try:
+            return [self._pieces[token] for token in ids]
+        except KeyError:
+            for token in set(ids).difference(self._pieces):
+                self._pieces[token] = self._inside.decode([token], skip_special_tokens=False)
+            return [self._pieces[token] for token in ids]
 
     def _encode_template(self, text: str) -> list[int]:
         """Encode segment by segment, each beginning with a control token: segments that prompts share are cached.
