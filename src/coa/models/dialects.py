@@ -132,7 +132,7 @@ class Answer:
     def logprobs(self) -> list[float] | None:
         """None unless every id has one that is a finite number."""
         whole = len(self._logprobs) == len(self.ids)
-        return self._logprobs if whole and all(map(_finite, self._logprobs)) else None
+        return self._logprobs if whole and _all_finite(self._logprobs) else None
 
     def usage(self, prompt_tokens: int) -> Usage:
         """As the server reports it. The ids that went in and came out are counted here if it does not."""
@@ -152,7 +152,7 @@ class Answer:
             ids, logprobs = self._read(event)
         except (AttributeError, IndexError, KeyError, TypeError):
             ids, logprobs = [None], []
-        if not all(isinstance(token, int) and token >= 0 for token in ids):
+        if not (set(map(type, ids)) <= {int} and min(ids, default=0) >= 0):
             raise ModelError(f"{self._url} answers in an unknown shape: {str(event)[:200]}")
         self.ids += ids
         self._logprobs += logprobs
@@ -228,8 +228,11 @@ def usage_of(reported: object) -> tuple[Usage, bool]:
     return usage, prompt is not None and completion is not None
 
 
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+def _all_finite(values: Iterable[Any]) -> bool:
+    try:
+        return all(map(math.isfinite, values))
+    except (TypeError, OverflowError):  # something that is no number, or none that a float can hold
+        return False
 
 
 def _count(value: object) -> int | None:

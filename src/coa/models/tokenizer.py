@@ -66,7 +66,8 @@ class TextTokenizer:
         self.end_ids = frozenset(end_ids) | ({end_of_turn} if end_of_turn is not None else frozenset())
         # SentencePiece-style tokenizers put a blank before a text and remove it when they decode. A span inside a
         # transcript already has a text before it, so its tokenizer must do neither.
-        inside = _without_prefix(json.loads(fast.to_str()))
+        whole = json.loads(fast.to_str())
+        inside = _without_prefix(dict(whole))
         self._inside = FastTokenizer.from_str(json.dumps(inside))
         self._inside.no_truncation()
         self._inside.no_padding()
@@ -80,6 +81,10 @@ class TextTokenizer:
         self._segments: OrderedDict[str, list[int]] = OrderedDict()
         self._pieces: dict[int, str] = {}
         self._words = WordCache.of(inside, specials, self._encode_whole)
+        # Then what follows a control token in a prompt is cut into words as it is inside a text.
+        unchanged = all(inside[part] == whole[part] for part in ("normalizer", "pre_tokenizer"))
+        odd = any(t.special and (t.normalized or t.lstrip or t.rstrip or t.single_word) for t in added.values())
+        self._prompt_words = self._words if unchanged and not odd and self._borders is not None else None
         # Then the text of several ids that each spell ASCII is the text of each, joined.
         self._bytewise = (inside["decoder"] or {}).get("type") == "ByteLevel"
 
@@ -217,11 +222,19 @@ class TextTokenizer:
     def _segment(self, text: str) -> list[int]:
         ids = self._segments.pop(text, None)
         if ids is None:
-            ids = list(self._whole.encode(text, add_special_tokens=False).ids)
+            ids = self._encode_segment(text)
             if len(self._segments) >= _SEGMENTS:
                 self._segments.popitem(last=False)
         self._segments[text] = ids  # the most recently used segment is the last one
         return ids
+
+    def _encode_segment(self, text: str) -> list[int]:
+        if self._prompt_words is not None and self._borders is not None:
+            control = self._borders.match(text)
+            ids = self._prompt_words.encode(text[control.end() :] if control else text)
+            if ids is not None:
+                return [self._whole.token_to_id(control.group()), *ids] if control else ids
+        return list(self._whole.encode(text, add_special_tokens=False).ids)
 
     def _encode_guarded(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
         """For messages that spell control tokens: encode the template around them, and the messages as plain text."""

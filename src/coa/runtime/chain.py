@@ -28,8 +28,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
 from pydantic import JsonValue, ValidationError
 
@@ -88,6 +89,39 @@ class _Waited(NamedTuple):
     answer: Observation
 
 
+class _WritingTime:
+    """Entered for each call of the model, which it cuts off with `TimeoutError` when it is time to answer.
+
+    That is the same moment for all calls of a run, so they share one timer.
+    """
+
+    def __init__(self) -> None:
+        self._over = False
+        self._call: asyncio.Timeout | None = None
+
+    @contextmanager
+    def of(self, budget: Budget) -> Iterator[None]:
+        timer = asyncio.get_running_loop().call_later(max(budget.seconds_left, 0.0), self._end)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _end(self) -> None:
+        self._over = True
+        if self._call is not None:
+            self._call.reschedule(asyncio.get_running_loop().time())
+
+    async def __aenter__(self) -> None:
+        self._call = asyncio.timeout(0 if self._over else None)
+        await self._call.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        call, self._call = self._call, None
+        assert call is not None
+        return await call.__aexit__(*error)
+
+
 class Chain:
     """One run in progress. `trajectory()` is what there is of it at any time, also after an interruption."""
 
@@ -126,6 +160,7 @@ class Chain:
         self._partial: PartialGeneration | None = None
         self._stop = Stop.INTERRUPTED
         self._failure: Failure | None = None
+        self._writing_time = _WritingTime()
         self._start_budget()
         self.doing = "starting"
         """What it waits for, for whoever asks why it takes so long."""
@@ -160,7 +195,8 @@ class Chain:
         self._join_feed()
         try:
             async with asyncio.timeout(self._budget.seconds_to_end):
-                self._stop = self._open() or await self._loop()
+                with self._writing_time.of(self._budget):
+                    self._stop = self._open() or await self._loop()
                 if self._stop not in (Stop.ANSWERED, Stop.WAITING):
                     await self._conclude(self._stop)
         except TimeoutError:
@@ -259,7 +295,7 @@ class Chain:
             if isinstance(request, Stop):
                 return request
             try:
-                async with asyncio.timeout(self._budget.seconds_left):
+                async with self._writing_time:
                     generation = await self._generate(request)
             except TimeoutError:  # a tenth of the time is left for the answer
                 self._keep_partial()

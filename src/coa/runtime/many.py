@@ -19,6 +19,7 @@ from coa.report import plural
 from coa.runtime.budget import refuse_unpriced
 from coa.runtime.chain import Chain
 from coa.runtime.constrained import constrained
+from coa.runtime.garbage import rare_collections
 from coa.runtime.live import live_feed
 from coa.runtime.setting import FleetLost, Setting
 from coa.runtime.telemetry import unheard
@@ -315,31 +316,32 @@ async def run_many(
         else:
             await results.put(None)
 
-    workers = asyncio.create_task(work_all())
-    watchdog = asyncio.create_task(_watch(progress, watch_s))
-    try:
-        while (result := await results.get()) is not None:
-            if isinstance(result, BaseException):
-                raise result
-            entry = progress.running.get(result.key)
-            progress.add(result)
-            if writer is not None:
-                writer.write(result)
-            if entry is not None:
-                entry[1].leave_feed()
-            yield result
-    finally:
-        closing = True
-        watchdog.cancel()
-        workers.cancel()
-        await asyncio.gather(workers, watchdog, return_exceptions=True)
-        if writer is not None:
-            with held:
-                while not results.empty():  # finished, but nobody waited for it any more
-                    if isinstance(result := results.get_nowait(), Trajectory):
-                        writer.write(result)
-                for result in unscored:
+    with rare_collections():
+        workers = asyncio.create_task(work_all())
+        watchdog = asyncio.create_task(_watch(progress, watch_s))
+        try:
+            while (result := await results.get()) is not None:
+                if isinstance(result, BaseException):
+                    raise result
+                entry = progress.running.get(result.key)
+                progress.add(result)
+                if writer is not None:
                     writer.write(result)
+                if entry is not None:
+                    entry[1].leave_feed()
+                yield result
+        finally:
+            closing = True
+            watchdog.cancel()
+            workers.cancel()
+            await asyncio.gather(workers, watchdog, return_exceptions=True)
+            if writer is not None:
+                with held:
+                    while not results.empty():  # finished, but nobody waited for it any more
+                        if isinstance(result := results.get_nowait(), Trajectory):
+                            writer.write(result)
+                    for result in unscored:
+                        writer.write(result)
 
 
 @contextmanager

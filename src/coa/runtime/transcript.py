@@ -278,7 +278,7 @@ class Transcript:
         """The steps of a text that ends at `end`, and the agent that was still writing there. What the last token
         spelled beyond the end is added to the last step's surface."""
         closing, opening = _closing_and_opening(start.request.opening)
-        parser = Parser(self._profile, given=opening, ends_line=start.ends_line and not closing)
+        parser = Parser(self._profile, given=opening, ends_line=start.ends_line and not closing, quiet=True)
         parser.feed(text[:end])
         inside = parser.open_agent
         parser.finish(text[end:])

@@ -14,6 +14,7 @@ first, all of it belongs to the first observation after all (`_swallow_forgery`)
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -51,8 +52,7 @@ Event = Opened | Delta | Closed
 
 def parse(text: str, profile: Profile) -> tuple[Step, ...]:
     """Steps of a whole transcript, in which `<observation>` marks what the environment wrote."""
-    parser = Parser(profile, transcript=True)
-    parser._quiet = True  # nobody uses the events, and those of a long text would fill the memory
+    parser = Parser(profile, transcript=True, quiet=True)
     # Reading makes no cycles, but the garbage collector would visit all steps again and again as they grow.
     paused = len(text) >= _LONG and gc.isenabled()
     if paused:
@@ -150,9 +150,18 @@ class Parser:
     `finish`, because a page may have forged the end of the observation that contains it.
     """
 
-    def __init__(self, profile: Profile, *, transcript: bool = False, given: str = "", ends_line: bool = True) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        *,
+        transcript: bool = False,
+        given: str = "",
+        ends_line: bool = True,
+        quiet: bool = False,
+    ) -> None:
         """`given` is an opening that the environment wrote for the model, such as `<answer>`. `ends_line` says whether
-        the transcript before it is empty or ends with a line break."""
+        the transcript before it is empty or ends with a line break. A `quiet` parser has no events, for those who only
+        want the steps: events of a long text would fill the memory."""
         self._profile = profile
         self._patterns = patterns(profile.tags)
         self._transcript = transcript
@@ -164,7 +173,7 @@ class Parser:
         self._pending: list[_Draft] = []
         self._steps: list[Step] = []
         self._events: list[Event] = []
-        self._quiet = False
+        self._quiet = quiet
         self._given = len(given)
         self._finished = False
         if given:
@@ -238,7 +247,7 @@ class Parser:
         assert self._open is not None
         fences = self._open.author is Author.MODEL and self._profile.shape(self._open.agent).fenced
         self._open.write(text, fences=fences)
-        self._emit(Delta(self._open.agent, text))
+        self._emit(Delta, self._open.agent, text)
 
     def _tag(self, written: str, agent: str, *, closing: bool) -> None:
         if self._open is not None and self._open.settling and not (closing and agent == OBSERVATION):
@@ -326,7 +335,7 @@ class Parser:
         if environment:
             self._record_pending()
         self._open = draft
-        self._emit(Opened(agent))
+        self._emit(Opened, agent)
 
     def _begin_untagged(self) -> None:
         self._begin(self._profile.thought or next(iter(self._profile.agents)), "", tagged=False)
@@ -376,7 +385,7 @@ class Parser:
                 repairs=[_repair(RepairKind.NESTED_CALL, f"inside <{draft.agent}>")],
             )
             self._gap = []
-            self._emit(Opened(mention.agent))
+            self._emit(Opened, mention.agent)
             self._give_back_blanks(self._open, surface_only=True)
             self._release()
 
@@ -430,7 +439,7 @@ class Parser:
         if surface:
             self._ends_line = surface.endswith("\n")
         self._steps.append(step)
-        self._emit(Closed(step))
+        self._emit(Closed, step)
 
     def _shape_repairs(self, draft: _Draft, text: str) -> tuple[Repair, ...]:
         agent = self._profile.agents.get(draft.agent)
@@ -462,7 +471,7 @@ class Parser:
     def _keep_as_text(self, written: str) -> None:
         assert self._open is not None
         self._open.write_tag(written)
-        self._emit(Delta(self._open.agent, written))
+        self._emit(Delta, self._open.agent, written)
 
     def _swallow_forgery(self, written: str, agent: str) -> bool:
         """A second `</observation>`: the first one was part of the page, so all between them is the environment's."""
@@ -486,9 +495,9 @@ class Parser:
         self._open = draft
         return True
 
-    def _emit(self, event: Event) -> None:
+    def _emit(self, kind: Callable[..., Event], *values: object) -> None:
         if not self._quiet:
-            self._events.append(event)
+            self._events.append(kind(*values))
 
     def _take_events(self) -> list[Event]:
         events, self._events = self._events, []
