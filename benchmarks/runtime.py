@@ -19,6 +19,7 @@ import orjson
 from pydantic import JsonValue
 
 from benchmarks.instant_server import TURNS, say
+from benchmarks.results import Figure, save
 from coa.choices import Mode
 from coa.models.connect import connect
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
@@ -31,6 +32,9 @@ RUNS = 1000
 ROUNDS = 5
 SENTENCE = "Brannock Head: the north light was first lit in 1871, the south light in 1885, after the Corran was lost. "
 NANO = load_profile("nano")
+BARE = "bare aiohttp loop"
+GOALS = {Mode.CHAT: 2.2, Mode.TOKENS: 3.0}
+"""How many times the CPU time of the bare loop a run may take."""
 
 
 class Instant:
@@ -119,25 +123,35 @@ def main() -> None:
     assert server.stdout is not None
     url = f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
     tokenizer = load_tokenizer("smollm2")
+    figures = list[Figure]()
     try:
         for concurrency in (64, 256):
             print(f"concurrency {concurrency}: CPU ms per run of 4 model calls and 3 tool calls")
             for mode in (Mode.CHAT, Mode.TOKENS):
                 works = {
-                    "bare aiohttp loop": partial(bare, url, concurrency, mode, tokenizer, page),
+                    BARE: partial(bare, url, concurrency, mode, tokenizer, page),
                     "bare, and the tokenizer": partial(bare, url, concurrency, mode, tokenizer, page, encode=True),
                     "coa": partial(ours, url, concurrency, mode, tokenizer, page),
                     "coa with a live feed": partial(ours, url, concurrency, mode, tokenizer, page, live=True),
                 }
                 if mode is Mode.CHAT:
                     del works["bare, and the tokenizer"]
-                spent = _milliseconds(works)
-                for name, value in spent.items():
-                    ratio = value / spent["bare aiohttp loop"]
-                    goal = "   (goal: at most 3)" if name == "coa" else ""
-                    print(f"  {mode.value + ' mode':<12} {name:<24} {value:6.2f}   {ratio:.2f}{goal}")
+                figures += _figures(f"{mode.value} mode, {concurrency} at a time", mode, _milliseconds(works))
     finally:
         server.terminate()
+    print(f"-> {save('runtime', ' '.join(['python -m benchmarks.runtime', *sys.argv[1:]]), figures)}")
+
+
+def _figures(what: str, mode: Mode, spent: Mapping[str, float]) -> list[Figure]:
+    """Prints them, too."""
+    made = [Figure(f"{what}: {BARE}, client CPU per run", round(spent[BARE], 3), "ms")]
+    print(f"  {mode.value + ' mode':<12} {BARE:<24} {spent[BARE]:6.2f}")
+    for name, value in spent.items():
+        if name != BARE:
+            goal = f"at most {GOALS[mode]:g}" if name == "coa" else ""
+            made.append(Figure(f"{what}: {name}", round(value / spent[BARE], 2), beside=BARE, goal=goal))
+            print(f"  {mode.value + ' mode':<12} {name:<24} {value:6.2f}   {made[-1].value:.2f} x  {goal}")
+    return made
 
 
 def _milliseconds(works: Mapping[str, Callable[[], Coroutine[None, None, float]]]) -> dict[str, float]:

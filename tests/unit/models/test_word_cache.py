@@ -17,6 +17,7 @@ from coa.models.chat_template import ChatTemplate
 from coa.models.pre_tokenizers import WORDS
 from coa.models.tokenizer import TextTokenizer
 from coa.models.word_cache import WordCache
+from coa.trajectory import Message
 from support.gguf_files import byte_vocabulary
 from support.gguf_files import texts as odd_texts
 from support.tokenizers import KINDS, TEMPLATE, tokenizer
@@ -90,6 +91,25 @@ def test_ascii_is_cut_into_the_words_of_the_library(name: str, text: str) -> Non
     assert cut is not None
     spans = [span for _, span in WORDS[name].pre_tokenizer().pre_tokenize_str(text)]
     assert cut.findall(text) == [text[start:end] for start, end in spans]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None)
+@given(contents=st.lists(TEXTS, min_size=1, max_size=3))
+def test_prompts_have_the_ids_of_the_whole_prompt(name: str, contents: list[str]) -> None:
+    tok = known(name)
+    assert tok._prompt_words is not None
+    text = tok._template.render([Message(role="user", content=content) for content in contents])
+    assert tok._encode_template(text) == tok._whole.encode(text, add_special_tokens=False).ids
+
+
+def test_a_control_token_that_takes_blanks_along_leaves_prompts_to_the_tokenizer() -> None:
+    fast = FastTokenizer.from_str(known("gpt-2")._whole.to_str())
+    fast.add_tokens([AddedToken("<|sep|>", special=True, rstrip=True)])
+    tok = text_tokenizer(fast)
+    assert tok._words is not None and tok._prompt_words is None
+    text = "<|im_start|>a<|sep|>  b<|im_end|>"
+    assert tok._encode_template(text) == fast.encode(text, add_special_tokens=False).ids
 
 
 def test_every_short_text_of_the_characters_that_rules_tell_apart() -> None:

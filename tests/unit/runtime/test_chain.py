@@ -11,6 +11,7 @@ from coa.errors import ModelError
 from coa.models.base import Context, Sampling
 from coa.models.scripted import ScriptedModel
 from coa.runtime import Called, Observed
+from coa.runtime.chain import _WritingTime
 from coa.trajectory import (
     OBSERVATION,
     ArgumentField,
@@ -250,6 +251,25 @@ def test_time_runs_out_even_while_the_model_hangs() -> None:
     assert done.stop is Stop.FAILED and done.answer is None
     assert done.failure is not None and done.failure.site is FailureSite.MODEL
     assert "did not answer once" in done.failure.message
+
+
+def test_one_timer_cuts_off_every_call_that_goes_on_when_it_is_time_to_answer() -> None:
+    class Soon:
+        seconds_left = 0.05
+
+    async def calls() -> None:
+        time = _WritingTime()
+        with time.of(Soon()):  # type: ignore[arg-type]
+            for _ in range(3):
+                async with time:
+                    await asyncio.sleep(0)
+            for _ in range(2):  # the second call begins when the time is over
+                with pytest.raises(TimeoutError):
+                    async with time:
+                        await asyncio.sleep(3600)
+        assert not asyncio.current_task().cancelling()  # type: ignore[union-attr]
+
+    asyncio.run(asyncio.wait_for(calls(), 60))
 
 
 def test_a_model_that_breaks_at_the_end_without_a_suggestion_has_failed() -> None:

@@ -98,3 +98,19 @@ def test_neutralised_text_holds_no_tag_and_is_readable_again(text: str, profile:
 @given(st.text(st.characters(), max_size=40))
 def test_lone_surrogates_do_not_stop_the_reader(text: str) -> None:
     parse(text + "\ud800<think>", PROFILES[0])
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANY_TEXT, st.data(), profiles, st.booleans())
+def test_a_quiet_parser_reads_the_same_steps_at_once_or_in_pieces(
+    text: str, data: st.DataObject, profile: Profile, transcript: bool
+) -> None:
+    cut = data.draw(st.integers(0, len(text)))
+    quiet, whole = (Parser(profile, transcript=transcript, quiet=quiet) for quiet in (True, False))
+    assert quiet.feed(text) == []
+    whole.feed(text[:cut])
+    whole.feed(text[cut:])
+    assert quiet.open_agent == whole.open_agent
+    assert quiet.finish() == []
+    whole.finish()
+    assert quiet.steps == whole.steps
