@@ -6,6 +6,9 @@ Property tests draw the same examples each time, so that a change is judged by i
 
 import os
 import signal
+from collections.abc import Iterator
+
+import pytest
 
 # A shell lets its background jobs ignore Ctrl-C, and what they start would too; tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -15,6 +18,16 @@ os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # no test asks the real hub fo
 
 from hypothesis import HealthCheck, settings
 
+from coa.models import precision
+
 settings.register_profile("coa", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "coa"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cpu_without_bf16() -> Iterator[None]:
+    """Tests give the same numbers on every CPU; those of bf16 say that there are units for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precision, "cpu_has_bf16", lambda: False)
+        yield

@@ -31,6 +31,15 @@ class Constrain(StrEnum):
     NEVER = "never"
 
 
+class Precision(StrEnum):
+    """Type of the numbers that a model in this process multiplies."""
+
+    AUTO = "auto"
+    """bf16 where the GPU or the CPU has units for it, else fp32."""
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+
 class Select(StrEnum):
     """How to choose one of several attempts."""
 

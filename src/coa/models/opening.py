@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 
-from coa.choices import Mode
+from coa.choices import Mode, Precision
 from coa.errors import ModelError
 from coa.models.base import Model
 from coa.models.connect import connect_all
@@ -16,22 +16,22 @@ from coa.models.server import DEFAULT_KEY_ENV
 
 async def open_model(
     source: str, name: str | None = None, *, mode: Mode = Mode.AUTO, tokenizer: str | None = None,
-    api_key_env: str = DEFAULT_KEY_ENV, rows: int = 32,
+    api_key_env: str = DEFAULT_KEY_ENV, rows: int = 32, precision: Precision = Precision.AUTO,
 ) -> Model:  # fmt: skip
     """Open the URL of a server, `nano`, `smollm2`, a model folder, or a hub id. Close the model when done.
 
     Several URLs, separated by commas, are servers of the same model that share the work (`coa.models.pool`).
     `name` chooses a model of a server that serves several. `rows` is the number of runs that a model in this process
-    decodes at a time.
+    decodes at a time, `precision` the type that it computes in.
     """
     check_model(source)
     if is_url(source):
         urls = server_urls(source)
         return await connect_all(urls, name, mode=mode, tokenizer=tokenizer, api_key_env=api_key_env)
-    return await asyncio.to_thread(_load, source, rows)  # it takes seconds, in which a server has to answer
+    return await asyncio.to_thread(_load, source, rows, precision)  # it takes seconds, in which a server has to answer
 
 
-def _load(source: str, rows: int) -> Model:
+def _load(source: str, rows: int, precision: Precision) -> Model:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # set before torch is imported: waiting threads must not spin
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
@@ -41,4 +41,4 @@ def _load(source: str, rows: int) -> Model:
             f"running weights in this process needs torch and transformers ({error})",
             hint=f"{sys.executable} -m pip install 'chain-of-agents[local]', or give the URL of a model server",
         ) from error
-    return load_local(source, max_rows=rows)
+    return load_local(source, max_rows=rows, precision=precision)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from coa.choices import Precision
 from coa.errors import TrainingError
 from coa.scoring.opening import JudgeConfig
 from coa.training.settings import Lora
@@ -311,8 +312,10 @@ class RlConfig(Frozen):
     and 8 s) and needs more memory."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: slower, with far less memory."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Type of the weights that are not trained; trained weights are fp32. `auto` is bf16 on a GPU that supports it."""
+    precision: Precision = Precision.AUTO
+    """Type of the weights that are not trained, and on a CPU of the products while attempts are sampled; trained
+    weights are fp32, and so is their update. `auto` is bf16 on a GPU that supports it, and fp32 on a CPU, so that sampled and
+    recomputed log-probabilities agree."""
 
     eval_tasks: str | None = None
     """Held-out tasks on which the model is evaluated greedily; a task to learn from must not be among them."""
@@ -335,6 +338,10 @@ class RlConfig(Frozen):
     def tasks_per_draw(self) -> int:
         # Without dynamic sampling no group is skipped, so all beyond `train_batch_size` would be a step old when used.
         return self.gen_batch_size or (2 if self.dynamic_sampling else 1) * self.train_batch_size
+
+    def precision_on(self, *, gpu: bool) -> Precision:
+        """What `auto` means: fp32 on every CPU."""
+        return Precision.FP32 if self.precision is Precision.AUTO and not gpu else self.precision
 
     @property
     def contrast_in(self) -> Literal["score", "reward"]:

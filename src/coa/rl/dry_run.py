@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coa.models.footprint import Memory, ModelShape
+from coa.models.precision import computes_in_bf16, gpu_for_plans
 from coa.models.tokenizer import TextTokenizer, load_tokenizer
 from coa.report import plural
 from coa.rl.checks import Checked, check, profiles_of
@@ -13,7 +14,7 @@ from coa.rl.config import MICRO_BATCH_TOKENS, RlConfig
 from coa.rl.engines.verl.checks import installed, positions_of, refuse_too_long, refuse_unsupported, unused
 from coa.rl.engines.verl.dataset import longest_prompt
 from coa.rl.engines.verl.settings import as_overrides, verl_settings
-from coa.training.footprint import computes_in_bf16, trained_parameters, training_memory
+from coa.training.footprint import trained_parameters, training_memory
 from coa.training.requirements import refuse_endless
 from coa.trajectory import load_profile
 from coa.trajectory.types import Frozen
@@ -150,16 +151,19 @@ def _memory(config: RlConfig, shape: ModelShape, context: int, attempts: int) ->
     if attempts used all of theirs.
     """
     tokens = min(max(config.micro_batch_tokens or MICRO_BATCH_TOKENS, 1), context * attempts)
+    gpu = gpu_for_plans()
+    bf16 = computes_in_bf16(config.precision_on(gpu=gpu is not None), gpu=gpu)
+    frozen_bf16 = config.lora is not None and bf16
     training = training_memory(
-        shape, tokens=tokens, precision=config.precision, lora=config.lora,
+        shape, tokens=tokens, bf16=frozen_bf16, lora=config.lora,
         freeze_embeddings=config.freeze_embeddings, freeze_layers=config.freeze_layers,
         gradient_checkpointing=config.gradient_checkpointing,
     )  # fmt: skip
-    number = 2 if config.lora is not None and computes_in_bf16(config.precision) else 4
+    number = 2 if frozen_bf16 else 4
     rows = min(config.max_num_seqs, attempts)
     more = {
-        "contexts": min(int(config.kv_cache_gb * (1 << 30)), number * shape.cached * context * rows),
-        "packed copy of the weights": number * (shape.parameters - shape.embeddings),
+        "contexts": min(int(config.kv_cache_gb * (1 << 30)), (number if gpu else 4) * shape.cached * context * rows),
+        "packed copy of the weights": (2 if bf16 else 4) * (shape.parameters - shape.embeddings),
     }
     if config.kl_coef and config.lora is None:
         more["reference model"] = number * shape.parameters

@@ -24,7 +24,7 @@ from coa.errors import TrainingError
 from coa.models.local import LocalModel
 from coa.models.local import slots as engine
 from coa.models.local.layout import lay_out_by_rows
-from coa.models.local.model import is_adapter, load_weights
+from coa.models.local.model import is_adapter, load_weights, uses_bf16
 from coa.models.tokenizer import TextTokenizer
 from coa.rl.config import RlConfig
 from coa.training import attention as rows
@@ -126,7 +126,8 @@ class Policy:
 
 def open_policy(config: RlConfig, device: str) -> Policy:
     torch.manual_seed(config.seed)
-    dtype = weights.frozen_dtype(config.precision, config.lora)
+    bf16 = uses_bf16(config.precision_on(gpu=device != "cpu"))
+    dtype = weights.frozen_dtype(bf16, config.lora)
     whole, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device=device)
     _refuse_unusable(config, tokenizer, model)
     if config.freeze_embeddings:
@@ -143,6 +144,7 @@ def open_policy(config: RlConfig, device: str) -> Policy:
         max_rows=min(config.max_num_seqs, config.tasks_per_draw * config.num_generations),  # each takes memory
         kv_bytes=int(config.kv_cache_gb * (1 << 30)),
         temperature=config.temperature,
+        bf16=bf16,
     )
     model.set_attn_implementation(NAME)
     model.config.use_cache = False

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import Field, field_validator, model_validator
 
-from coa.choices import CacheMode, Constrain, Mode, PromptSource, Select
+from coa.choices import CacheMode, Constrain, Mode, Precision, PromptSource, Select
 from coa.models.base import Sampling
 from coa.models.price import Price
 from coa.models.tokenizer import NANO
@@ -40,6 +40,9 @@ class RunConfig(Frozen):
     """Tokenizer for token mode, where the server does not say which one its model has."""
     api_key_env: str = "COA_API_KEY"
     """Environment variable that holds the key of the model server."""
+    precision: Precision = Precision.AUTO
+    """Type in which a model in this process multiplies; `auto` is bf16 where the GPU or CPU has units for it, else
+    fp32."""
     profile: str | None = None
     """Name of a shipped profile or path of a TOML file. Default: the profile of the world, else `web`."""
     world: str | None = None

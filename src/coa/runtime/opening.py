@@ -92,6 +92,7 @@ async def open_setting(
                 tokenizer=config.tokenizer,
                 api_key_env=config.api_key_env,
                 rows=min(config.concurrency, 128),
+                precision=config.precision,
             )
             stack.push_async_callback(model.close)
         price = config.price or (price_of(model.name, config.prices) if config.prices is not None else None)

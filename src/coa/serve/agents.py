@@ -47,13 +47,14 @@ async def open_agents(
         for name, run in configs_of(config).items():
             run = run.model_copy(update={"concurrency": config.max_runs}).resolved()
             model = models.get(name)
-            key = (run.model, run.model_name, run.mode, run.tokenizer, run.api_key_env)
+            key = (run.model, run.model_name, run.mode, run.tokenizer, run.api_key_env, run.precision)
             if model is None and key not in shared:
                 check_model(run.model)
                 with part(progress or Silent(), f"opening {without_passwords(run.model)}"):
                     shared[key] = await open_model(
                         run.model, run.model_name, mode=run.mode, tokenizer=run.tokenizer,
                         api_key_env=run.api_key_env, rows=min(run.concurrency, 128),
+                        precision=run.precision,
                     )  # fmt: skip
                 stack.push_async_callback(shared[key].close)
             setting = await stack.enter_async_context(

@@ -8,10 +8,11 @@ TRL or verl give them where one of the two has such a key; docs/sft.md has the t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 from pydantic import Field, model_validator
 
+from coa.choices import Precision
 from coa.models.tokenizer import SMOLLM2
 from coa.training.settings import Lora
 from coa.trajectory.types import Frozen
@@ -93,8 +94,9 @@ class SftConfig(Frozen):
     mask_failed_calls: bool = False
     """Leave steps whose tool call could not be parsed out of the loss."""
 
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Type in which the model computes; `auto` is bf16 on a GPU that supports it, else fp32."""
+    precision: Precision = Precision.AUTO
+    """Type in which the model multiplies; `auto` is bf16 where the GPU or CPU has units for it, else fp32. Weights that
+    are trained are fp32."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: a third more time, far less memory."""
     attn_implementation: str = "segments"

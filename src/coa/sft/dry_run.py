@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from coa.choices import Device, Offload, Sharding
 from coa.models.footprint import Memory, ModelShape
+from coa.models.precision import computes_in_bf16, gpu_for_plans
 from coa.models.tokenizer import load_tokenizer
 from coa.report import plural
 from coa.sft.checks import check
@@ -196,7 +197,7 @@ def memory_of(shape: ModelShape, config: SftConfig, launch: Launch | None, token
     """The estimate for one process, with rows of at most this number of tokens. GPUs are taken to compute in bf16."""
     on_gpus = launch is not None and launch.device is Device.CUDA
     return training_memory(
-        shape, tokens=tokens, precision="bf16" if on_gpus and config.precision == "auto" else config.precision,
+        shape, tokens=tokens, bf16=computes_in_bf16(config.precision, gpu=True if on_gpus else gpu_for_plans()),
         lora=config.lora, freeze_embeddings=config.freeze_embeddings,
         gradient_checkpointing=config.gradient_checkpointing,
         division=launch.division(config) if launch is not None else None,

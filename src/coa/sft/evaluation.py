@@ -11,6 +11,7 @@ import torch
 
 from coa.blocking import run_blocking
 from coa.models.local import LocalModel
+from coa.models.local.model import uses_bf16
 from coa.models.tokenizer import TextTokenizer
 from coa.progress import Progress
 from coa.runtime import RunConfig, open_setting
@@ -52,7 +53,7 @@ class AgentEval:
             if inner is not copied:
                 inner = copied.merge_and_unload()  # type: ignore[operator]
             give_back(inner)
-            local = LocalModel(inner, self.tokenizer, name=f"step {step}")
+            local = LocalModel(inner, self.tokenizer, name=f"step {step}", bf16=uses_bf16(self.config.precision))
             done = run_blocking(self._run(local))
         keep(done, self.out / f"step-{step}")
         self.progress.say(f"step {step}: {sentence(done)}")

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from coa.errors import TrainingError
 from coa.folder import lock
+from coa.models.local.model import uses_bf16
 from coa.models.tokenizer import TextTokenizer
 from coa.progress import Progress, Silent, part
 from coa.report import plural
@@ -75,9 +76,9 @@ def _train(
         say(f"finished already: {out / MODEL}")
         return TrainingResult(out / MODEL, 0, True, {}, everyone.is_main_process)
     refuse_lost_adapters(config.lora)
-    bf16 = weights.uses_bf16(config.precision)
+    bf16 = uses_bf16(config.precision)
     torch.manual_seed(config.seed)
-    dtype = weights.frozen_dtype(config.precision, config.lora)
+    dtype = weights.frozen_dtype(bf16, config.lora)
     with part(progress, f"opening {config.model}"):
         trained, model, tokenizer = weights.open_trained(config.model, config.lora, dtype=dtype, device="cpu")
     with part(progress, "tokenizing the data"):

@@ -28,7 +28,6 @@ Where several processes divide the model (`Division`), the estimate is for one o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from coa.choices import Offload
@@ -60,20 +59,14 @@ def trained_parameters(
     return shape.parameters - frozen - freeze_layers * shape.layer
 
 
-def computes_in_bf16(precision: str) -> bool:
-    """By the setting, or with `auto` if there is an NVIDIA device. Training asks torch itself (`weights.uses_bf16`)."""
-    return precision == "bf16" or (precision == "auto" and Path("/dev/nvidia0").exists())
-
-
 def training_memory(
-    shape: ModelShape, *, tokens: int, precision: str, lora: Lora | None, freeze_embeddings: bool = False,
+    shape: ModelShape, *, tokens: int, bf16: bool, lora: Lora | None, freeze_embeddings: bool = False,
     freeze_layers: int = 0, gradient_checkpointing: bool = False, division: Division | None = None,
 ) -> Memory:  # fmt: skip
     """The peak during an update whose longest row has this number of tokens, of one process.
 
     Without `division` one process trains alone, on a CPU.
     """
-    bf16 = computes_in_bf16(precision)
     trained = trained_parameters(shape, lora, freeze_embeddings=freeze_embeddings, freeze_layers=freeze_layers)
     number = 2 if bf16 else 4
     kept = 9 * shape.hidden + 2 * shape.keys + 4 * shape.intermediate

@@ -20,14 +20,9 @@ if TYPE_CHECKING:
     from peft import PeftModel
 
 
-def uses_bf16(precision: str) -> bool:
-    """Whether the model computes in bf16: by the setting, or with `auto` if the GPU supports it."""
-    return precision == "bf16" or (precision == "auto" and torch.cuda.is_available() and torch.cuda.is_bf16_supported())
-
-
-def frozen_dtype(precision: str, lora: Lora | None) -> torch.dtype:
+def frozen_dtype(bf16: bool, lora: Lora | None) -> torch.dtype:
     """Under an adapter the model's weights do not change and may be bf16; weights that are trained need fp32."""
-    return torch.bfloat16 if lora is not None and uses_bf16(precision) else torch.float32
+    return torch.bfloat16 if lora is not None and bf16 else torch.float32
 
 
 def freeze_embeddings(model: PreTrainedModel) -> None:

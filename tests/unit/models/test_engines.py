@@ -78,3 +78,16 @@ def test_newcomers_do_not_push_out_who_is_with_a_tool() -> None:
     made = [again for run in runs(local, 24) for again in run[1:]]
     anew = [again for again in made if again.usage.prompt_tokens - again.usage.cached_tokens > len(SEEN) + 1]
     assert len(anew) <= len(made) / 4, len(anew)
+
+
+@pytest.mark.parametrize(("count", "second_works"), [(WORTHWHILE, False), (3 * WORTHWHILE, True)])
+def test_a_few_requests_share_the_passes_of_one_engine(count: int, second_works: bool) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        local = LocalModel(*tiny_model(6), name="tiny", max_rows=4 * WORTHWHILE)
+        runs(local, count)
+        first, second = local._engines._all
+        assert first.tokens_written > 0 and (second.tokens_written > 0) is second_works
+    finally:
+        torch.set_num_threads(before)

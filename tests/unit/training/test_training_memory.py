@@ -10,7 +10,7 @@ SMOLLM2 = ModelShape(134_515_008, 30, 576, 1536, 576, 192, 49_152, True)
 
 
 def parts(lora: Lora | None = None, **settings: int | bool) -> dict[str, int]:
-    return dict(training_memory(SMOLLM2, tokens=1024, precision="fp32", lora=lora, **settings).parts)  # type: ignore[arg-type]
+    return dict(training_memory(SMOLLM2, tokens=1024, bf16=False, lora=lora, **settings).parts)  # type: ignore[arg-type]
 
 
 def test_training_all_weights_takes_16_bytes_for_each_and_the_activations() -> None:

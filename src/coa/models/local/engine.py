@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,7 +28,7 @@ from coa.models.local.lockstep import Lockstep
 from coa.models.local.masks import Masks
 from coa.models.local.request import Decoded, Request
 from coa.models.local.sampling import choose
-from coa.models.local.slots import NAME, Chunk, EngineStep, Slots
+from coa.models.local.slots import NAME, Chunk, EngineStep, Slots, length_class
 from coa.models.local.threads import use_cores
 from coa.trajectory import Tokenizer
 from coa.trajectory.grammar.language import DONE
@@ -75,11 +76,12 @@ class Engine:
     def __init__(
         self, model: PreTrainedModel, tokenizer: Tokenizer, *, max_rows: int = 32, kv_bytes: int = 2 << 30,
         longest_bytes: int | None = None, threads: int | None = None, idle_s: float = 120.0, lean: Lean | None = None,
-        temperature: float = 1.0,
+        temperature: float = 1.0, kv_dtype: torch.dtype | None = None,
     ) -> None:  # fmt: skip
         """`longest_bytes` is the KV memory that a single row may use if that is more than its share. `threads` is the
         number of cores to use; None means all. `idle_s` is the time without requests after which resting rows are
-        forgotten. `lean` replaces the forward pass of the model. `temperature` is that of `LocalModel`."""
+        forgotten. `lean` replaces the forward pass of the model. `temperature` is that of `LocalModel`. `kv_dtype` is
+        the type of keys and values if it is not that of the weights."""
         model.train(False)
         model.set_attn_implementation(NAME)
         self._decoder = model.get_decoder()  # type: ignore[no-untyped-call]
@@ -94,7 +96,7 @@ class Engine:
         self._longest_bytes = longest_bytes or kv_bytes
         self._threads = threads
         self._idle_s = idle_s
-        self._slots = Slots(model, count=max_rows, length=LENGTH_STEP)
+        self._slots = Slots(model, count=max_rows, length=LENGTH_STEP, dtype=kv_dtype)
         self._masks: Masks | None = None
         self._rows: list[Row] = []
         self._waiting: list[Request] = []
@@ -367,21 +369,29 @@ class Engine:
         return out.last_hidden_state[0]  # type: ignore[no-any-return]
 
     def _gather(self, decoding: Sequence[Row]) -> None:
-        """Move the decoding rows to the slots 0 to n-1, so that their KV is one block."""
-        size = len(decoding)
+        """Move the decoding rows to the slots 0 to n-1, so that their KV is one block, with rows of like length next to
+        each other. Rows that are in a suitable slot stay there."""
         holders = {row.slot: row for row in self._rows}
-        outside = [row for row in decoding if row.slot >= size]
-        members = {id(row) for row in decoding}
-        for slot in range(size):
-            holder = holders.get(slot)
-            if holder is not None and id(holder) in members:
+        kinds = {row: length_class(row.computed + 1) for row in decoding}
+        wanted = sorted(kinds.values())
+        settled = {row for row, kind in kinds.items() if row.slot < len(wanted) and wanted[row.slot] == kind}
+        moving: dict[int, list[Row]] = defaultdict(list)
+        for row, kind in kinds.items():
+            if row not in settled:
+                moving[kind].append(row)
+        for slot, kind in enumerate(wanted):
+            holder = holders.pop(slot, None)
+            if holder in settled:
                 continue
-            row = outside.pop()
+            row = moving[kind].pop()
+            if row.slot == slot:  # a row that was moved before has left it this place
+                continue
+            del holders[row.slot]
             if holder is None:
                 self._slots.copy(row.slot, slot, row.computed)
             else:
                 self._slots.swap(row.slot, slot, max(row.computed, holder.computed))
-                holder.slot = row.slot
+                holder.slot, holders[row.slot] = row.slot, holder
             row.slot = slot
 
     def _extend(self, rows: Sequence[Row], logits: torch.Tensor) -> None:

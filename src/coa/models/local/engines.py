@@ -29,9 +29,16 @@ class Engines:
     """Has the interface of one engine; `submit` may be called from any thread."""
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: Tokenizer, *, max_rows: int, kv_bytes: int, temperature: float = 1.0
+        self,
+        model: PreTrainedModel,
+        tokenizer: Tokenizer,
+        *,
+        max_rows: int,
+        kv_bytes: int,
+        temperature: float = 1.0,
+        bf16: bool = False,
     ) -> None:
-        self._lean = lean(model)
+        self._lean = lean(model, bf16=bf16)
         on_cpu = next(model.parameters()).device.type == "cpu"
         if self._lean is None and on_cpu and max_rows >= FEW_ROWS:
             lay_out_for_few_rows(model)
@@ -41,6 +48,7 @@ class Engines:
             Engine(
                 model, tokenizer, max_rows=-(-max_rows // count), kv_bytes=kv_bytes // count, longest_bytes=kv_bytes,
                 threads=max(cores // count, 1) if count > 1 else None, lean=self._lean, temperature=temperature,
+                kv_dtype=torch.float32 if bf16 and on_cpu else None,
             )
             for _ in range(count)
         ]  # fmt: skip
@@ -95,4 +103,11 @@ class Engines:
         if request.sampling.seed in self._homes:
             return self._homes[request.sampling.seed]
         known = next((engine for engine in self._all if engine.remembers(request.ids)), None)
-        return known or min(self._all, key=lambda engine: engine.load)
+        return known or self._with_room()
+
+    def _with_room(self) -> Engine:
+        """One engine gets requests until it has as many as are worth a pass, and then the next one does: each pass of
+        an engine reads all weights, so the same few rows in two engines cost almost twice."""
+        loads = [engine.load for engine in self._all]
+        filling = [load for load in loads if load < WORTHWHILE]
+        return self._all[loads.index(max(filling) if filling else min(loads))]

@@ -16,12 +16,16 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progre
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from coa.choices import Precision
 from coa.errors import ModelError
 from coa.folder import lock_file, replacing
 from coa.models.base import Context, Finish, Generation, OnText, Sampling
 from coa.models.local.engines import Engines
+from coa.models.local.lean import suits
+from coa.models.local.narrow import narrow_products
 from coa.models.local.request import Decoded, Request
 from coa.models.places import weights_place
+from coa.models.precision import computes_in_bf16
 from coa.models.tokenizer import SMOLLM2, TextTokenizer, cache_folder, load_tokenizer, result_folder, smollm2_file
 from coa.trajectory import Tokenizer, Tokens, Usage
 from coa.trajectory.grammar import Grammar
@@ -40,14 +44,17 @@ class LocalModel:
 
     def __init__(
         self, model: PreTrainedModel, tokenizer: Tokenizer, *, name: str, max_rows: int = 32, kv_bytes: int = 2 << 30,
-        constrained_by_default: bool = False, temperature: float = 1.0,
+        constrained_by_default: bool = False, temperature: float = 1.0, bf16: bool = False,
     ) -> None:  # fmt: skip
         """With `temperature`, the distribution of the model at that temperature counts as the distribution of the
-        model: the settings of a call apply to it, and logprobs are taken from it."""
+        model: the settings of a call apply to it, and logprobs are taken from it. With `bf16` an engine on a CPU
+        multiplies in bf16; on a GPU the type of the weights decides."""
         self.name = name
         self.tokenizer = tokenizer
         self.constrained_by_default = constrained_by_default
-        self._engines = Engines(model, tokenizer, max_rows=max_rows, kv_bytes=kv_bytes, temperature=temperature)
+        self._engines = Engines(
+            model, tokenizer, max_rows=max_rows, kv_bytes=kv_bytes, temperature=temperature, bf16=bf16
+        )
 
     @property
     def longest(self) -> int:
@@ -134,16 +141,27 @@ def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Decoded], re
         loop.call_soon_threadsafe(set_result)
 
 
-def load_local(source: str | Path, *, max_rows: int = 32, kv_bytes: int | None = None) -> LocalModel:
+def load_local(
+    source: str | Path, *, max_rows: int = 32, kv_bytes: int | None = None, precision: Precision = Precision.AUTO
+) -> LocalModel:
     """Open `nano`, `smollm2`, a model folder, or a hub id.
 
     Small models are constrained to the protocol by default, unless coa trained them."""
-    model, tokenizer = load_weights(source)
+    bf16 = uses_bf16(precision)
+    gpu = torch.cuda.is_available()
+    model, tokenizer = load_weights(source, dtype=torch.bfloat16 if bf16 and gpu else torch.float32)
+    if bf16 and not gpu and not suits(model):
+        narrow_products(model)
     small = sum(weight.numel() for weight in model.parameters()) < SMALL
     return LocalModel(
         model, tokenizer, name=str(source), max_rows=max_rows, kv_bytes=kv_bytes or _room_for_contexts(),
-        constrained_by_default=small and not _trained_as_agents(source),
+        constrained_by_default=small and not _trained_as_agents(source), bf16=bf16,
     )  # fmt: skip
+
+
+def uses_bf16(precision: Precision) -> bool:
+    """Whether a model computes in bf16 on this machine's GPU, or on its CPU if it has none."""
+    return computes_in_bf16(precision, gpu=torch.cuda.is_bf16_supported() if torch.cuda.is_available() else None)
 
 
 def _trained_as_agents(source: str | Path) -> bool:
@@ -168,7 +186,7 @@ def load_weights(
 ) -> tuple[PreTrainedModel, TextTokenizer]:
     """Weights and tokenizer of `nano`, `smollm2`, a model or adapter folder, the folder of a training run, or a hub id.
 
-    The default on a CPU is fp32: bf16 is forty times slower on CPUs without support for it.
+    The default is bf16 on a GPU and fp32 on a CPU, where engines make their own copies of the weights.
     """
     _hide_weight_bars()
     source = result_folder(source)

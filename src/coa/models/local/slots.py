@@ -1,14 +1,17 @@
 """KV memory as slots, one per row, and the attention that reads and writes it.
 
 All tokens of a pass go through the model as one sequence, so the linear layers see one big matrix, whichever rows the
-tokens belong to. Only attention knows rows: decoding rows (one token each, slots 0 to n-1) form one batch, and chunks
-of new text (prompts, observations) come one by one. Keys of grouped-query attention are used as they are, not repeated.
+tokens belong to. Only attention knows rows: decoding rows (one token each, slots 0 to n-1) form batches of rows of like
+length, because a batch reads as many keys of every row as its longest row has, and chunks of new text (prompts,
+observations) come one by one. Keys of grouped-query attention are used as they are, not repeated.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +19,22 @@ from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 NAME: Final = "coa_slots"
+_SHORT: Final = 256
+"""Rows of up to this number of tokens are alike, and then those of up to twice as many, and so on."""
+
+
+def length_class(tokens: int) -> int:
+    """Rows of one class share a batch of attention, in which none reads more than twice the keys that it has."""
+    return ((tokens - 1) // _SHORT).bit_length()
+
+
+class RowBatch(NamedTuple):
+    """Decoding rows whose attention is computed together: slots `first` to `last`, which is not in it."""
+
+    first: int
+    last: int
+    longest: int
+    """Number of keys of the longest row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +50,8 @@ class Chunk:
 class Slots:
     """Keys and values of all rows: for each layer, [slots, heads, length, width]."""
 
-    def __init__(self, model: PreTrainedModel, *, count: int, length: int) -> None:
+    def __init__(self, model: PreTrainedModel, *, count: int, length: int, dtype: torch.dtype | None = None) -> None:
+        """Of the given type, or of the model's."""
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -40,8 +60,8 @@ class Slots:
         self._layers = int(config.num_hidden_layers)
         self.heads = int(heads)
         self._width = int(width)
-        self._dtype, self._device = weight.dtype, weight.device
-        self.bytes_per_token = 2 * self._layers * int(heads) * int(width) * weight.element_size()
+        self._dtype, self._device = dtype or weight.dtype, weight.device
+        self.bytes_per_token = 2 * self._layers * int(heads) * int(width) * self._dtype.itemsize
         self.keys = self._empty()
         self.values = self._empty()
 
@@ -86,7 +106,9 @@ class EngineStep:
     def __post_init__(self) -> None:
         device, heads = self.positions.device, self.slots.heads
         self.decoding = len(self.positions)
-        self.longest = int(self.positions.max()) + 1 if self.decoding else 0
+        lengths = [position + 1 for position in self.positions.tolist()]
+        self.longest = max(lengths, default=0)
+        self.batches = list(_batches(lengths))
         # Index of each decoding row's new key in a buffer viewed as a list of [width] vectors.
         first = torch.arange(self.decoding * heads, device=device) * self.slots.length
         self.written = first + self.positions.repeat_interleave(heads)
@@ -102,6 +124,15 @@ class EngineStep:
             mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
             self._masks[window] = mask[:, None, None, :]
         return self._masks[window]
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[RowBatch]:
+    """Neighbours of one class; `lengths` are those of the rows in slots 0 to n-1."""
+    first = 0
+    for _, group in groupby(lengths, length_class):
+        alike = list(group)
+        yield RowBatch(first, first + len(alike), max(alike))
+        first += len(alike)
 
 
 def attend(
@@ -121,9 +152,11 @@ def attend(
         for buffer, new in ((keys, key), (values, value)):
             buffer.view(-1, width).index_copy_(0, step.written, new[0, :, :n].transpose(0, 1).reshape(-1, width))
         asked = (query[0, :, :n].transpose(0, 1) * scale).reshape(n, -1, groups, width)
-        scores = asked @ keys[:n, :, : step.longest].transpose(-1, -2)
-        scores += step.mask(sliding_window, scores.dtype)
-        out[:n] = (scores.softmax(-1) @ values[:n, :, : step.longest]).reshape(n, heads, width)
+        mask = step.mask(sliding_window, asked.dtype)
+        for rows, longest in ((slice(batch.first, batch.last), batch.longest) for batch in step.batches):
+            scores = asked[rows] @ keys[rows, :, :longest].transpose(-1, -2)
+            scores += mask[rows, :, :, :longest]
+            out[rows] = (scores.softmax(-1) @ values[rows, :, :longest]).reshape(-1, heads, width)
     for chunk in step.chunks:
         first, last, end = chunk.first, chunk.last, chunk.start + chunk.last - chunk.first
         keys[chunk.slot, :, chunk.start : end] = key[0, :, first:last]
