@@ -1,17 +1,26 @@
-"""Local engine: 32 three-turn runs with tools, beside `transformers.generate` called turn by turn on padded batches."""
+"""Local engine: 32 three-turn runs with tools, beside `transformers.generate` called turn by turn on padded batches.
+
+Then decoding alone on one core, at 1, 4, 16 and 64 rows, beside what the core can do at best: a pass cannot take less
+time than reading all weights, nor less than its multiplications. Both limits are measured in the same run. In bf16 as
+well where the CPU has units for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from transformers import PreTrainedModel
 
+from benchmarks.results import Figure, save
 from coa.models.base import Context, Sampling
 from coa.models.local import LocalModel
 from coa.models.local.model import load_weights
+from coa.models.precision import cpu_has_bf16
+from coa.models.tokenizer import TextTokenizer
 from coa.trajectory import Message, load_profile
 from coa.trajectory.grammar import Grammar, Move, language
 
@@ -52,6 +61,91 @@ def main() -> None:
         f"  engine, no tools, held to a grammar          {1 / held:7.1f} tokens/s   {plain / made / held:.2f} of that"
     )
     print(f"  with tools / without: {plain / with_tools:.2f} (goal: at least 0.8);  against generate: at least 2")
+    figures = [
+        Figure("32 runs with tools: tokens/s", padded / with_tools, beside="transformers.generate", goal="at least 2"),
+        Figure("32 runs: tokens/s with tools", plain / with_tools, beside="without tools", goal="at least 0.8"),
+    ]
+    save("engine", "python -m benchmarks.engine", [*figures, *_decoding(model, tokenizer, prompts[0])])
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one core does at best."""
+
+    flops: float
+    bytes: float
+
+    def seconds(self, weights: int, rows: int, width: int) -> float:
+        """The least time of a pass that multiplies each row with all weights of this width in bytes."""
+        return max(2 * weights * rows / self.flops, weights * width / self.bytes)
+
+
+def _decoding(model: PreTrainedModel, tokenizer: TextTokenizer, prompt: Sequence[int]) -> list[Figure]:
+    torch.set_num_threads(1)
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    layers = [part for part in model.get_decoder().modules() if isinstance(part, torch.nn.Linear)]  # type: ignore[no-untyped-call]
+    weights = sum(part.weight.numel() for part in [*layers, head])
+    figures, at_64 = [], dict[str, float]()
+    for name, bf16 in (("fp32", False), ("bf16", True)):
+        if bf16 and not cpu_has_bf16():
+            continue
+        limits = _limits(torch.bfloat16 if bf16 else torch.float32)
+        print(f"decoding on one core, {name}: {limits.flops / 1e9:.0f} GFLOP/s, {limits.bytes / 1e9:.1f} GB/s at best")
+        figures += [
+            Figure(f"one core, {name}: matrix multiplication", limits.flops / 1e9, "GFLOP/s"),
+            Figure(f"one core, {name}: reading memory", limits.bytes / 1e9, "GB/s"),
+        ]
+        for rows in (1, 4, 16, 64):
+            spent = _pass_seconds(LocalModel(model, tokenizer, name="smollm2", max_rows=64, bf16=bf16), prompt, rows)
+            share = limits.seconds(weights, rows, 2 if bf16 else 4) / spent
+            at_64[name] = spent
+            print(f"  {rows:>2} rows  {rows / spent:7.1f} tokens per CPU second   {share:.2f} of the limit")
+            figures += [
+                Figure(f"decode, {name}, {rows} rows", rows / spent, "tokens per CPU second"),
+                Figure(f"decode, {name}, {rows} rows: share of the limit", share, beside="the larger of both limits"),
+            ]
+    if "bf16" in at_64:
+        gain = at_64["fp32"] / at_64["bf16"]
+        print(f"  64 rows, bf16 / fp32: {gain:.2f} (goal: 1.45)")
+        figures.append(Figure("decode, bf16, 64 rows", gain, beside="coa in fp32", goal="at least 1.45"))
+    return figures
+
+
+def _limits(dtype: torch.dtype) -> Limits:
+    weight = torch.ops.mkldnn._reorder_linear_weight(torch.randn(3072, 576).to(dtype))
+    x, size = torch.randn(256, 576).to(dtype), 1 << 28
+    memory = torch.ones(size // 4)
+
+    def multiply() -> None:
+        for _ in range(20):
+            torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+
+    flops = 20 * 2 * 256 * 3072 * 576 / _least_cpu(multiply)
+    return Limits(flops, size / _least_cpu(lambda: memory.sum()))
+
+
+def _pass_seconds(local: LocalModel, prompt: Sequence[int], rows: int) -> float:
+    """CPU seconds of a pass that decodes this number of rows: the difference between long and short answers."""
+    contexts = [[*prompt, 100 + row] for row in range(rows)]
+    short, long = 4, 20
+
+    def write(new: int) -> Callable[[], object]:
+        return lambda: asyncio.run(_runs(local, contexts, [], turns=1, new=new))
+
+    try:
+        write(short)()
+        return max(_least_cpu(write(long)) - _least_cpu(write(short)), 1e-9) / (long - short)
+    finally:
+        asyncio.run(local.close())
+
+
+def _least_cpu(work: Callable[[], object]) -> float:
+    least = float("inf")
+    for _ in range(3):
+        start = time.process_time()
+        work()
+        least = min(least, time.process_time() - start)
+    return least
 
 
 async def _runs(

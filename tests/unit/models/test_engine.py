@@ -16,6 +16,7 @@ from coa.errors import ModelError
 from coa.models.base import Context, Finish, Generation, Sampling
 from coa.models.local import LocalModel
 from coa.models.local.sampling import choose
+from coa.models.local.slots import EngineStep, Slots
 from coa.trajectory import Limits, Task, Trajectory, ledger_of, load_profile
 from support.runs import run_many
 from support.tiny import tiny_model
@@ -66,6 +67,23 @@ def test_greedy_output_equals_transformers_token_for_token(max_rows: int, window
         assert generation.tokens is not None
         assert list(generation.tokens.ids) == [token for token in expected if token != tok.end_of_turn]
         assert generation.finish is (Finish.END if ended else Finish.LENGTH)
+
+
+def test_rows_of_like_length_share_attention_and_say_the_same() -> None:
+    model, tok = tiny_model(7)
+    plain = copy.deepcopy(model)
+    rng = random.Random(2)
+    contexts = [[rng.randrange(10, 300) for _ in range(length)] for length in (600, 20, 300, 250, 1100, 30, 290, 520)]
+    for ids, made in zip(contexts, together(model, contexts, max_rows=8), strict=True):
+        assert made.tokens is not None
+        assert list(made.tokens.ids) == [token for token in reference(plain, ids) if token != tok.end_of_turn]
+
+
+def test_no_row_reads_more_than_twice_its_keys() -> None:
+    lengths = [10, 200, 256, 257, 500, 600, 1024]
+    slots = Slots(tiny_model()[0], count=len(lengths), length=1024)
+    step = EngineStep(slots, torch.tensor(lengths) - 1, [])
+    assert step.batches == [(0, 3, 256), (3, 5, 500), (5, 7, 1024)]
 
 
 def test_sampled_logprobs_equal_a_full_forward_pass() -> None:

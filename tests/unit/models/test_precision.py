@@ -119,7 +119,6 @@ def test_a_model_of_another_build_multiplies_in_bf16_and_adds_in_fp32() -> None:
     local = LocalModel(narrowed, tiny_model(3)[1], name="tiny", bf16=True)
     assert local._engines._lean is None and local._engines._all[0]._slots.keys[0].dtype == torch.float32
     found = gaps(written(local, CONTEXTS), CONTEXTS, model())
-    print(found.mean(), found.max())
     assert 1e-3 < found.mean() < 0.06 and found.max() < 0.6
 
 
