@@ -314,8 +314,8 @@ class RlConfig(Frozen):
     """Recompute activations in the backward pass: slower, with far less memory."""
     precision: Precision = Precision.AUTO
     """Type of the weights that are not trained, and on a CPU of the products while attempts are sampled; trained
-    weights are fp32, and so is their update. `auto` is bf16 on a GPU that supports it, and fp32 on a CPU, so that sampled and
-    recomputed log-probabilities agree."""
+    weights are fp32, and so is their update. `auto` is bf16 on a GPU that supports it, and fp32 on a CPU, so that
+    sampled and recomputed log-probabilities agree."""
 
     eval_tasks: str | None = None
     """Held-out tasks on which the model is evaluated greedily; a task to learn from must not be among them."""
