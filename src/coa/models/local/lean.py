@@ -4,9 +4,9 @@ The modules of transformers make about two thousand small operations of a pass o
 Python, they take longer than the arithmetic, and engines that work side by side wait for the interpreter lock at every
 one. Here a layer is about twenty operations and some views, because products of the same input are one, queries and
 keys are turned together, and all layers share what only depends on positions. Weights are copies in the order in which
-the kernels of oneDNN read them, with any adapter added in, so that few rows cost little more than the arithmetic (measured
-on a core of an EPYC, the largest product of SmolLM2's layers: 13 rows at 75 instead of 26 GFLOP/s, its head 68 instead
-of 30). Before it is used, its results are compared with those of the model's own forward pass.
+the kernels of oneDNN read them, with any adapter added in, so that few rows cost little more than the arithmetic
+(measured on a core of an EPYC, the largest product of SmolLM2's layers: 13 rows at 75 instead of 26 GFLOP/s, its head
+68 instead of 30). Before it is used, its results are compared with those of the model's own forward pass.
 
 With `bf16` the copies are bf16, and so are the inputs and results of products, which add up in fp32. Everything between
 products (residuals, norms, rotary positions, attention and its keys and values) stays in fp32.
