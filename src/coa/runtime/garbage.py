@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-_RARELY: Final = (50_000, 20, 50)
+_RARELY: Final = (10_000, 10, 3)
 
 
 class _Shared:
