@@ -151,7 +151,7 @@ class Lean:
         if layer.norms is not None:
             rotated = torch.rms_norm(rotated, [width], None, self._eps) * layer.norms
         rotated = torch.addcmul(rotated * shared.cos, rotated.roll(width // 2, -1), shared.sin)
-        query, key = rotated.split((self._heads, self._shared), 1)
+        query, key = rotated[:, : self._heads], rotated[:, self._heads :]
         keys.view(-1, width).index_copy_(0, shared.written, key.reshape(-1, width))
         value = projected[:, self._heads + self._shared :]
         values.view(-1, width).index_copy_(0, shared.written, value.reshape(-1, width))
