@@ -13,11 +13,7 @@ from itertools import combinations
 from math import isfinite
 from typing import Any, Final
 
-from coa.errors import EvaluationError
-from coa.evaluate.attempt_store import AttemptStore
-from coa.evaluate.attempts import GROUPS, Attempt
-from coa.evaluate.metrics import (
-    Estimate,
+from coa.compare.bootstrap import (
     Sums,
     TaskColumns,
     cost_interval,
@@ -26,6 +22,10 @@ from coa.evaluate.metrics import (
     tokens_per_success,
     tool_calls_per_success,
 )
+from coa.errors import EvaluationError
+from coa.evaluate.attempt_store import AttemptStore
+from coa.evaluate.attempts import GROUPS, Attempt
+from coa.evaluate.metrics import Estimate
 from coa.evaluate.summary import Figures, Summary
 
 _MOST_PAIRED: Final = 5

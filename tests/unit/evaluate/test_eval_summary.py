@@ -19,7 +19,7 @@ from coa.errors import EvaluationError
 from coa.evaluate.attempt_store import AttemptStore
 from coa.evaluate.attempts import Attempt, attempt_of, by_task, shared, short_meta
 from coa.evaluate.evaluation import read_evaluation
-from coa.evaluate.metrics import TaskColumns, mean, resample
+from coa.evaluate.metrics import mean
 from coa.evaluate.report import BenchmarkReport, Evaluation, headline, make_report
 from coa.evaluate.summary import Figures, chosen, summed_up
 from coa.trajectory import Stop, Tokens, Usage
@@ -176,7 +176,6 @@ def test_comparing_keeps_a_few_bytes_of_a_run() -> None:
         for at in range(2_000):
             yield attempt(f"{at:05}", 0, float(at % 3 == 0), f"{seed}{at}" * 600, meta={"level": str(at % 4)})
 
-    resample([TaskColumns.of([(1.0, 1.0, 1.0)])])  # Arrow loads what it needs at its first use
     tracemalloc.start()
     try:
         runs = [ComparedRun(name, name, AttemptStore.of(many(name))) for name in ("one", "two")]

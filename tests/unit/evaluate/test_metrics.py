@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from itertools import combinations
 from statistics import fmean
@@ -13,15 +12,9 @@ from hypothesis import strategies as st
 
 from coa.evaluate.metrics import (
     Estimate,
-    TaskColumns,
-    cost_interval,
-    interval,
     mean,
-    paired,
     pass_at_k,
-    resample,
     shares,
-    tokens_per_success,
     wilson,
 )
 
@@ -103,59 +96,3 @@ def test_an_interval_holds_its_value_and_stays_between_0_and_1(tasks: list[list[
     found = mean(tasks)
     assert 0.0 <= found.low <= found.value <= found.high <= 1.0 and found.low < found.high
     assert found.value == pytest.approx(fmean(fmean(values) for values in tasks))
-
-
-def test_the_bootstrap_is_the_same_each_time_and_knows_what_has_no_value() -> None:
-    run = TaskColumns.of((right, 10.0, 0.0) for right in [0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0])
-    (sums,) = resample([run])
-    assert [sums] == resample([run]) and [sums] != resample([run], seed=1) and len(sums) == 2_000
-    found = interval(0.625, (success / 8 for success, _, _ in sums))
-    # The middle 95 % of means of 8 draws: multiples of an eighth, about 0.625 ± 1.96 * 0.171.
-    assert found is not None and 0.2 < found.low < 0.4 and 0.85 < found.high <= 1.0
-    assert all(tokens == 80.0 for _, tokens, _ in sums)  # each resample draws eight tasks
-    assert interval(None, [1.0]) is None and interval(math.inf, [1.0]) is None
-    assert resample([TaskColumns()]) == [[]]
-
-
-def test_runs_are_resampled_on_the_same_tasks() -> None:
-    numbers = TaskColumns.of((float(at), 0.0, 0.0) for at in range(50))
-    twice = TaskColumns.of((2.0 * at, 0.0, 0.0) for at in range(50))
-    first, second = resample([numbers, twice], resamples=100)
-    assert [2 * sums[0] for sums in first] == [sums[0] for sums in second] and len(set(first)) > 50
-
-
-def test_every_task_is_drawn_as_often_as_another() -> None:
-    """Each of three tasks is a third of the draws: 2,000 resamples of 3, so 2,000 ± 3 * sqrt(6,000 * 2 / 9)."""
-    (sums,) = resample([TaskColumns.of([(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)])])
-    for column in range(3):
-        assert abs(sum(found[column] for found in sums) - 2_000) < 110
-
-
-def test_a_paired_difference_is_sharper_than_two_intervals() -> None:
-    """The second run is right wherever the first is, and on one task in ten more; every token is halved."""
-    first = TaskColumns.of((float(at % 2), 1000.0, 4.0) for at in range(100))
-    second = TaskColumns.of((1.0 if at % 10 == 0 else float(at % 2), 500.0, 4.0) for at in range(100))
-    found = paired(first, second)
-    assert found.success is not None and found.success.value == pytest.approx(0.1)
-    assert 0.03 < found.success.low < found.success.high < 0.18
-    # 100 * 1000 / 50 = 2000 tokens a success, then 100 * 500 / 60 = 833: 0.4167 of it. Tool calls: 8, then 6.67.
-    assert found.tokens_per_success is not None and found.tokens_per_success.value == pytest.approx(0.5 * 50 / 60)
-    assert found.tool_calls_per_success is not None and found.tool_calls_per_success.value == pytest.approx(50 / 60)
-
-
-def test_a_cost_per_success_that_hangs_on_one_success_has_no_upper_end() -> None:
-    """Of resamples of ten tasks, 0.9 ** 10 = 35 % miss the only right one: whatever they spent bought nothing."""
-    rare = TaskColumns.of((float(at == 0), 10.0, 1.0) for at in range(10))
-    often = TaskColumns.of((float(at < 9), 10.0, 1.0) for at in range(10))
-    found = cost_interval(rare, resample([rare])[0], tokens_per_success)
-    assert found is not None and found.value == 100.0 and found.low < 50.0 and found.high == math.inf
-    down, up = paired(rare, often).tokens_per_success, paired(often, rare).tokens_per_success
-    assert down is not None and down.value == pytest.approx(1 / 9) and down.low == 0.0 and down.high < 1.0
-    assert up is not None and up.value == pytest.approx(9.0) and up.high == math.inf
-
-
-def test_a_run_without_success_has_no_cost_per_success() -> None:
-    none = TaskColumns.of([(0.0, 10.0, 1.0)] * 5)
-    found = paired(none, TaskColumns.of([(1.0, 10.0, 1.0)] * 5))
-    assert found.success == Estimate(1.0, 1.0, 1.0) and found.tokens_per_success is None
-    assert not math.isnan(found.success.low)
