@@ -1,8 +1,9 @@
-"""How `coa cost`, `coa compare` and `coa score` grow with the number of runs: CPU seconds and peak memory.
+"""How `coa cost`, `compare`, `score`, `inspect` and `distill` grow with the number of runs: CPU seconds, peak memory.
 
-Each command is a whole process over files of made-up runs in a temporary folder. What matters are the ratios: five
-times the runs should take about five times the time and the same memory. `python -m benchmarks.growth 10000 50000`
-names the numbers of runs, `--kilobytes` the size of one.
+Each command is a whole process over files of made-up runs in a temporary folder; `distill` converts and filters recorded
+team runs that are made as they are read, and its time includes making them. What matters are the ratios: ten times
+the runs should take about ten times the time and the same memory. `python -m benchmarks.growth 10000 100000` names
+the numbers of runs, `--kilobytes` the size of one, `--commands` the commands. Figures go to `benchmarks/results/`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.results import Figure, save
 from coa.trajectory import Author, Score, Step, Task, Trajectory, Usage
 from coa.trajectory.profile import load_profile
 from coa.trajectory.store import Lines
@@ -61,44 +62,55 @@ def write(path: Path, count: int, kilobytes: int, *, seed: int) -> None:
 
 
 def measure(command: Sequence[str]) -> tuple[float, float]:
-    """CPU seconds and peak resident megabytes of `coa` with these arguments."""
-    child = subprocess.Popen([sys.executable, "-m", "coa.cli", *command], stdout=subprocess.DEVNULL)
+    """CPU seconds and peak resident megabytes of Python with these arguments."""
+    child = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
-        raise SystemExit(f"coa {' '.join(command)} ended with {child.returncode}")
+        raise SystemExit(f"{' '.join(command)} ended with {child.returncode}")
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def commands(folder: Path, count: int) -> dict[str, list[str]]:
+    first, second = str(folder / "a.jsonl"), str(folder / "b.jsonl")
+    coa = ["-m", "coa.cli"]
+    return {
+        "cost": [*coa, "cost", first],
+        "compare": [*coa, "compare", first, second, "--scorer", "exact", "--out", str(folder / "comparison")],
+        "score": [*coa, "score", first, "--scorer", "f1"],
+        "inspect": [*coa, "inspect", first, "--limit", "5"],
+        "distill": ["-m", "benchmarks.distill", str(count), "plain"],
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("counts", type=int, nargs="*", default=[10_000, 50_000])
     parser.add_argument("--kilobytes", type=int, default=20)
-    parser.add_argument("--commands", nargs="*", default=["cost", "compare", "score"])
+    parser.add_argument("--commands", nargs="*", default=["cost", "compare", "score", "inspect", "distill"])
     given = parser.parse_args()
     rows: dict[str, list[tuple[float, float]]] = {name: [] for name in given.commands}
+    figures: list[Figure] = []
     for count in given.counts:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             for name, seed in (("a", 1), ("b", 2)):
                 write(folder / f"{name}.jsonl", count, given.kilobytes, seed=seed)
-            first, second = str(folder / "a.jsonl"), str(folder / "b.jsonl")
-            commands = {
-                "cost": ["cost", first],
-                "compare": ["compare", first, second, "--scorer", "exact", "--out", str(folder / "comparison")],
-                "score": ["score", first, "--scorer", "f1"],
-            }
             for name, found in rows.items():
-                found.append(measure(commands[name]))
+                found.append(measure(commands(folder, count)[name]))
                 seconds, megabytes = found[-1]
                 print(f"{name:<8} {count:>9,} runs {seconds:8.1f} CPU s {megabytes:8.0f} MB", flush=True)
-            shutil.rmtree(folder / "comparison", ignore_errors=True)
+                figures.append(Figure(f"{name}, {count:,} runs of {given.kilobytes} KB: processor time", seconds, "s"))
+                figures.append(Figure(f"{name}, {count:,} runs of {given.kilobytes} KB: memory", megabytes, "MB"))
+    times = given.counts[-1] / given.counts[0]
     for name, found in rows.items():
         (time_a, memory_a), (time_b, memory_b) = found[0], found[-1]
-        times = given.counts[-1] / given.counts[0]
-        print(
-            f"{name:<8} {times:g} x the runs: {time_b / time_a:.2f} x the time, {memory_b / memory_a:.2f} x the memory"
-        )
+        slower, larger = time_b / time_a, memory_b / memory_a
+        print(f"{name:<8} {times:g} x the runs: {slower:.2f} x the time, {larger:.2f} x the memory")
+        beside = f"the same with {given.counts[0]:,} runs"
+        figures.append(Figure(f"{name}, {times:g} x the runs: time", slower, beside=beside, goal=f"at most {times:g}"))
+        figures.append(Figure(f"{name}, {times:g} x the runs: memory", larger, beside=beside, goal="about 1"))
+    save("growth", f"python -m benchmarks.growth {' '.join(map(str, sys.argv[1:]))}".strip(), figures)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,16 @@ _PATIENCE_S: Final = 1.0
 _held: set[int] = set()
 
 
+# ---- the user's cache
+
+
+def cache_place(name: str) -> Path:
+    """Folder of this name for files that can be made again, in $COA_CACHE or the cache folder of the user. It need not
+    exist: writing makes it."""
+    folder = os.environ.get("COA_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "coa")
+    return Path(folder, name).expanduser()
+
+
 # ---- writing
 
 

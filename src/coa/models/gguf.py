@@ -2,17 +2,26 @@
 
 The `gguf` package maps every array element separately and takes seconds for a vocabulary, which is too long for
 `coa inspect --mask`. Tests compare the two. Weights are read by transformers and llama.cpp, never here.
+
+A vocabulary takes more than a tenth of a second here too, at every start of a command that tokenises. So a large header
+is kept as JSON in the cache folder of the user, for as long as the file has the same place, size and time. A cache that
+cannot be read or written changes nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from coa.errors import TokenizerError
+import orjson
+
+from coa.errors import CoaError, TokenizerError
+from coa.folder import cache_place, write_atomic
 
 _NUMBERS: Final = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING: Final = 8
@@ -21,10 +30,40 @@ _MOST: Final = 1 << 24
 """No vocabulary and no template is this long, so a larger count means a damaged file."""
 
 
+_KEPT_FROM: Final = 1 << 20
+"""Headers of this number of bytes are kept. Smaller ones are read as quickly as the copy would be."""
+
+
 def read_header(path: Path) -> dict[str, object]:
     """All keys of the header with their values."""
     with _opened(path) as (file, _, keys):
-        return dict(_keys(file, keys))
+        found = os.fstat(file.fileno())
+        place = str(path.resolve())
+        identity = [1, place, found.st_size, found.st_mtime_ns]
+        copy = cache_place("gguf") / f"{hashlib.sha256(os.fsencode(place)).hexdigest()[:32]}.json"
+        if (known := _kept(copy, identity)) is not None:
+            return known
+        header = dict(_keys(file, keys))
+        if file.tell() >= _KEPT_FROM:
+            _keep(copy, identity, header)
+        return header
+
+
+def _kept(copy: Path, identity: list[object]) -> dict[str, object] | None:
+    """The header of this very file, if a whole copy of it is in the cache."""
+    with suppress(OSError, ValueError):
+        found = orjson.loads(copy.read_bytes())
+        if isinstance(found, dict) and found.get("file") == identity:
+            header = found.get("header")
+            return header if isinstance(header, dict) else None
+    return None
+
+
+def _keep(copy: Path, identity: list[object], header: dict[str, object]) -> None:
+    with suppress(OSError, CoaError, TypeError):
+        data = orjson.dumps({"file": identity, "header": header})
+        if orjson.loads(data)["header"] == header:  # JSON has no NaN and no infinity
+            write_atomic(copy, data)
 
 
 def read_tensors(path: Path) -> dict[str, tuple[int, ...]]:

@@ -187,6 +187,8 @@ def _ending(path: Path) -> str:
 
 def format_of(value: object) -> TraceFormat | None:
     """The format of a JSON value; None if it is no known trace."""
+    if trajectory_rows.is_plainly_own(value):
+        return trajectory_rows.OWN
     first = value[0] if isinstance(value, list) and value else value
     return next((known for known in FORMATS if known.matches(value if known.takes_lists else first)), None)
 
