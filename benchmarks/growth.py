@@ -2,8 +2,8 @@
 
 Each command is a whole process over files of made-up runs in a temporary folder; `distill` converts and filters
 recorded team runs that are made as they are read, and its time includes making them. What matters are the ratios:
-ten times the runs should take about ten times the time and the same memory. `python -m benchmarks.growth 10000 100000` names
-the numbers of runs, `--kilobytes` the size of one, `--commands` the commands. Figures go to `benchmarks/results/`.
+ten times the runs should take about ten times the time and the same memory. `python -m
+benchmarks.growth 10000 100000` names the numbers of runs, `--kilobytes` the size of one, `--commands` the commands. Figures go to `benchmarks/results/`.
 """
 
 from __future__ import annotations
