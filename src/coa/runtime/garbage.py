@@ -1,7 +1,8 @@
 """The garbage collector while many runs are under way.
 
 Runs make few cycles, but Python's collector looks for some after every 700 new objects, and with hundreds of runs at a
-time it visits all of their objects again and again: an eighth of the client's CPU time. So it looks less often then.
+time it visits all of their objects again and again: 6 % of the client's CPU time with 64 runs at a time, 13 % with 256.
+So it looks less often then, but often enough that the cycles of runs that failed do not fill the memory.
 """
 
 from __future__ import annotations
