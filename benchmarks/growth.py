@@ -1,9 +1,10 @@
 """How `coa cost`, `compare`, `score`, `inspect` and `distill` grow with the number of runs: CPU seconds, peak memory.
 
 Each command is a whole process over files of made-up runs in a temporary folder; `distill` converts and filters
-recorded team runs that are made as they are read, and its time includes making them. What matters are the ratios:
-ten times the runs should take about ten times the time and the same memory. `python -m
-benchmarks.growth 10000 100000` names the numbers of runs, `--kilobytes` the size of one, `--commands` the commands. Figures go to `benchmarks/results/`.
+recorded team runs that are made as they are read, and its time includes making them. What matters are the
+ratios: ten times the runs should take about ten times the time and the same memory. `python -m
+benchmarks.growth 10000 100000` names the numbers of runs, `--kilobytes` the size of one, `--commands` the
+commands. Figures go to `benchmarks/results/`.
 """
 
 from __future__ import annotations
