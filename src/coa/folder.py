@@ -59,11 +59,11 @@ _held: set[int] = set()
 # ---- the user's cache
 
 
-def cache_place(name: str) -> Path:
-    """Folder of this name for files that can be made again, in $COA_CACHE or the cache folder of the user. It need not
-    exist: writing makes it."""
+def cache_place(*names: str) -> Path:
+    """The place of this name for files that can be made again, in $COA_CACHE or the cache folder of the user. Its
+    folders need not exist: writing makes them."""
     folder = os.environ.get("COA_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "coa")
-    return Path(folder, name).expanduser()
+    return Path(folder, *names).expanduser()
 
 
 # ---- writing

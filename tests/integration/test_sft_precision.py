@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from coa.choices import Precision
 from coa.models import precision
 from coa.sft.config import SftConfig
 from coa.sft.train import train
@@ -38,5 +39,5 @@ def test_a_cpu_with_units_trains_in_bf16_unless_it_is_told_otherwise(
     rounded, kind = losses(config, tmp_path / "with")
     assert kind == "torch.bfloat16"
     assert rounded != exact and rounded == pytest.approx(exact, rel=5e-3)
-    overridden = config.model_copy(update={"precision": precision.Precision.FP32})
+    overridden = config.model_copy(update={"precision": Precision.FP32})
     assert losses(overridden, tmp_path / "overridden") == (exact, "torch.float32")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -232,8 +231,9 @@ class TextTokenizer:
         if self._prompt_words is not None and self._borders is not None:
             control = self._borders.match(text)
             ids = self._prompt_words.encode(text[control.end() :] if control else text)
+            first = self._whole.token_to_id(control.group()) if control else None
             if ids is not None:
-                return [self._whole.token_to_id(control.group()), *ids] if control else ids
+                return ids if first is None else [first, *ids]
         return list(self._whole.encode(text, add_special_tokens=False).ids)
 
     def _encode_guarded(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
@@ -360,14 +360,6 @@ def _from_hub(name: str) -> TextTokenizer:
             f"cannot get the tokenizer of {name!r} from the hub: {type(error).__name__}: {error}",
             hint=_DOWNLOAD_HINT,
         ) from error
-
-
-def cache_folder() -> Path:
-    """Folder for files that are made once: $COA_CACHE, or the cache folder of the user."""
-    folder = Path(os.environ.get("COA_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "coa"))
-    folder = folder.expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def smollm2_file() -> Path:

@@ -116,10 +116,10 @@ class _WritingTime:
         self._call = asyncio.timeout(0 if self._over else None)
         await self._call.__aenter__()
 
-    async def __aexit__(self, *error: Any) -> bool | None:
+    async def __aexit__(self, *error: Any) -> None:
         call, self._call = self._call, None
         assert call is not None
-        return await call.__aexit__(*error)
+        await call.__aexit__(*error)  # which raises TimeoutError if it has cut the call off
 
 
 class Chain:

@@ -23,7 +23,7 @@ import orjson
 
 from coa.addresses import folder_id
 from coa.errors import StoreError, refused
-from coa.models.tokenizer import cache_folder
+from coa.folder import cache_place
 from coa.trajectory.definitions import remember
 from coa.view.rows import IndexedRow, RowTexts, RowValues
 
@@ -63,7 +63,7 @@ _MARKS: Final = ",".join("?" * (8 + len(RowValues._fields)))
 
 def cache_file(roots: Sequence[Path], cache: Path | None = None) -> Path:
     """Where the index of these folders is: one file for each set of them."""
-    cache = cache_folder() / "view" if cache is None else cache
+    cache = cache_place("view") if cache is None else cache
     named = "\n".join(sorted(str(root.resolve()) for root in roots))
     return cache / f"{hashlib.blake2b(named.encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()}.sqlite"
 

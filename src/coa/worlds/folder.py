@@ -13,8 +13,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from coa.errors import WorldError
-from coa.folder import lock_file, replacing
-from coa.models.tokenizer import cache_folder
+from coa.folder import cache_place, lock_file, replacing
 from coa.progress import Progress, Silent, part
 from coa.tools.index import build as build_index
 from coa.tools.index.documents import IndexedDocument
@@ -150,7 +149,7 @@ def locate(name_or_folder: str | Path) -> Path:
     atlas = _found(name_or_folder)
     if isinstance(atlas, Path):
         return atlas
-    folder = cache_folder() / "worlds" / f"{atlas.name}-{atlas.seed}-{atlas.hash[:12]}"
+    folder = cache_place("worlds", f"{atlas.name}-{atlas.seed}-{atlas.hash[:12]}")
     if not (folder / NAME).is_file():
         with lock_file(folder, wait=True):  # several processes may want it for the first time; one of them builds it
             _build(atlas, folder, False, Silent())

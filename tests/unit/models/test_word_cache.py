@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -41,7 +42,7 @@ def known(name: str) -> TextTokenizer:
     """With merges that do not respect words, so that each difference in cutting changes ids."""
     tokens, merges = byte_vocabulary()
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    pairs = [tuple(merge.split(" ")) for merge in merges]
+    pairs = [(first, second) for first, second in (merge.split(" ") for merge in merges)]
     fast = FastTokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=WORDS[name].whole))
     fast.pre_tokenizer = WORDS[name].pre_tokenizer()
     fast.decoder = decoders.ByteLevel()
@@ -169,8 +170,8 @@ def changed(**parts: object) -> TextTokenizer:
     return text_tokenizer(FastTokenizer.from_str(json.dumps(rules)))
 
 
-def state(part: object) -> object:
-    return json.loads(part.__getstate__())  # type: ignore[attr-defined]
+def state(part: Any) -> object:
+    return json.loads(part.__getstate__())
 
 
 @pytest.mark.parametrize(

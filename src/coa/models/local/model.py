@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from coa.choices import Precision
 from coa.errors import ModelError
-from coa.folder import lock_file, replacing
+from coa.folder import cache_place, lock_file, replacing
 from coa.models.base import Context, Finish, Generation, OnText, Sampling
 from coa.models.local.engines import Engines
 from coa.models.local.lean import suits
@@ -26,7 +26,7 @@ from coa.models.local.narrow import narrow_products
 from coa.models.local.request import Decoded, Request
 from coa.models.places import weights_place
 from coa.models.precision import computes_in_bf16
-from coa.models.tokenizer import SMOLLM2, TextTokenizer, cache_folder, load_tokenizer, result_folder, smollm2_file
+from coa.models.tokenizer import SMOLLM2, TextTokenizer, load_tokenizer, result_folder, smollm2_file
 from coa.trajectory import Tokenizer, Tokens, Usage
 from coa.trajectory.grammar import Grammar
 
@@ -256,7 +256,7 @@ def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = Fal
 def smollm2_folder() -> Path:
     """The embedded 4-bit weights as a plain model folder. It is made once, as reading the GGUF takes half a minute."""
     file = smollm2_file()
-    folder = cache_folder() / f"{file.stem}-{file.stat().st_size}"
+    folder = cache_place(f"{file.stem}-{file.stat().st_size}")
     if not (folder / "config.json").is_file():
         with lock_file(folder, wait=True):
             if not (folder / "config.json").is_file():  # another process may have made it meanwhile
