@@ -61,6 +61,7 @@ bench: setup  ## measure every part beside what it is compared with
 	$(BIN)/python -m benchmarks.view
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.cluster
+	$(BIN)/python -m benchmarks.report
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
