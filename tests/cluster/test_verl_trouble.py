@@ -96,7 +96,7 @@ def test_nothing_is_left_of_a_run_that_is_killed_while_it_starts(after: str, tmp
         below = descendants(running.pid)
         assert any("coa.rl.engines.verl.launch" in title for title in below.values())
         os.kill(running.pid, signal.SIGKILL)
-    wait_until(lambda: not any(map(alive, below)), timeout_s=60)
+    wait_until(lambda: not any(map(alive, below)), timeout_s=180)
     assert metrics(out) == []
 
 
