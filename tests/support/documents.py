@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 NOT_RUN = re.compile(r"<!-- not run: .+ -->")
 _FENCE = re.compile(r"^(`{3,})(\w*)\s*$")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
-_NOT_OURS = {".venv", "runs", "build", "dist", "node_modules"}
+_NOT_OURS = {"runs", "build", "dist", "node_modules"}
 
 
 class Block(NamedTuple):
@@ -27,7 +27,12 @@ class Block(NamedTuple):
 
 
 def pages() -> list[Path]:
-    return sorted(path for path in ROOT.rglob("*.md") if not _NOT_OURS & set(path.relative_to(ROOT).parts))
+    return sorted(path for path in ROOT.rglob("*.md") if not any(map(_is_foreign, path.relative_to(ROOT).parts)))
+
+
+def _is_foreign(name: str) -> bool:
+    """Whether a folder of this name holds what others wrote, such as `.venv` and the environments of slow tests."""
+    return name in _NOT_OURS or name.startswith(".venv")
 
 
 def blocks(page: Path) -> Iterator[Block]:
