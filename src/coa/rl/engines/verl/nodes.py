@@ -24,8 +24,8 @@ from coa.runtime.on_ray import TOOL_VARIABLES
 ALIKE: Final = ("chain-of-agents", "verl", "ray", "torch", "transformers", "TransferQueue", "tensordict")
 """Packages that must have the same version on all nodes."""
 WAIT_S: Final = 300.0
-_DRIVERS_OWN: Final = {"COA_DEBUG", "COA_CACHE", "COA_DATA"}
-"""Variables of this machine alone: how errors are shown, and where files are kept."""
+_DRIVERS_OWN: Final = {"COA_DEBUG", "COA_CACHE", "COA_DATA", "COA_SERVE_KEY", "COA_SERVE_KEYS", "COA_LAUNCHED"}
+"""Variables that no attempt needs: how errors are shown, where files are kept, keys for clients of `coa serve`."""
 
 
 def alive() -> list[Mapping[str, Any]]:
@@ -66,7 +66,7 @@ def refuse_unfit(config: RlConfig, files: Files | None = None, profiles: Sequenc
         if absent := sorted(_variables() - found["variables"]):
             raise TrainingError(
                 f"the node {address} lacks the environment variable {absent[0]}, which this machine has",
-                hint="set it there before `ray start`: agents and tools read it on the machine on which they run",
+                hint="set it there before `ray start`, because agents and tools read it there, or unset it here",
             )
         gpus = int(node["Resources"].get("GPU", 0))
         lines.append(
