@@ -4,7 +4,7 @@
 #   docker build -t chain-of-agents .
 #   docker build -t chain-of-agents --build-arg EXTRAS=serve,tools,local .    # to run weights in the container itself
 #
-# The same image is the sandbox in compose.yaml. docs/serve.md says how to run both.
+# The same image is the sandbox in compose.yaml. docs/guides/serve.md says how to run both.
 
 FROM python:3.13.9-slim-trixie AS build
 ARG EXTRAS=serve,tools

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md from the figures in `benchmarks/results/`.
+"""Writes the tables of docs/evidence/performance.md from the figures in `benchmarks/results/`.
 
 python -m benchmarks.report            write the page
 python -m benchmarks.report --check    exit with 1 if the page does not show the figures as they are
@@ -16,7 +16,7 @@ import orjson
 
 from benchmarks.results import RESULTS
 
-PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "evidence" / "performance.md"
 BEGIN: Final = "<!-- python -m benchmarks.report writes from here -->\n"
 END: Final = "<!-- to here -->\n"
 
@@ -44,7 +44,7 @@ def tables(folder: Path) -> str:
     sections = []
     for file in sorted(folder.glob("*.json")):
         record = orjson.loads(file.read_bytes())
-        if "figures" in record:  # benchmarks.cluster keeps a simulation, which docs/scaling.md describes
+        if "figures" in record:  # benchmarks.cluster keeps a simulation, which docs/evidence/scaling.md describes
             sections.append("\n".join(_section(file.stem, record)))
     return "\n\n".join(sections)
 

@@ -1,6 +1,6 @@
 """Keeps the figures of a benchmark in `benchmarks/results/NAME.json`.
 
-`python -m benchmarks.report` makes the tables of docs/performance.md from these files.
+`python -m benchmarks.report` makes the tables of docs/evidence/performance.md from these files.
 """
 
 from __future__ import annotations

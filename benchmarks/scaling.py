@@ -1,6 +1,6 @@
 """Scale on paper: what one RL step of web 32B and a million rollouts take, from measured unit costs.
 
-    python -m benchmarks.scaling                                   # the figures in docs/scaling.md
+    python -m benchmarks.scaling                                   # the figures in docs/evidence/scaling.md
     python -m benchmarks.scaling --nodes 4 --set rollout.crawls=1
     python -m benchmarks.scaling configs/rl/code-32b.toml --set rollout.programs=6 --set rollout.searches=0 ...
 

@@ -5,7 +5,7 @@
 
 Every stage of the pipeline is a function here: `ask`, `run`, `run_many`, `record`, `teach`, `distill`, `sft`,
 `sample`, `rl`, `evaluate`, `score`, `compare`, `scan`, `serve`, `view`. Stages that take files and folders block and
-need no event loop of the caller's. docs/python.md shows each of them. The names in `__all__` are stable: a release that
+need no event loop of the caller's. docs/guides/python.md shows each of them. The names in `__all__` are stable: a release that
 changes one says so in the changelog, and the old form works for one more release. Anything else may change at any
 time.
 

@@ -1,4 +1,4 @@
-"""Every block of docs/python.md and every cell of the notebook is run, with the models that they name."""
+"""Every block of docs/guides/python.md and every cell of the notebook is run, with the models that they name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from support.documents import ROOT
 
-PAGE = ROOT / "docs" / "python.md"
+PAGE = ROOT / "docs" / "guides" / "python.md"
 NOTEBOOK = ROOT / "examples" / "first-steps.ipynb"
 CELLS = """
 import ast, asyncio, json, sys

@@ -1,4 +1,4 @@
-"""A reader's walk through docs/serve.md: the server as it is started there, every Python block, every call of curl."""
+"""A reader's walk through docs/guides/serve.md: the server as it is started there, every Python block, every call of curl."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from support.documents import ROOT, blocks
 
-PAGE = ROOT / "docs" / "serve.md"
+PAGE = ROOT / "docs" / "guides" / "serve.md"
 ADDRESS = "http://127.0.0.1:8080"
 
 

@@ -1,4 +1,4 @@
-"""The Dockerfile and compose.yaml pass their linters, and are closed where docs/serve.md says so."""
+"""The Dockerfile and compose.yaml pass their linters, and are closed where docs/guides/serve.md says so."""
 
 from __future__ import annotations
 

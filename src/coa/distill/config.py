@@ -1,4 +1,4 @@
-"""Settings of distillation. The defaults are those of docs/distill.md; a TOML file may change any of them.
+"""Settings of distillation. The defaults are those of docs/guides/distill.md; a TOML file may change any of them.
 
 Each filter reads its own table and nothing else, so that the funnel shows which setting dropped how many runs.
 """

@@ -2,7 +2,7 @@
 
 `shape_of` reads the `config.json` and the headers of the safetensors files of a model folder, the header of a GGUF
 file, or the `config.json` of a hub id. An adapter has the shape of its base. `Memory` is an estimate by parts, each
-with a name that says what it is for; docs/sft.md has the formulas and what they gave beside a measured run.
+with a name that says what it is for; docs/guides/sft.md has the formulas and what they gave beside a measured run.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The defaults are the paper's: the whole of DAPO (clip-higher with dual clip, mean over tokens, dynamic sampling, soft
 overlong shaping, no KL), with groups of 8 attempts at temperature 1. Keys have the names that TRL or verl give them
-where one of the two has such a key; docs/rl.md has the table.
+where one of the two has such a key; docs/guides/rl.md has the table.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The defaults are the paper's (full fine-tuning, AdamW, cosine with 10 % warm-up, loss on every token the model wrote).
 They suit models of 7 billion weights; the embedded model has defaults of its size (`SMALL`). Keys have the names that
-TRL or verl give them where one of the two has such a key; docs/sft.md has the table.
+TRL or verl give them where one of the two has such a key; docs/guides/sft.md has the table.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def test_a_command_or_option_that_does_not_exist_is_found() -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    listed = {(ROOT / "docs" / link.partition("#")[0]).resolve() for link in links(ROOT / "docs" / "README.md")}
-    own = {page for page in pages() if page.is_relative_to(ROOT / "docs")} - {ROOT / "docs" / "README.md"}
+    listed = {(ROOT / "docs" / link.partition("#")[0]).resolve() for link in links(ROOT / "docs" / "index.md")}
+    own = {page for page in pages() if page.is_relative_to(ROOT / "docs")} - {ROOT / "docs" / "index.md"}
     decisions = {page for page in own if page.parent.name == "decisions"}
     assert not sorted(str(page.relative_to(ROOT)) for page in own - decisions - listed)

@@ -1,7 +1,7 @@
 """The body of `POST /v1/responses` (Open Responses, 2026-04-24), as far as this server honours it.
 
 A field of the standard that would change the answer and is not honoured is refused by name. Fields that have no effect
-on any server, or none here, are accepted because common clients send them always; `docs/serve.md` lists them.
+on any server, or none here, are accepted because common clients send them always; `docs/guides/serve.md` lists them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The settings of `coa rl` as settings of verl. Nothing here imports verl, so a dry run works without it.
 
-What verl has no setting for is refused by `checks.py`; docs/rl-verl.md explains the differences that remain.
+What verl has no setting for is refused by `checks.py`; docs/guides/rl-verl.md explains the differences that remain.
 """
 
 from __future__ import annotations
