@@ -5,9 +5,9 @@
 
 Every stage of the pipeline is a function here: `ask`, `run`, `run_many`, `record`, `teach`, `distill`, `sft`,
 `sample`, `rl`, `evaluate`, `score`, `compare`, `scan`, `serve`, `view`. Stages that take files and folders block and
-need no event loop of the caller's. docs/guides/python.md shows each of them. The names in `__all__` are stable: a release that
-changes one says so in the changelog, and the old form works for one more release. Anything else may change at any
-time.
+need no event loop of the caller's. docs/guides/python.md shows each. The names in `__all__` are stable: a release
+that changes one says so in the changelog, and the old form works for one more release. Anything else may change at
+any time.
 
 Names are imported on first use, so that the command line starts at once.
 """

@@ -1,4 +1,4 @@
-"""A reader's walk through docs/guides/serve.md: the server as it is started there, every Python block, every call of curl."""
+"""A reader's walk through docs/guides/serve.md: the server as started there, every Python block, every call of curl."""
 
 from __future__ import annotations
 

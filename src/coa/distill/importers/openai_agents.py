@@ -1,7 +1,7 @@
 """Traces of the OpenAI Agents SDK as it exports them: `trace.export()` and `span.export()`, one object per line.
 
 Spans of Chat Completions (`generation`) hold their messages. Those of Responses (`response`) hold only an id and token
-counts when they are exported, so the processor in `docs/guides/record.md` adds `input` and `response`, which the SDK keeps.
+counts when they are exported. The processor in `docs/guides/record.md` adds `input` and `response`, which the SDK keeps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from coa.trajectory.types import Usage
 
 Json = Mapping[str, Any]
 _OBJECTS: Final = ("trace", "trace.span")
-_EMPTY: Final = "its `response` spans hold ids and token counts, but no messages; docs/guides/record.md shows a processor that keeps them"
+_EMPTY: Final = (
+    "its `response` spans hold ids and token counts, but no messages; "
+    "docs/guides/record.md shows a processor that keeps them"
+)
 
 
 def is_export(value: object) -> bool:
