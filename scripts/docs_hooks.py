@@ -1,7 +1,7 @@
 """Hooks of the documentation site: files outside `docs/` that a page links to become pages under `repository/`.
 
-On a code host, a link such as `../../configs/rl/web-7b.toml` opens the file. The site is built from `docs/` alone, so each
-such file is added to it: Markdown as it is, a folder as the list of its files, anything else as a block of code.
+On a code host, a link such as `../../configs/rl/web-7b.toml` opens the file. The site is built from `docs/` alone, so
+each such file is added to it: Markdown unchanged, a folder as the list of its files, anything else as a block of code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Traces of the OpenAI Agents SDK as it exports them: `trace.export()` and `span.export()`, one object per line.
 
 Spans of Chat Completions (`generation`) hold their messages. Those of Responses (`response`) hold only an id and token
-counts when they are exported. The processor in `docs/guides/record.md` adds `input` and `response`, which the SDK keeps.
+counts when they are exported. The processor in `docs/guides/record.md` adds `input` and `response`.
 """
 
 from __future__ import annotations
