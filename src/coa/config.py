@@ -67,9 +67,23 @@ def load_config(
     defaults: Mapping[str, Any] | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> Config:
-    """A config from `defaults`, then the TOML file, then `settings` (`key=value`), then `given`; None is not given.
+    """Build a config of a stage from a TOML file and from settings.
 
-    `given` may name tables by their path, such as `{"run.model": "nano"}`.
+    Later sources override earlier ones: `defaults`, the file, `settings`, `given`.
+
+    Args:
+        kind: The config class, such as `SftConfig`.
+        path: A TOML file.
+        settings: Settings as `key=value`, as `--set` takes them.
+        hint: Hint of the error if a setting is wrong.
+        defaults: Values used where nothing else gives one.
+        given: Values by their path, such as `{"run.model": "nano"}`. None means not given.
+
+    Returns:
+        The config.
+
+    Raises:
+        ConfigError: The file cannot be read, or a setting does not exist or has a wrong value.
     """
     data = _merged(dict(defaults or {}), _read_toml(Path(path)) if path is not None else {})
     for setting in settings:

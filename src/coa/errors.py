@@ -12,7 +12,10 @@ from typing import Final
 
 
 class CoaError(Exception):
-    """Something a user can act on; the command line prints it without a traceback."""
+    """An error that the user can fix. It has a `message` and, if one is known, a `hint`.
+
+    Every error that coa raises on purpose is a subclass. The command line prints it without a traceback.
+    """
 
     exit_code = 1
     """Of the command line: 1 for what failed, 2 for a command that was misused."""

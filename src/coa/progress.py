@@ -21,6 +21,8 @@ def time_left(seconds: float | None) -> str:
 
 
 class Progress(Protocol):
+    """Interface for showing how far a long call is. All stages take one as `progress`."""
+
     def start(self, title: str, total: int | None = None) -> None:
         """A part of the work begins; `total` is its number of items, where it is known."""
 
@@ -61,7 +63,7 @@ class Silent:
 
 
 class PrintProgress(Silent):
-    """For scripts: the messages go to a function, such as `print`."""
+    """Passes the messages of a long call to a function, `print` by default. It shows no bars."""
 
     def __init__(self, write: Callable[[str], object] = print) -> None:
         self._write = write

@@ -26,7 +26,10 @@ Item = TypeVar("Item", bound=HasId)
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Number `index` of `count`, counted from 1; written `2/8`."""
+    """Part `index` of `count` of a set of tasks, counted from 1 and written `2/8`.
+
+    A task's id decides which part it is in.
+    """
 
     index: int
     count: int

@@ -68,7 +68,7 @@ class ComparedPair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs side by side. `data` is all of report.json."""
+    """Result of `compare`. `data` is the content of report.json."""
 
     data: Mapping[str, Any]
 
@@ -97,11 +97,24 @@ def compare(
     every_task: bool = False,
     seed: int = 0,
 ) -> Comparison:
-    """Success, tokens and tool calls per success with intervals, and the paired differences. Blocks.
+    """Compare runs: success, tokens and tool calls per success with intervals, and paired differences. Blocks.
 
-    `runs` are evaluations, folders of `coa teach`, or files of trajectories; shards of one evaluation are added up.
-    With `out`, report.json and report.html are written there. `tokenizer` counts all tokens anew; `tasks` has the right
-    answers where traces have none; `every_task` takes each run on all of its tasks, not only the common ones.
+    Args:
+        runs: Evaluations, folders of `coa teach`, or files of trajectories. Shards of one evaluation are added up.
+        out: Folder for report.json and report.html.
+        tokenizer: Count the tokens of all runs again with this tokenizer.
+        tasks: File with the right answers, if the runs do not carry them.
+        scorer: Scorer for runs that have no scores.
+        judge: The model that judges answers, for scorers that need one.
+        profile: Read all runs with this profile, whatever profile they carry.
+        every_task: Use all tasks of each run, not only the tasks that all runs have in common.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        The figures of each run and of each pair of runs.
+
+    Raises:
+        CoaError: A run cannot be read, or the runs have no task in common.
     """
     paths = [Path(run) for run in runs]
     if len(paths) != len({str(path) for path in paths}):

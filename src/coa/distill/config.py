@@ -82,7 +82,7 @@ class Contamination(Frozen):
 
 
 class DistillConfig(JudgeConfig):
-    """How traces become training data: what to read them with, and a table of settings for each filter."""
+    """Settings of `coa distill`: how to read the traces, and one table of settings for each filter."""
 
     profile: str = "web"
     """Profile of the trajectories, by name or .toml file."""

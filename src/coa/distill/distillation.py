@@ -35,10 +35,22 @@ from coa.version import __version__
 def distill(
     config: DistillConfig, traces: Sequence[str | Path], out: str | Path, *, progress: Progress | None = None
 ) -> DistillReport:
-    """Import, convert and filter traces, files or folders of any known format; the data and the report are in `out`.
+    """Import traces of a team, convert them to trajectories of one model, and filter them.
 
-    The same inputs and settings give the same files, in whatever order the inputs come. What a judge or a writing model
-    said is cached in the folder. A report with `kept == 0` is not an error here; `report.advice` says what to change.
+    The same inputs and settings give the same files, in whatever order the inputs come. Replies of judges and writing
+    models are cached in `out`.
+
+    Args:
+        config: Profile, filters and their thresholds.
+        traces: Files or folders in any format that coa reads.
+        out: Folder for the trajectories and the funnel report.
+        progress: Shows how far the work is.
+
+    Returns:
+        The counts of each stage. `kept == 0` is not an error; `advice` then says what to change.
+
+    Raises:
+        CoaError: A setting is wrong, the traces cannot be found, or `out` is in use.
     """
     return run_blocking(_distill(config, [Path(path) for path in traces], Path(out), progress or Silent()))
 

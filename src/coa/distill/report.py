@@ -18,7 +18,7 @@ from coa.report import details, funnel, page, paragraph, plural, section, table
 
 @dataclass(frozen=True, slots=True)
 class DistillReport:
-    """The result of a distillation. `report.json` in the folder has the same with examples."""
+    """Result of a distillation: the counts of each stage and the files. `report.json` has the same, with examples."""
 
     out: Path
     read: int

@@ -14,7 +14,7 @@ from coa.shard import Shard
 
 
 class EvalConfig(JudgeConfig, RayConfig):
-    """An evaluation. What is None is decided by the protocol of each benchmark."""
+    """Settings of `coa eval`. Where a setting is None, each benchmark's own protocol decides."""
 
     benchmarks: tuple[str, ...] = ()
     """Benchmarks by name (`coa eval list`), or files of tasks."""

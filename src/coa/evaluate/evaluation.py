@@ -50,10 +50,23 @@ def evaluate(
     model: Model | None = None,
     tools: Mapping[str, Tool] | None = None,
 ) -> Evaluation:
-    """Evaluate a model on benchmarks or files of tasks. Blocks; goes on from what `out` holds.
+    """Evaluate a model on benchmarks or task files: success with intervals, tokens, tool calls, time and cost.
 
-    `model` and `tools` are objects of the caller's that take the place of what `config.run` names. Ctrl-C writes a
-    report of what is finished and raises `KeyboardInterrupt`; `read_evaluation(out)` reads it.
+    Blocks. The same call resumes from what `out` holds.
+
+    Args:
+        config: Benchmarks, number of attempts, scorer, and how to run the agent.
+        out: Folder for the runs and the reports.
+        progress: Shows how far the work is.
+        model: A model object that replaces the one in `config.run`.
+        tools: Tool objects by their tag, besides those that `config.run` names.
+
+    Returns:
+        One report for each benchmark.
+
+    Raises:
+        CoaError: A setting is wrong, a benchmark's data are missing, or `out` belongs to another evaluation.
+        KeyboardInterrupt: Ctrl-C was pressed. `read_evaluation` reads the report of the finished runs.
     """
     loaded = load_benchmarks(config)
     folders = _folders(Path(out), loaded)
@@ -93,7 +106,11 @@ def load_benchmarks(config: EvalConfig) -> list[Loaded]:
 
 
 def read_evaluation(out: str | Path) -> Evaluation:
-    """The reports that an evaluation left in its folder, finished or not."""
+    """Read the reports of an evaluation from its folder. The evaluation need not be finished.
+
+    Raises:
+        CoaError: The folder holds no evaluation.
+    """
     folders = [folder for path in folders_in(Path(out)) if (folder := Folder(path)).report.is_file()]
     if not folders:
         raise EvaluationError(f"{out} holds no report of an evaluation", hint="name the folder given as --out")

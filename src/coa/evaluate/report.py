@@ -95,7 +95,10 @@ class BenchmarkReport:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The reports of an evaluation, one per benchmark. With a single benchmark its figures are here too."""
+    """Reports of an evaluation, one for each benchmark: `evaluation["gaia"]`.
+
+    With a single benchmark, its figures (`pass_at_1`, `tokens_per_success`, ...) are available here too.
+    """
 
     reports: Sequence[BenchmarkReport]
 

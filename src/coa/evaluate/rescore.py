@@ -71,11 +71,26 @@ def score(
     concurrency: int = 32,
     progress: Progress | None = None,
 ) -> list[ScoreSummary]:
-    """Score finished runs again, or by another scorer, without running anything. Blocks.
+    """Score finished runs with a scorer, without running them again.
 
-    The scored runs are written to `out`, by default to `NAME.scored.jsonl` beside a file and to `NAME-scored` beside a
-    folder; `in_place` adds the scores to the runs themselves. Scores of other names stay. Those of the same name stay
-    too, unless `replace`, or `unscored` and without a value.
+    Scores with other names are kept. Scores with the same name are kept too, unless `replace` or `unscored` is set.
+
+    Args:
+        runs: Evaluations, run folders or files of trajectories.
+        scorer: Name of a scorer, or `module:function`.
+        out: Where to write the scored copy. Default: `NAME.scored.jsonl` beside a file, `NAME-scored` beside a folder.
+        in_place: Add the scores to the runs themselves instead.
+        judge: The model that judges answers, for scorers that need one.
+        replace: Replace existing scores of this scorer.
+        unscored: Replace existing scores of this scorer that have no value.
+        concurrency: Number of answers scored at a time.
+        progress: Shows how far the work is.
+
+    Returns:
+        One summary for each run.
+
+    Raises:
+        CoaError: The runs cannot be read, the scorer cannot be used, or the copy holds other runs.
     """
     if out is not None and in_place:
         raise ConfigError("out and in_place exclude each other", hint="leave one of them out")

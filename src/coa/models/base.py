@@ -31,7 +31,7 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to sample. The defaults are those of the paper."""
+    """Sampling parameters of one model call. The defaults are those of the paper."""
 
     temperature: float = 1.0
     top_p: float = 0.9
@@ -54,7 +54,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the model continues: the messages of the prompt, and the one assistant turn so far as text and as ids."""
+    """What a model continues: the messages of the prompt, and the assistant turn so far as text and as token ids."""
 
     messages: Sequence[Message]
     text: str
@@ -70,7 +70,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a model wrote."""
+    """What a model wrote in one call."""
 
     text: str
     """Includes the stop string that ended it, if one did, but not the token that ends the turn."""
@@ -88,6 +88,8 @@ class Generation:
 
 
 class Model(Protocol):
+    """Interface of a language model: it continues a context. Any object with these members can be used as a model."""
+
     @property
     def name(self) -> str: ...
 

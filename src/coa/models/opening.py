@@ -18,11 +18,23 @@ async def open_model(
     source: str, name: str | None = None, *, mode: Mode = Mode.AUTO, tokenizer: str | None = None,
     api_key_env: str = DEFAULT_KEY_ENV, rows: int = 32, precision: Precision = Precision.AUTO,
 ) -> Model:  # fmt: skip
-    """Open the URL of a server, `nano`, `smollm2`, a model folder, or a hub id. Close the model when done.
+    """Open a model. Call its `close` when you are done.
 
-    Several URLs, separated by commas, are servers of the same model that share the work (`coa.models.pool`).
-    `name` chooses a model of a server that serves several. `rows` is the number of runs that a model in this process
-    decodes at a time, `precision` the type that it computes in.
+    Args:
+        source: URL of a server, `nano`, `smollm2`, a model folder, or a hub id. Several URLs, separated by commas, are
+            servers of the same model, which share the work.
+        name: Name of the model on a server that serves several.
+        mode: Whether to exchange token ids with a server or to use its chat API. By default coa finds out.
+        tokenizer: Tokenizer of a server's model, if coa cannot find it.
+        api_key_env: Name of the environment variable that holds the server's key.
+        rows: Number of runs that a model in this process decodes at a time.
+        precision: Number format in which a model in this process computes.
+
+    Returns:
+        The model.
+
+    Raises:
+        CoaError: The server does not answer, or the model cannot be found or loaded.
     """
     check_model(source)
     if is_url(source):

@@ -17,7 +17,7 @@ _SHAPE: Final = '["the model\'s name"] with input = ..., output = ... and perhap
 
 
 class Price(Frozen):
-    """Prices per million tokens, in any currency."""
+    """Prices of a model per million tokens, in any currency."""
 
     input: float = Field(0.0, ge=0)
     """Price per million input tokens."""

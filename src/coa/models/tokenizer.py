@@ -50,7 +50,10 @@ _SEGMENTS: Final = 256
 
 
 class TextTokenizer:
-    """A tokenizer of the `tokenizers` library as the ledger needs it: no added blanks, and no forged turns."""
+    """A tokenizer for ledgers.
+
+    It adds no blanks between spans, and never turns spelled-out control tokens into their ids.
+    """
 
     def __init__(
         self, fast: FastTokenizer, template: ChatTemplate, *, end_of_turn: int | None, end_ids: Iterable[int] = (),
@@ -261,7 +264,14 @@ def _borders(added: Sequence[AddedToken]) -> re.Pattern[str] | None:
 
 
 def load_tokenizer(source: str | Path) -> TextTokenizer:
-    """Load the tokenizer of `smollm2`, `nano`, a model folder, a `tokenizer.json`, a `.gguf` file, or a hub id."""
+    """Load the tokenizer of a model.
+
+    Args:
+        source: `smollm2`, `nano`, a model folder, a `tokenizer.json`, a `.gguf` file, or a hub id.
+
+    Raises:
+        TokenizerError: There is no tokenizer, or it cannot be used.
+    """
     source = result_folder(source)
     name = str(source)
     if name == SMOLLM2:

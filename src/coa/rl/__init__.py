@@ -30,11 +30,24 @@ def rl(
     command: str | None = None,
     progress: Progress | None = None,
 ) -> TrainingResult:
-    """Train a model by reinforcement learning with real tools. Blocks; goes on from the checkpoints that `out` holds.
+    """Train a model by reinforcement learning with real tools.
 
-    `tools` are objects besides those that the config names. `command` is what the model card names as the command that
-    made the model. Settings, reward and tasks are checked before torch is loaded; `plan(config)` checks the same and
-    says what the run would do.
+    Blocks until training ends. The same call resumes from the last checkpoint in `out`. Settings, reward and tasks are
+    checked before torch is loaded. `coa.rl.plan(config)` makes the same checks and describes the run without starting
+    it.
+
+    Args:
+        config: Model, tasks, reward, algorithm and hyperparameters.
+        out: Run folder. The trained model is written to `out/model`, and every scored attempt is kept.
+        tools: Tool objects, besides those that `config` names.
+        command: The command to name in the model card.
+        progress: Shows how far the work is.
+
+    Returns:
+        The model folder, the number of steps, and the final figures.
+
+    Raises:
+        CoaError: A setting, the reward or the tasks are wrong, a package is missing, or `out` belongs to another run.
     """
     shown = (progress if reports_for_all() else None) or Silent()
     with part(shown, "reading the tasks"):

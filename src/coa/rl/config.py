@@ -140,7 +140,7 @@ class VerlConfig(Frozen):
 
 
 class RlConfig(Frozen):
-    """Settings of `coa rl`."""
+    """Settings of `coa rl`. They have the names of TRL and verl where these have the same setting."""
 
     RENAMED: ClassVar[dict[str, str]] = {
         "own_prompts": "use_task_prompts", "steps": "max_steps", "prompts": "train_batch_size",

@@ -74,7 +74,17 @@ after each tool call."""
 async def run(
     task: Task | str, setting: Setting, *, sample: int = 0, listen: ChainListener | None = None
 ) -> Trajectory:
-    """One attempt at one task. `sample` numbers the attempts at the same task; `listen` hears the run as it happens."""
+    """Run one attempt at one task.
+
+    Args:
+        task: The task, or its question.
+        setting: The model, tools and limits, from `open_setting`.
+        sample: Number of this attempt among several at the same task.
+        listen: Receives each event of the run as it happens.
+
+    Returns:
+        The run. If the model or the environment failed, it has `stop=FAILED` and a `failure`; nothing is raised.
+    """
     chain = Chain(task, setting, sample=sample, listen=listen)
     try:
         return await chain.run()

@@ -27,7 +27,10 @@ HOME: Final = "atlas"
 
 
 class RunConfig(Frozen):
-    """How to run an agent."""
+    """How to run an agent: model, profile, tools, world, sampling, limits and prices.
+
+    The configs of the stages contain one. `coa run --settings` lists the fields.
+    """
 
     model: str = "smollm2"
     """URL of a model server, `nano`, `smollm2`, a model folder, or a hub id. Several URLs, separated by commas, are
@@ -137,8 +140,7 @@ class RayConfig(Frozen):
 
 
 class AskConfig(RunConfig, JudgeConfig, RayConfig):
-    """What `coa run` does: how to run the agent, how to choose where it tries a question several times, and which part
-    of a file of tasks it runs."""
+    """Settings of `coa run`: a `RunConfig`, the selection among several attempts, and the shard of a task file."""
 
     best_of: int = Field(1, ge=1)
     """Number of attempts from which one is selected."""

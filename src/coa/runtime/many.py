@@ -81,7 +81,7 @@ class Outcome(NamedTuple):
 
 @dataclass
 class BatchProgress:
-    """Where a batch of runs stands."""
+    """Counts of a batch of runs while it is running. Pass one to `run_many` as `progress` and read it at any time."""
 
     finished: int = 0
     resumed: int = 0
@@ -227,16 +227,28 @@ async def run_many(
     watch_s: float = 300.0,
     score: Callable[[Trajectory], Awaitable[Trajectory]] | None = None,
 ) -> AsyncGenerator[Trajectory, None]:
-    """Trajectories as they finish, `samples` for each task, or those of these numbers.
+    """Run many tasks concurrently, and yield each run when it ends.
 
-    `shard` runs a part of the tasks, and refuses an `out` that holds runs of others.
+    With `out`, each run is appended to a file, which is locked until the generator ends or is closed. Runs that the
+    file already holds are neither repeated nor yielded; `coa.read` reads them all. Other processes can follow the
+    running chains there (`coa view`).
 
-    With `out`, a folder or a .jsonl file, each is appended to its file, which is locked until the generator ends or is
-    closed. Meanwhile other processes see the running chains there (`coa.runtime.live`). What the file holds already is
-    not run again, and not yielded: `coa.read` reads it. `retry_failed` first moves the failed and interrupted runs of
-    the file to `<out>.aside`, so that they are run again. `score` is called
-    before a run is kept; a run that is stopped meanwhile is kept unscored. `progress` hears where the batch stands; a
-    `BatchProgress` has the counts as numbers.
+    Args:
+        tasks: The tasks. They are read as they are needed.
+        setting: The model, tools and limits, from `open_setting`. `setting.concurrency` limits the runs at a time.
+        samples: Number of attempts at each task, or the numbers of the attempts to make.
+        out: A folder or a .jsonl file.
+        shard: Run only this part of the tasks. An `out` that holds runs of other parts is refused.
+        progress: Is informed of the state of the batch. A `BatchProgress` has the counts as numbers.
+        retry_failed: Move failed and interrupted runs from the file to `<out>.aside` first, and run them again.
+        watch_s: A warning names each run that takes longer than this many seconds.
+        score: Is called with each run before it is kept. A run that is stopped meanwhile is kept without a score.
+
+    Yields:
+        The runs, in the order in which they end. Failed runs are yielded too.
+
+    Raises:
+        CoaError: `out` cannot be written, belongs to another run, or is in use by another process.
     """
     if shard is not None:
         tasks = in_shard(tasks, shard)

@@ -51,10 +51,21 @@ async def open_setting(
     profile: Profile | None = None,
     progress: Progress | None = None,
 ) -> AsyncIterator[Setting]:
-    """Opens what the config names; closes it at the end. `progress` shows that it takes a while, up to the start.
+    """Open the model, tools, world and cache that a config names, and close them at the end of the `async with` block.
 
-    `tasks` that name profiles or files of their own get the tools for these too. `model`, `tools` and `profile` are
-    objects that the caller made and closes; they take the place of what the config names.
+    Args:
+        config: How to run the agent. Default: `RunConfig()`.
+        tasks: Tasks to be run. If they name profiles or files, the tools for these are opened too.
+        model: A model object that replaces the one in `config`. The caller closes it.
+        tools: Tool objects by their tag, besides those that `config` names. The caller closes them.
+        profile: A profile object that replaces the one in `config`.
+        progress: Shows what is being opened, until the block starts.
+
+    Yields:
+        The setting, to pass to `run` and `run_many`.
+
+    Raises:
+        CoaError: The model, a tool, the world or a setting cannot be used.
     """
     config, own = (config or RunConfig()).resolved(), tools or {}
     _check_objects(model, own)
@@ -123,11 +134,22 @@ def ask(
 ) -> Trajectory:
     """Ask one question and wait for the run to end: `coa.ask("What is 17 * 23?", model="nano").answer`.
 
-    `after` is an earlier run: the question then follows it in a conversation (`Trajectory.follow_up`).
+    Opening a model takes seconds. For several questions use `open_setting` with `run` or `run_many`.
 
-    `settings` are fields of `AskConfig`; with `best_of`, the selected attempt comes back. `model` and `tools` may be
-    objects of the caller's. `listen` hears a single attempt as it happens. Opening a model takes seconds; for several
-    questions use `open_setting`.
+    Args:
+        question: The question, or a task that carries files, a prompt or a conversation.
+        config: How to run the agent. Default: `AskConfig()`.
+        after: An earlier run. The question follows it in a conversation (`Trajectory.follow_up`).
+        model: A model object, or a name, folder or URL that replaces the one in `config`.
+        tools: Tool objects by their tag, besides those that `config` names.
+        listen: Receives each event of a single attempt as it happens.
+        settings: Fields of `AskConfig`, such as `profile="web"` or `best_of=3`.
+
+    Returns:
+        The run; with `best_of`, the attempt that was selected. A run that fails is returned too, with `stop=FAILED`.
+
+    Raises:
+        CoaError: The model, a tool, the profile or a setting cannot be used.
     """
     named, own = ({"model": model}, None) if isinstance(model, str) else ({}, model)
     task = _following(question, after)

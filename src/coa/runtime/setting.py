@@ -43,8 +43,11 @@ def _profile_prompt(task: Task) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Everything that the runs of one experiment share. `open_setting` makes one from a `RunConfig`; a caller who has
-    a model and tools at hand may make one directly: `Setting(model, {"lookup": tool})`."""
+    """The model, tools, profile, sampling and limits that the runs of one experiment share.
+
+    `open_setting` makes one from a `RunConfig`. If you have a model and tools already, you can make one directly:
+    `Setting(model, {"lookup": tool})`.
+    """
 
     model: Model
     tools: Mapping[str, Tool] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from coa.shard import Shard
 
 
 class SampleConfig(JudgeConfig, RayConfig):
-    """A query sampling. Attempts are sampled as RL samples them: temperature 1, the whole vocabulary, no grammar."""
+    """Settings of `coa sample`. By default it samples as RL does: temperature 1, the whole vocabulary, no grammar."""
 
     tasks: str | None = None
     """Tasks to choose from: a file, a folder, or a hub id such as owner/name[:part]."""

@@ -37,7 +37,7 @@ from coa.trajectory.formats.tasks import question_in, read_tasks, tasks_of
 
 @dataclass(frozen=True, slots=True)
 class SampleReport:
-    """What a query sampling found. `data` is all of report.json."""
+    """Result of `sample`. `data` is the content of report.json."""
 
     tasks: tuple[Sampled, ...]
     kept: int
@@ -58,10 +58,22 @@ def sample(
     model: Model | None = None,
     tools: Mapping[str, Tool] | None = None,
 ) -> SampleReport:
-    """Estimate how often each task is solved with and without tools, and write those worth RL to `out`. Blocks.
+    """Estimate how often a model solves each task, with and without tools, and keep the tasks that RL can learn from.
 
-    Attempts are kept in a folder beside `out`; the same call goes on from there. `model` and `tools` are objects of the
-    caller's that take the place of what `config.run` names.
+    Blocks. Attempts are kept in a folder beside `out`, and the same call resumes from there.
+
+    Args:
+        config: Tasks, model, number of attempts and thresholds.
+        out: File for the tasks that are kept.
+        progress: Shows how far the work is.
+        model: A model object that replaces the one in `config.run`.
+        tools: Tool objects by their tag, besides those that `config.run` names.
+
+    Returns:
+        The rates of each task and the number of tasks kept.
+
+    Raises:
+        CoaError: A setting or the tasks are wrong, or `out` belongs to another run.
     """
     out = Path(out)
     if out.suffix not in ENDINGS:

@@ -12,6 +12,8 @@ QUESTION: Final = "Did the agent cheat, refuse the task, or misread what its env
 
 
 class ScanConfig(JudgeConfig):
+    """Settings of `coa scan`: the scanners, and the model of the judge if there is one."""
+
     scanners: tuple[str, ...] = ()
     """Names of the scanners, or module:function for one of your own. Empty: all that are installed."""
     profile: str | None = None

@@ -35,6 +35,8 @@ class Note(NamedTuple):
 
 
 class Finding(Frozen):
+    """Something that a scanner noticed in a run, with the file, task and step where it is."""
+
     run: str
     """Id of the run, which is its address in the viewer: `coa.trajectory.identity.run_id`."""
     step: int | None
@@ -60,7 +62,11 @@ class ScannerFailure(NamedTuple):
 
 @runtime_checkable
 class Scanner(Protocol):
-    """Looks at one run at a time. It keeps nothing between runs, so that it may be used from several threads."""
+    """Interface of a scanner: it looks at one run at a time and yields notes.
+
+    A scanner keeps nothing between runs, because several threads may use it. [Scan](../guides/scan.md) shows how to
+    add one.
+    """
 
     @property
     def name(self) -> str: ...

@@ -86,6 +86,8 @@ class JudgeFigures:
 
 @dataclass(frozen=True)
 class ScanReport:
+    """Result of `scan`. The counts are complete; of the findings only the first of each scanner are kept here."""
+
     runs: int
     """Number of runs that were scanned."""
     scanners: Mapping[str, ScannerSummary]

@@ -50,10 +50,19 @@ def scan(
     out: str | Path | None = None,
     progress: Progress | None = None,
 ) -> ScanReport:
-    """Scan all runs at these paths: files and folders of trajectories, recorded teams. Blocks.
+    """Look for problems in many runs: leaked answers, loops, failing tools, refusals and more. Blocks.
 
-    With `out`, findings.jsonl gets every finding and report.json the counts. A record that cannot be read is counted
-    and named in the report; the scan goes on.
+    Args:
+        paths: Files and folders of trajectories, or recorded teams.
+        config: Scanners to use and, optionally, a judge.
+        out: Folder for findings.jsonl (every finding) and report.json (the counts).
+        progress: Shows how far the work is.
+
+    Returns:
+        Counts and the first findings of each scanner. Records that could not be read are listed in `problems`.
+
+    Raises:
+        CoaError: A path or a scanner does not exist, or `out` is in use.
     """
     config, progress = config or ScanConfig(), progress or Silent()
     listed = [paths] if isinstance(paths, str | Path) else list(paths)

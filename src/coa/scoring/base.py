@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a scorer says of one answer."""
+    """What a scorer says about one answer. A value of None means unscored, which is not zero."""
 
     value: float | None
     reason: str
@@ -41,6 +41,8 @@ class Verdict:
 
 
 class Scorer(Protocol):
+    """Interface of a scorer: it judges one answer to one task. Any object with these members can be used."""
+
     @property
     def name(self) -> str: ...
 

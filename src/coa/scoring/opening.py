@@ -16,7 +16,7 @@ from coa.trajectory.types import Frozen
 
 
 class JudgeConfig(Frozen):
-    """The model that judges answers no rule can compare."""
+    """Settings of the model that judges answers which no rule can compare."""
 
     judge: str | None = None
     """URL of the server of the model that judges answers, or any other model name that `coa run --model` takes."""

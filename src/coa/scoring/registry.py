@@ -75,7 +75,16 @@ def scorer_names() -> list[str]:
 
 
 def scorer_for(name: str, *, judge: Model | None = None, verdicts: VerdictCache | None = None) -> Scorer:
-    """The scorer of that name. Close it when done."""
+    """Open a scorer. Call its `close` when you are done.
+
+    Args:
+        name: Name of a scorer, or `module:function`.
+        judge: The model that judges answers, for scorers that need one.
+        verdicts: Cache of the judge's verdicts.
+
+    Raises:
+        ScoringError: There is no such scorer, or it lacks a package or a judge.
+    """
     if ":" in name:
         return FunctionScorer(name)
     scorer = _made(name, Means(judge, verdicts))

@@ -15,7 +15,7 @@ KEYS_ENV: Final = "COA_SERVE_KEYS"
 
 
 class ServeConfig(Frozen):
-    """How to serve agents behind an API."""
+    """Settings of `coa serve`: the agents, the address, keys and limits."""
 
     run: RunConfig = RunConfig()
     """How to run the agent, if a single one is served."""

@@ -56,15 +56,27 @@ def serve(
     tools: Mapping[str, Mapping[str, Tool]] | None = None,
     progress: Progress | None = None,
 ) -> AgentServer:
-    """A server for one agent or several. Use it in a `with` block, or call `run_forever`.
+    """Create a server for one or several agents. Use it in a `with` block, or call `run_forever`.
 
-    `out` is a folder or a .jsonl file to which every run is appended. `models` and `tools`, by the name of the agent,
-    are objects of the caller's that take the place of what the config names.
+    Args:
+        config: Agents, address, keys and limits.
+        out: Folder or .jsonl file to which every run is appended.
+        models: Model objects by the name of the agent, which replace those that `config` names.
+        tools: Tool objects by their tag, for each name of an agent, besides those that `config` names.
+        progress: Shows what is being opened.
+
+    Returns:
+        The server, which does not listen yet.
+
+    Raises:
+        CoaError: A setting is wrong, or the server would be public without keys.
     """
     return AgentServer(config or ServeConfig(), out=out, models=models, tools=tools, progress=progress)
 
 
 class AgentServer:
+    """A server of agents: Responses API, Chat Completions API, MCP and web page. `coa.serve` makes one."""
+
     def __init__(
         self,
         config: ServeConfig,

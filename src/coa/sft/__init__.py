@@ -29,11 +29,23 @@ def sft(
     command: str | None = None,
     progress: Progress | None = None,
 ) -> TrainingResult:
-    """Fine-tune a model on trajectories. Blocks; goes on from the checkpoints that `out` holds.
+    """Fine-tune a model on trajectories. Only text that the model wrote is trained.
 
-    `tools` are objects for the evaluations during training, besides those that the config names. `command` is what the
-    model card names as the command that made the model. Settings and data are checked before torch is loaded;
-    `plan(config)` checks the same and says what the run would do.
+    Blocks until training ends. The same call resumes from the last checkpoint in `out`. Settings and data are checked
+    before torch is loaded. `coa.sft.plan(config)` makes the same checks and describes the run without starting it.
+
+    Args:
+        config: Model, data and hyperparameters.
+        out: Run folder. The trained model is written to `out/model`.
+        tools: Tool objects for evaluations during training, besides those that `config` names.
+        command: The command to name in the model card.
+        progress: Shows how far the work is.
+
+    Returns:
+        The model folder, the number of steps, and the final figures.
+
+    Raises:
+        CoaError: A setting or the data are wrong, a package is missing, or `out` belongs to another run.
     """
     shown = (progress if reports_for_all() else None) or Silent()
     with part(shown, "reading the data"):

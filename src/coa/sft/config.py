@@ -34,7 +34,7 @@ SMALL: Final = {"lr": 2e-4, "epochs": 1.0, "batch_size": 8, "max_length": 1024, 
 
 
 class SftConfig(Frozen):
-    """Settings of `coa sft`. Where the model is smollm2, the settings in `SMALL` are the defaults."""
+    """Settings of `coa sft`. For the model `smollm2`, some defaults are smaller, so that it trains on a CPU."""
 
     RENAMED: ClassVar[dict[str, str]] = {
         "warmup": "warmup_ratio", "beta2": "adam_beta2", "max_tokens": "max_length", "context": "length_schedule",

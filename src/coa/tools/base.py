@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The answer of a tool. `ok=False` is an answer too: the model reads what went wrong and may try again."""
+    """The answer of a tool. With `ok=False` the model reads what went wrong and may try again."""
 
     text: str
     ok: bool = True
@@ -56,12 +56,15 @@ class Part(StrEnum):
 
 @runtime_checkable
 class Tool(Protocol):
-    """A tool agent. `about` and `shape` describe it to the model if the profile does not know it.
+    """Interface of a tool agent. `about` and `shape` describe it to the model if the profile does not.
 
-    A tool may also have `async close()`, for what it holds open. For the cache of answers it may have `settings`, the
-    part of its configuration that decides its answers (no keys: it is written to disk), and `uses`, the parts of the
-    context that it reads; a tool without `uses` is assumed to read all of it. `async fingerprint(arguments, context)`
-    identifies anything else that a call reads, such as the content of a file.
+    Optional members:
+
+    - `async close()` releases what the tool holds open.
+    - `settings` is the part of the tool's configuration that decides its answers. The cache writes it to disk, so it
+      must not contain keys.
+    - `uses` names the parts of the context that the tool reads. The cache assumes all of them if it is missing.
+    - `async fingerprint(arguments, context)` identifies anything else that a call reads, such as the content of a file.
     """
 
     @property

@@ -185,12 +185,21 @@ async def open_tools(
     mcp: Sequence[str] = (),
     tags: Collection[str] = (),
 ) -> AsyncIterator[Toolbox]:
-    """Open tools, and close them at the end.
+    """Open tools, and close them at the end of the `async with` block.
 
-    `given` is what a user wrote: `name`, `name=setting` or `name=module:factory`; an error in one of them raises.
-    `wanted` are the tools that a profile calls; `absent` lists those that are not available here, with the reason.
-    `wrap` is applied to each tool (to add a cache, for example). `mcp` are commands or URLs of MCP servers. Their tools
-    get names that differ from those of other tools and from `tags`, the tags of the profile.
+    Args:
+        given: Tools as a user writes them: `name`, `name=setting` or `name=module:factory`.
+        wanted: Names of tools that a profile calls. Those that are not available are listed in `absent`.
+        environment: Where to look up keys.
+        wrap: Is applied to each tool, for example to add a cache.
+        mcp: Commands or URLs of MCP servers whose tools to add.
+        tags: Tags of the profile. Tools of MCP servers get names that differ from these.
+
+    Yields:
+        The opened tools (`tools`), and the reasons why others are not available (`absent`).
+
+    Raises:
+        ToolError: A tool in `given` does not exist or cannot be opened.
     """
     box = Toolbox()
     stack = AsyncExitStack()

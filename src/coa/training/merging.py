@@ -64,11 +64,23 @@ def merge_checkpoint(
     source: str | Path, out: Path, *, card: str | None = None, tokenizer: str | Path | None = None,
     base: str | Path | None = None, force: bool = False,
 ) -> Path:  # fmt: skip
-    """Write what `source` holds as a model folder that coa, transformers, vLLM and SGLang load.
+    """Write a checkpoint as a model folder that coa, transformers, vLLM and SGLang can load.
 
-    `tokenizer` names the model whose tokenizer belongs to the weights, where the checkpoint does not hold it; `base`
-    names the model whose configuration the shards of FSDP belong to, where no run folder around them says. The folder
-    is complete, or not there; with `force` it takes the place of one that is there.
+    It merges LoRA adapters, FSDP shards and checkpoints of verl. The folder appears only when it is complete.
+
+    Args:
+        source: The checkpoint or run folder.
+        out: The folder to write.
+        card: Text of the model card.
+        tokenizer: The model whose tokenizer belongs to the weights, if the checkpoint has none.
+        base: The model whose configuration belongs to FSDP shards, if no run folder around them names it.
+        force: Replace an existing folder.
+
+    Returns:
+        The folder.
+
+    Raises:
+        CoaError: The source is not a checkpoint that can be merged, or `out` exists and `force` is not set.
     """
     if out.exists() and not force:
         raise ModelError(f"{out} exists already", hint="choose another folder, or add --force")

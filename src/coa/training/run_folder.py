@@ -25,7 +25,7 @@ MODEL: Final = "model"
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The result of a training run."""
+    """Result of `sft` or `rl`."""
 
     folder: Path
     """The model's folder if the run is finished, else the run folder."""

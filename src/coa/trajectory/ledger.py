@@ -63,7 +63,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """Token ids ready to train on. All lists have one entry per token."""
+    """Token ids that are ready to train on. All lists have one entry for each token."""
 
     ids: list[int]
     mask: list[bool]
@@ -92,7 +92,11 @@ class Sample:
 
 
 class Ledger:
-    """Grows during a run: `open` with the prompt, then `append` and `append_sampled`, then perhaps `close`."""
+    """Append-only record of the text and token ids of one run, with the author of each span.
+
+    Call `open` with the prompt, then `append` and `append_sampled`, then perhaps `close`. [The
+    ledger](../concepts/ledger.md) explains it.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer

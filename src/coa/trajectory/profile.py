@@ -28,6 +28,8 @@ from coa.trajectory.types import OBSERVATION, Frozen, FrozenDict, Message, Task,
 
 
 class Kind(StrEnum):
+    """Kind of an agent, which decides what happens to its text."""
+
     THOUGHT = "thought"
     """Free thinking. It may come before any other agent, and the rules about who follows whom ignore it."""
     ROLE = "role"
@@ -96,7 +98,7 @@ Verdict = Annotated[ScoreVerdict | GradeVerdict, Field(discriminator="read")]
 
 
 class Agent(Frozen):
-    """One agent of a profile. Its tag is the key under `[agents]`."""
+    """One agent of a profile. Its tag is the key of its table under `[agents]`."""
 
     title: str
     """Name for people. Several tags may share a title (the verification agent has two)."""
@@ -116,7 +118,7 @@ class Agent(Frozen):
 
 
 class Limits(Frozen):
-    """Limits of one run."""
+    """Limits of one run. When one is reached, the model is made to answer."""
 
     steps: int = Field(100, ge=1)
     """Number of steps of the model and the environment together."""
@@ -156,6 +158,8 @@ class Thresholds(Frozen):
 
 
 class Profile(Frozen):
+    """A protocol: the agents, who may follow whom, the prompt and the limits. A profile is written as a TOML file."""
+
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     about: str
     start: tuple[str, ...] = Field(min_length=1)
@@ -280,7 +284,11 @@ _known: dict[str, Profile] = {}
 
 
 def profile_of(trajectory: Trajectory) -> Profile:
-    """The profile that a trajectory was made with, including tools that were added for the run."""
+    """Return the profile that a trajectory was made with, including tools that were added for the run.
+
+    Raises:
+        ProfileError: The trajectory does not carry its profile, and no shipped profile matches it.
+    """
     key = trajectory.profile_hash
     if key is None:
         return _named(trajectory)
@@ -393,7 +401,14 @@ def _listed(folder: Path) -> tuple[str, ...]:
 
 
 def load_profile(source: str | Path) -> Profile:
-    """Load a shipped profile by name, or your own from a TOML file."""
+    """Load a profile.
+
+    Args:
+        source: Name of a shipped profile, or path of a TOML file.
+
+    Raises:
+        ProfileError: There is no such profile, or it contradicts itself.
+    """
     name = str(source)
     if name in shipped():
         return _shipped(name, _FOLDER)

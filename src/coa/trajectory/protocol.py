@@ -151,7 +151,11 @@ class State:
 
 
 def check(steps: Iterable[Step], profile: Profile) -> tuple[Violation, ...]:
-    """Every rule of the profile that the steps break; empty for a well-formed run."""
+    """Check the steps of a run against a profile.
+
+    Returns:
+        Every rule that the steps break; empty for a well-formed run.
+    """
     state = State.begin(profile)
     violations: list[Violation] = []
     count = 0

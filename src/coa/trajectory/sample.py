@@ -63,7 +63,14 @@ class Tally:
 
 
 def to_sample(trajectory: Trajectory, tokenizer: Tokenizer, profile: Profile, *, ends: bool = False) -> Sample:
-    """Ids and mask of one trajectory, whatever its length. `ends` as in `Ledger.to_sample`."""
+    """Make the ids and the mask of one trajectory, whatever its length.
+
+    Args:
+        trajectory: The trajectory. Sampled ids are kept if they belong to this tokenizer.
+        tokenizer: The tokenizer of the model to be trained.
+        profile: The profile of the trajectory (`profile_of`).
+        ends: Train the tokens with which the model ended its turns as well. The caller then has to use `Sample.labels`.
+    """
     return ledger_of(trajectory, tokenizer, profile).to_sample(_agents(trajectory), ends=ends)
 
 
@@ -71,7 +78,20 @@ def to_samples(
     trajectories: Iterable[Trajectory], tokenizer: Tokenizer, profile: Profile, *, max_tokens: int | None = None,
     tally: Tally | None = None,
 ) -> Iterator[tuple[Trajectory, Sample]]:  # fmt: skip
-    """Samples that fit, each with the trajectory it was made from, which is shortened if necessary."""
+    """Make training samples of at most `max_tokens` each.
+
+    Longer trajectories are shortened by cutting their longest observations. What still does not fit is dropped.
+
+    Args:
+        trajectories: The trajectories.
+        tokenizer: The tokenizer of the model to be trained.
+        profile: The profile of the trajectories.
+        max_tokens: Length limit. None: no limit.
+        tally: Counts samples, tokens, and cut and dropped trajectories with the reasons.
+
+    Yields:
+        Each trajectory (shortened if necessary) with its sample.
+    """
     tally = Tally() if tally is None else tally
     source = iter(trajectories)
     while batch := list(islice(source, _BATCH)):

@@ -21,6 +21,8 @@ Arguments = Mapping[str, JsonValue]
 
 
 class Form(StrEnum):
+    """Form of an agent's text. Each member shows the arguments that a tool gets."""
+
     TEXT = "text"
     """Anything: `{"text": ...}`."""
     LINE = "line"
@@ -53,6 +55,8 @@ class ArgumentField(Frozen):
 
 
 class Shape(Frozen):
+    """What the text of an agent looks like, and how it becomes the arguments of a tool."""
+
     form: Form = Form.TEXT
     separator: str = Field("|", min_length=1)
     """Separates the items of a `list`."""

@@ -28,14 +28,14 @@ OBSERVATION: Final = "observation"
 
 
 class Author(StrEnum):
-    """Who wrote a piece of text. This alone decides what is trained."""
+    """Who wrote a piece of text. Only text by the model is trained."""
 
     MODEL = "model"
     ENVIRONMENT = "environment"
 
 
 class Stop(StrEnum):
-    """Why a run ended. If a budget ran out and the model was made to answer, this is the budget."""
+    """Why a run ended. If a limit was reached and the model was made to answer, this is the limit."""
 
     ANSWERED = "answered"
     UNANSWERED = "unanswered"
@@ -153,7 +153,7 @@ Meta = Annotated[Mapping[str, JsonValue], AfterValidator(_clean_meta)]
 
 
 class Usage(Frozen):
-    """Tokens, calls, time and cost, as the server or engine counted them. `+` adds two."""
+    """Tokens, calls, time and cost, as counted by the server or engine. Usages can be added with `+`."""
 
     prompt_tokens: int = Field(0, ge=0)
     """Input tokens, cached ones included, summed over model calls."""
@@ -196,12 +196,14 @@ class Message(Frozen):
 
 
 class Repair(Frozen):
+    """A mistake in the format that the parser corrected when it read a step."""
+
     kind: RepairKind
     detail: str = ""
 
 
 class Tokens(Frozen):
-    """Ids exactly as sampled, with their logprobs. A token belongs to the step in which it begins."""
+    """Token ids exactly as sampled, with their logprobs. A token belongs to the step in which it begins."""
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None = None
@@ -252,12 +254,12 @@ class Step(Frozen):
 
 
 def observation(text: str, *, meta: Mapping[str, JsonValue] | None = None) -> Step:
-    """A step of the environment: the result of a tool, a hint, or an error for the model."""
+    """Make a step of the environment: the result of a tool, a hint, or an error for the model."""
     return Step(agent=OBSERVATION, text=text, author=Author.ENVIRONMENT, meta=meta or {})
 
 
 class TestCase(Frozen):
-    """One run of a program under test: what it reads and what it should print."""
+    """One test of a program: what it reads and what it should print."""
 
     __test__ = False  # not a pytest class, despite its name
 
@@ -266,7 +268,7 @@ class TestCase(Frozen):
 
 
 class CodeTests(Frozen):
-    """Tests of a program: its expected output for given inputs, or assertions that call it."""
+    """Tests of a program: inputs with the expected outputs, or assertions that call it."""
 
     cases: tuple[TestCase, ...] = ()
     functional: str | None = None
@@ -280,7 +282,7 @@ def _as_answers(value: object) -> object:
 
 
 class Task(Frozen):
-    """Something to solve. Rows of JSONL or Parquet with these fields are tasks."""
+    """A question to be answered, with accepted answers, tests or files. Rows of task files have these fields."""
 
     id: str = Field(min_length=1)
     question: Text
@@ -323,6 +325,8 @@ class FailureSite(StrEnum):
 
 
 class Failure(Frozen):
+    """Why a run failed, and where."""
+
     site: FailureSite
     message: str
     step: int | None = None
@@ -330,7 +334,7 @@ class Failure(Frozen):
 
 
 class Score(Frozen):
-    """A grader's number. None means unscored, which is not zero: it is reported separately and left out of means."""
+    """A grader's number. None means unscored, which is not zero: it is reported separately and kept out of means."""
 
     value: float | None
     reason: str = ""
@@ -344,7 +348,7 @@ Scores = Annotated[Mapping[str, Annotated[Score, BeforeValidator(_as_score)]], A
 
 
 class Trajectory(Frozen):
-    """One attempt at one task by one model that plays every agent."""
+    """One attempt at one task, in which one model plays every agent. Frozen: changes make a copy."""
 
     task: Task
     profile: str

@@ -38,9 +38,20 @@ def write_bundle(
     tokenizer: str | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Write the viewer of these files and folders to the folder `out`, and return the number of runs in it.
+    """Write the viewer and its data as static files, for any web server.
 
-    An earlier bundle there is replaced when the new one is complete; any other folder with something in it is refused.
+    Args:
+        paths: Files and folders to show.
+        out: Folder to write. An earlier bundle there is replaced when the new one is complete.
+        cache: Folder of the index. Default: a folder in the user's cache.
+        tokenizer: Tokenizer for the text of runs that have no sampled ids.
+        progress: Shows how far the work is.
+
+    Returns:
+        The number of runs in the bundle.
+
+    Raises:
+        CoaError: A path does not exist, or `out` holds something else than a bundle.
     """
     roots, out, progress = existing(paths), Path(out), progress or Silent()
     index = index_file(roots, cache)

@@ -44,10 +44,22 @@ def open_viewer(
     cache: str | Path | None = None,
     tokenizer: str | None = None,
 ) -> Viewer:
-    """A viewer of these files and folders. Use it in a `with` block, or call `run_forever`.
+    """Create a viewer of files and folders. Use it in a `with` block, or call `run_forever`.
 
-    `cache` is the folder of the index, by default one in the user's cache folder. `tokenizer` splits the text of runs
-    that were not sampled here. There are no keys, so `host` must be a loopback address.
+    It is called as `coa.view(...)`.
+
+    Args:
+        paths: Files and folders that coa wrote, or traces of teams.
+        host: Address to listen on. It must be a loopback address, because the viewer has no keys.
+        port: Port to listen on; 0 chooses a free one.
+        cache: Folder of the index. Default: a folder in the user's cache.
+        tokenizer: Tokenizer for the text of runs that have no sampled ids.
+
+    Returns:
+        The viewer, which does not listen yet.
+
+    Raises:
+        CoaError: A path does not exist, or the address is not a loopback address.
     """
     roots = existing(paths)
     index = index_file(roots, cache)
@@ -60,6 +72,8 @@ def open_viewer(
 
 
 class Viewer:
+    """A server of the viewer's pages. `coa.view` makes one."""
+
     def __init__(self, roots: Sequence[Path], host: str, port: int, index: Path, tokenizer: str | None) -> None:
         self._roots, self._host, self._port = roots, host, port
         self.index = index

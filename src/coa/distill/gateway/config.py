@@ -16,7 +16,7 @@ PROXY_HOST: Final = "127.0.0.1"
 
 
 class RecordConfig(Frozen):
-    """Which server to stand in front of, and what to keep of the calls that pass."""
+    """Settings of `coa record`: the server to forward calls to, and what to keep of them."""
 
     upstream: str
     """URL of the model server that calls are forwarded to, with or without `/v1` at its end."""

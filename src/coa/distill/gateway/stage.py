@@ -32,15 +32,27 @@ _DRAIN_S: Final = 5.0
 
 
 def record(config: RecordConfig, out: str | Path, *, on_problem: Callable[[str], None] | None = None) -> Gateway:
-    """A gateway that forwards calls of models to `config.upstream` and records them in the folder `out`.
+    """Open a gateway that forwards model calls to a server and records them.
 
-    Use it in a `with` block: it listens from the beginning of the block to its end. `on_problem` gets a message if the
-    disk refuses to write; calls are forwarded nevertheless.
+    Use the result in a `with` block: the gateway listens until the block ends.
+
+    Args:
+        config: The server to forward to, and what to keep of each call.
+        out: Folder of the recordings.
+        on_problem: Receives a message if a call cannot be written to disk. Calls are forwarded nevertheless.
+
+    Returns:
+        The gateway.
+
+    Raises:
+        CoaError: A setting is wrong, or the gateway cannot listen on its port.
     """
     return Gateway(config, Path(out), on_problem=on_problem)
 
 
 class Gateway:
+    """A recording proxy in front of a model server. Use it in a `with` block; `base_url` is what clients connect to."""
+
     def __init__(self, config: RecordConfig, out: Path, on_problem: Callable[[str], None] | None = None) -> None:
         config.check()
         self.config, self.out = config, out

@@ -42,9 +42,10 @@ def record(agent: Any, task: Task, **options: Any) -> TeamRun:
 
 
 class Recorder:
-    """Wraps a team for one run. `snapshot` may be called from another thread at any time.
+    """Records one run of a smolagents team from inside: `with coa.Recorder(agent, task) as recorder: recorder.run()`.
 
-    `spending` hears what each call of a model took, when it has ended.
+    `snapshot` returns what is recorded so far and may be called from any thread. `spending` is called with the usage
+    of each model call when it ends.
     """
 
     def __init__(self, agent: Any, task: Task, *, spending: Callable[[Usage], None] | None = None) -> None:

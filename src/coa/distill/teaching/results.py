@@ -107,7 +107,7 @@ class Spent:
 
 @dataclass
 class TeachReport:
-    """What came of a call of `teach`. Counts and usage are of this call alone; `resumed` tasks had a trace before."""
+    """Result of `teach`. Counts and usage are those of this call; `resumed` tasks had been recorded before."""
 
     out: Path
     total: int = 0

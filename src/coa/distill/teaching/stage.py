@@ -38,7 +38,7 @@ WORLD: Final = "world"
 
 
 class TeachConfig(Frozen):
-    """Which team to run, with which model, and within which limits."""
+    """Settings of `coa teach`: the team or command to run, its model and its limits."""
 
     team: str | None = None
     """`module:factory` or `file.py:factory`, where `factory(model)` returns a smolagents agent; or `world`."""
@@ -86,10 +86,20 @@ class TeachConfig(Frozen):
 def teach(
     config: TeachConfig, tasks: str | Path | Iterable[Task], out: str | Path, *, progress: Progress | None = None
 ) -> TeachReport:
-    """Run a team over tasks (a file or tasks) and record each run in `out`, one file for each task.
+    """Run a team over tasks and record each run.
 
-    Tasks that have a file already are not run again. Ctrl-C ends the teams and is raised; finished runs are in their
-    files, and the same call runs the rest.
+    Args:
+        config: The team, its model and its limits.
+        tasks: A file, folder or hub id of tasks, or the tasks themselves.
+        out: Folder of the recordings, one file for each task. Tasks that have a file are not run again.
+        progress: Shows how far the work is.
+
+    Returns:
+        Counts, usage and problems of this call.
+
+    Raises:
+        CoaError: The team cannot be run, or a setting is wrong.
+        KeyboardInterrupt: Ctrl-C was pressed. Finished runs are kept, and the same call runs the rest.
     """
     if (config.team is None) == (config.command is None):
         raise RecordingError(

@@ -51,7 +51,7 @@ Event = Opened | Delta | Closed
 
 
 def parse(text: str, profile: Profile) -> tuple[Step, ...]:
-    """Steps of a whole transcript, in which `<observation>` marks what the environment wrote."""
+    """Read a whole transcript into steps. `<observation>` marks what the environment wrote. Never raises."""
     parser = Parser(profile, transcript=True, quiet=True)
     # Reading makes no cycles, but the garbage collector would visit all steps again and again as they grow.
     paused = len(text) >= _LONG and gc.isenabled()
@@ -143,11 +143,13 @@ _LONG: Final = 1_000_000
 
 
 class Parser:
-    """Incremental reader: call `feed` with each piece of text and `finish` at the end. `steps` is the record.
+    """Reads text into steps while it streams.
 
-    A parser of model output (the default) attributes everything to the model. With `transcript=True` the text is a
-    whole run, in which observations are the environment's. `Closed` then comes late, with the next observation or at
-    `finish`, because a page may have forged the end of the observation that contains it.
+    Call `feed` with each piece of text and `finish` at the end, then read `steps`.
+
+    By default all text is the model's. With `transcript=True` the text is a whole run, in which observations are the
+    environment's. Each observation is then reported as closed only when the next one begins or at `finish`, because a
+    page may contain a forged end of the observation.
     """
 
     def __init__(

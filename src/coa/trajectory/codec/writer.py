@@ -34,7 +34,7 @@ def pieces(steps: Iterable[Step], profile: Profile) -> Iterator[Piece]:
 
 
 def render(steps: Iterable[Step], profile: Profile) -> str:
-    """Everything after the prompt, as one text."""
+    """Write steps as text: everything that follows the prompt. The inverse of `parse`."""
     return "".join(piece.text for piece in pieces(steps, profile))
 
 

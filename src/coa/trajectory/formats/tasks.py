@@ -32,7 +32,13 @@ _HEADING: Final = re.compile(r"^(?:Task|Question|Problem)[ \t]*:[ \t]*\n?", re.M
 
 
 def read_tasks(source: str | Path) -> Iterator[Task]:
-    """Tasks of a file, a folder or a hub id, with unique ids. Rows without an id get one from their content."""
+    """Iterate over the tasks of a file, a folder or a hub id.
+
+    Rows without an id get one that is made from their content.
+
+    Raises:
+        StoreError: The source does not exist, or a row is not a task.
+    """
     seen: set[str] = set()
     for path in files(str(source)):
         yield from tasks_of(read_rows(path), source=str(path), seen=seen)

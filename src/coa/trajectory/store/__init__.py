@@ -46,13 +46,20 @@ def to_append(out: str | Path) -> Path:
 
 
 def read(path: str | Path) -> Iterator[Trajectory]:
-    """Iterate over the trajectories of a JSONL or Parquet file or of a run folder."""
+    """Iterate over the trajectories of a JSONL or Parquet file or of a run folder.
+
+    Raises:
+        StoreError: The path does not exist, or a record cannot be read.
+    """
     path = find(path)
     return read_parquet(path) if path.suffix == ".parquet" else read_jsonl(path)
 
 
 def writer(path: str | Path) -> JsonlWriter | ParquetWriter:
-    """Open a file to write: JSONL is appended to, Parquet is replaced. Use it as a context manager."""
+    """Open a file to write trajectories one by one, in a `with` block.
+
+    JSONL is appended to, Parquet is replaced at the end.
+    """
     path = Path(path)
     if path.suffix not in (".jsonl", ".parquet"):
         raise StoreError(f"{path}: trajectories can be written to .jsonl or .parquet")
@@ -60,7 +67,11 @@ def writer(path: str | Path) -> JsonlWriter | ParquetWriter:
 
 
 def write(path: str | Path, trajectories: Iterable[Trajectory]) -> int:
-    """Write the trajectories (JSONL: append them) and return their number."""
+    """Write trajectories to a file, and return their number. JSONL is appended to, Parquet is replaced.
+
+    Raises:
+        StoreError: The file cannot be written.
+    """
     count = 0
     with writer(path) as out:
         for trajectory in trajectories:
