@@ -1,4 +1,4 @@
-"""Write the table of frameworks into docs/guides/record.md anew, from the recordings in tests/corpus/teams.
+"""Write the table of frameworks into docs/guides/frameworks.md anew, from the recordings in tests/corpus/teams.
 
 python scripts/team_table.py            the table alone
 python scripts/team_table.py --capture  run and record every team again first (installs the frameworks)
@@ -25,7 +25,7 @@ def main() -> None:
             print(f"recording {framework}")
             shutil.rmtree(CORPUS / framework, ignore_errors=True)
             capture(framework, CORPUS / framework)
-    page = ROOT / "docs" / "guides" / "record.md"
+    page = ROOT / "docs" / "guides" / "frameworks.md"
     before, _, rest = page.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     page.write_text(f"{before}{BEGIN}\n{matrix()}\n{END}{after}")

@@ -41,5 +41,5 @@ def test_all_recordings_of_a_team_give_the_same_trajectory(team: str) -> None:
 
 
 def test_the_table_in_the_documentation_is_what_arrives() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "record.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "frameworks.md").read_text()
     assert matrix() in page, "run: python scripts/team_table.py"

@@ -181,7 +181,7 @@ def distilled(path: Path) -> Trajectory:
 
 
 def matrix(corpus: Path = CORPUS) -> str:
-    """What arrives, as the table in docs/guides/record.md: one row for each recording, and a note for each gap."""
+    """What arrives, as the table in docs/guides/frameworks.md: one row for each recording, and a note for each gap."""
     made = list(recordings(corpus))
     rows = [["team", "version", "recorded by", *ARRIVES], ["---"] * (3 + len(ARRIVES))]
     notes: dict[str, int] = {}

@@ -275,5 +275,5 @@ def _nothing(seen: Survey) -> StoreError:
     more = f" ({plural(len(seen.skipped) - 1, 'more place')} likewise)" if len(seen.skipped) > 1 else ""
     return StoreError(
         f"no run of a team can be read: {where}: {first.reason}{more}",
-        hint="docs/guides/record.md lists the formats that can be read",
+        hint="docs/guides/frameworks.md lists the formats that can be read",
     )

@@ -91,7 +91,7 @@ def test_an_export_without_messages_names_the_processor_that_keeps_them(tmp_path
     (tmp_path / "export.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (skipped,) = read_traces(tmp_path)
     assert isinstance(skipped, Skipped) and skipped.place == "trace t"
-    assert "docs/guides/record.md" in skipped.reason
+    assert "docs/guides/frameworks.md" in skipped.reason
 
 
 CALLED = (ToolCall(id="c1", name="search", arguments={"query": "x"}),)

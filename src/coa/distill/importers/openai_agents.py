@@ -1,7 +1,7 @@
 """Traces of the OpenAI Agents SDK as it exports them: `trace.export()` and `span.export()`, one object per line.
 
 Spans of Chat Completions (`generation`) hold their messages. Those of Responses (`response`) hold only an id and token
-counts when they are exported. The processor in `docs/guides/record.md` adds `input` and `response`.
+counts when they are exported. The processor in `docs/guides/frameworks.md` adds `input` and `response`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Json = Mapping[str, Any]
 _OBJECTS: Final = ("trace", "trace.span")
 _EMPTY: Final = (
     "its `response` spans hold ids and token counts, but no messages; "
-    "docs/guides/record.md shows a processor that keeps them"
+    "docs/guides/frameworks.md shows a processor that keeps them"
 )
 
 
