@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from transformers import PreTrainedModel
 
+from benchmarks.limits import least_seconds, measure_limits
 from benchmarks.results import Figure, save
 from coa.models.base import Context, Sampling
 from coa.models.local import LocalModel
@@ -68,18 +68,6 @@ def main() -> None:
     save("engine", "python -m benchmarks.engine", [*figures, *_decoding(model, tokenizer, prompts[0])])
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one core does at best."""
-
-    flops: float
-    bytes: float
-
-    def seconds(self, weights: int, rows: int, width: int) -> float:
-        """The least time of a pass that multiplies each row with all weights of this width in bytes."""
-        return max(2 * weights * rows / self.flops, weights * width / self.bytes)
-
-
 def _decoding(model: PreTrainedModel, tokenizer: TextTokenizer, prompt: Sequence[int]) -> list[Figure]:
     torch.set_num_threads(1)
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
@@ -89,7 +77,7 @@ def _decoding(model: PreTrainedModel, tokenizer: TextTokenizer, prompt: Sequence
     for name, bf16 in (("fp32", False), ("bf16", True)):
         if bf16 and not cpu_has_bf16():
             continue
-        limits = _limits(torch.bfloat16 if bf16 else torch.float32)
+        limits = measure_limits(torch.bfloat16 if bf16 else torch.float32, clock=time.process_time)
         print(f"decoding on one core, {name}: {limits.flops / 1e9:.0f} GFLOP/s, {limits.bytes / 1e9:.1f} GB/s at best")
         figures += [
             Figure(f"one core, {name}: matrix multiplication", limits.flops / 1e9, "GFLOP/s"),
@@ -97,7 +85,7 @@ def _decoding(model: PreTrainedModel, tokenizer: TextTokenizer, prompt: Sequence
         ]
         for rows in (1, 4, 16, 64):
             spent = _pass_seconds(LocalModel(model, tokenizer, name="smollm2", max_rows=64, bf16=bf16), prompt, rows)
-            share = limits.seconds(weights, rows, 2 if bf16 else 4) / spent
+            share = limits.pass_seconds(weights, rows, 2 if bf16 else 4) / spent
             at_64[name] = spent
             print(f"  {rows:>2} rows  {rows / spent:7.1f} tokens per CPU second   {share:.2f} of the limit")
             figures += [
@@ -109,19 +97,6 @@ def _decoding(model: PreTrainedModel, tokenizer: TextTokenizer, prompt: Sequence
         print(f"  64 rows, bf16 / fp32: {gain:.2f} (goal: 1.45)")
         figures.append(Figure("decode, bf16, 64 rows", gain, beside="coa in fp32", goal="at least 1.45"))
     return figures
-
-
-def _limits(dtype: torch.dtype) -> Limits:
-    weight = torch.ops.mkldnn._reorder_linear_weight(torch.randn(3072, 576).to(dtype))
-    x, size = torch.randn(256, 576).to(dtype), 1 << 28
-    memory = torch.ones(size // 4)
-
-    def multiply() -> None:
-        for _ in range(20):
-            torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
-
-    flops = 20 * 2 * 256 * 3072 * 576 / _least_cpu(multiply)
-    return Limits(flops, size / _least_cpu(lambda: memory.sum()))
 
 
 def _pass_seconds(local: LocalModel, prompt: Sequence[int], rows: int) -> float:
@@ -140,12 +115,7 @@ def _pass_seconds(local: LocalModel, prompt: Sequence[int], rows: int) -> float:
 
 
 def _least_cpu(work: Callable[[], object]) -> float:
-    least = float("inf")
-    for _ in range(3):
-        start = time.process_time()
-        work()
-        least = min(least, time.process_time() - start)
-    return least
+    return least_seconds(work, time.process_time, repeats=3)
 
 
 async def _runs(

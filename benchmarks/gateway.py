@@ -18,6 +18,7 @@ import aiohttp
 import orjson
 from aiohttp import web
 
+from benchmarks.results import Figure, save
 from coa.distill.gateway.config import RecordConfig
 from coa.distill.gateway.stage import record
 
@@ -192,7 +193,7 @@ def _compare(proxies: dict[str, Part], *, stream: bool) -> dict[str, float]:
 
 
 def main() -> None:
-    upstream = Part("upstream")
+    upstream, figures = Part("upstream"), list[Figure]()
     proxies = {"bare loop": Part("bare", upstream.url), "gateway": Part("gateway", upstream.url)}
     try:
         size = len(orjson.dumps(REQUEST))
@@ -202,10 +203,17 @@ def main() -> None:
             bare, ours = spent["bare loop"], spent["gateway"]
             kind = f"streams of {TOKENS} events" if stream else "whole replies"
             goal = f"   {ours - bare:+.2f} ms (goal: less than 1)"
+            figures += [
+                Figure(f"{kind}: CPU per call", ours / bare, beside="bare forwarding"),
+                Figure(f"{kind}: CPU per call above that of bare forwarding", ours - bare, "ms", goal="less than 1"),
+            ]
             print(f"  {kind:<22} bare loop {bare:5.2f}   gateway {ours:5.2f}   {ours / bare:.2f} times{goal}")
         start = time.monotonic()
         asyncio.run(_calls(proxies["gateway"].url, STREAMS, STREAMS, stream=True, hold=STREAMS))
-        print(f"  {STREAMS:,} streams held at once: all complete, in {time.monotonic() - start:.1f} s")
+        seconds = time.monotonic() - start
+        print(f"  {STREAMS:,} streams held at once: all complete, in {seconds:.1f} s")
+        figures.append(Figure(f"{STREAMS:,} streams held at once, until all were complete", seconds, "s"))
+        save("gateway", "python -m benchmarks.gateway", figures)
     finally:
         for part in (*proxies.values(), upstream):
             part.end()

@@ -2,9 +2,9 @@
 
 Each command is a whole process over files of made-up runs in a temporary folder; `distill` converts and filters
 recorded team runs that are made as they are read, and its time includes making them. What matters are the
-ratios: ten times the runs should take about ten times the time and the same memory. `python -m
-benchmarks.growth 10000 100000` names the numbers of runs, `--kilobytes` the size of one, `--commands` the
-commands. Figures go to `benchmarks/results/`.
+ratios: ten times the runs should take about ten times the time and the same memory. `python -m benchmarks.growth
+10000 100000 1000000` names other numbers of runs, `--kilobytes` the size of one, `--commands` the commands; the files
+of a million runs take 12 GB. Figures go to `benchmarks/results/`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from benchmarks.results import Figure, save
 from coa.trajectory import Author, Score, Step, Task, Trajectory, Usage
@@ -28,6 +29,10 @@ _TEXT = (
     "the north light of Brannock Head was first lit in year and south keeper harbour stone tower records show that "
     "between gale winter station oil lamp lens built after which council minutes describe repairs made by crew"
 )
+
+
+GOALS: Final = {("compare", 100_000): "at most 20"}
+"""CPU seconds, by command and number of runs; `compare` reads this number twice."""
 
 
 def made_up(count: int, kilobytes: int, *, seed: int) -> Iterator[Trajectory]:
@@ -86,8 +91,8 @@ def commands(folder: Path, count: int) -> dict[str, list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("counts", type=int, nargs="*", default=[10_000, 50_000])
-    parser.add_argument("--kilobytes", type=int, default=20)
+    parser.add_argument("counts", type=int, nargs="*", default=[10_000, 100_000])
+    parser.add_argument("--kilobytes", type=int, default=6)
     parser.add_argument("--commands", nargs="*", default=["cost", "compare", "score", "inspect", "distill"])
     given = parser.parse_args()
     rows: dict[str, list[tuple[float, float]]] = {name: [] for name in given.commands}
@@ -101,7 +106,9 @@ def main() -> None:
                 found.append(measure(commands(folder, count)[name]))
                 seconds, megabytes = found[-1]
                 print(f"{name:<8} {count:>9,} runs {seconds:8.1f} CPU s {megabytes:8.0f} MB", flush=True)
-                figures.append(Figure(f"{name}, {count:,} runs of {given.kilobytes} KB: processor time", seconds, "s"))
+                goal = GOALS.get((name, count), "")
+                what = f"{name}, {count:,} runs of {given.kilobytes} KB: processor time"
+                figures.append(Figure(what, seconds, "s", goal=goal))
                 figures.append(Figure(f"{name}, {count:,} runs of {given.kilobytes} KB: memory", megabytes, "MB"))
     times = given.counts[-1] / given.counts[0]
     for name, found in rows.items():

@@ -4,7 +4,9 @@ Each side runs in a process of its own, so that its peak memory is its own. All 
 update a step. TRL writes one completion of exactly so many tokens; ours goes through the runtime, which also leads
 each attempt to an answer, so it gets `ROOM` tokens less before that. What is trained still differs a little, so times
 are given for a thousand trained tokens, too, and as CPU seconds, which other load on the machine falsifies less.
-Rewards are made up: half of each group is right.
+Rewards are made up: half of each group is right. The share of the limit is the least time of a step's multiplications
+(each prompt and each attempt sampled and trained once), at the speed that is measured in the same process, by the time
+the step took.
 """
 
 from __future__ import annotations
@@ -18,16 +20,33 @@ import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from benchmarks.limits import measure_limits
+from benchmarks.results import Figure, save
+
+TRL: Final = "TRL GRPOTrainer, fp32"
 PROMPTS: Final = 2
 SIZES: Final = (("nano", 4, 48), ("nano", 8, 192), ("code", 8, 192))
 """Whose prompt stands before each task, attempts a task, tokens an attempt. The first two have the shortest prompt
 there is (66 tokens), the last the one of `coa rl --profile code` (367), on either side."""
+GOALS: Final = {"nano": ("at least 2", "at most 1"), "code": ("at least 2.5", "at most 0.65")}
+"""Of speed and of peak memory, by whose prompt it is."""
 STEPS: Final = 2
 """The first warms up."""
 ROOM: Final = 20
 """What the runtime adds to lead an attempt to its answer, about."""
+
+
+class Measured(NamedTuple):
+    wall: float
+    cpu: float
+    trained: float
+    """Tokens of the step that were trained."""
+    peak: float
+    """GB."""
+    share: float
+    """Of the limit; 0 for TRL."""
 
 
 def main() -> None:
@@ -35,32 +54,36 @@ def main() -> None:
         side, profile, group, tokens = sys.argv[1:]
         print(json.dumps({"ours": _ours, "trl": _trl}[side](profile, int(group), int(tokens))))
         return
+    figures = list[Figure]()
     for size in SIZES:
-        _compare(*size)
-    print("goals: 2 x as fast, 0.7 x the memory")
+        figures += _compare(*size)
+    save("rl", "python -m benchmarks.rl", figures)
 
 
-def _compare(profile: str, group: int, tokens: int) -> None:
-    print(
-        f"RL of SmolLM2-135M, full, fp32: {PROMPTS} tasks with the prompt of {profile} "
-        f"x {group} attempts of {tokens} tokens"
-    )
-    found = {side: _measured(side, profile, group, tokens) for side in ("trl", "ours")}
-    for side, (wall, cpu, trained, peak) in found.items():
-        name = "TRL GRPOTrainer" if side == "trl" else "coa rl"
+def _compare(profile: str, group: int, tokens: int) -> list[Figure]:
+    what = f"{PROMPTS * group} attempts of {tokens} tokens, prompt of {profile}"
+    print(f"RL of SmolLM2-135M, full, fp32: {what}", flush=True)
+    theirs, ours = _measured("trl", profile, group, tokens), _measured("ours", profile, group, tokens)
+    for name, found in (("TRL GRPOTrainer", theirs), ("coa rl", ours)):
+        thousand = 1000 / found.trained
         print(
-            f"  {name:<15}  a step of {trained:.0f} trained tokens {wall:6.1f} s, {cpu:6.1f} CPU s; a thousand tokens "
-            f"{1000 * wall / trained:6.1f} s, {1000 * cpu / trained:6.1f} CPU s; {peak:5.2f} GB"
+            f"  {name:<15}  a step of {found.trained:.0f} trained tokens {found.wall:6.1f} s, {found.cpu:6.1f} CPU s; "
+            f"a thousand tokens {thousand * found.wall:6.1f} s, {thousand * found.cpu:6.1f} CPU s; {found.peak:5.2f} GB"
         )
-    theirs, ours = found["trl"], found["ours"]
-    print(
-        f"  a step {theirs[0] / ours[0]:.2f} x as fast ({theirs[1] / ours[1]:.2f} x by CPU); a token "
-        f"{theirs[0] / theirs[2] / (ours[0] / ours[2]):.2f} x ({theirs[1] / theirs[2] / (ours[1] / ours[2]):.2f} x); "
-        f"peak memory {ours[3] / theirs[3]:.2f} x"
-    )
+    speed, memory = GOALS[profile]
+    more = ours.trained / theirs.trained
+    figures = [
+        Figure(f"{what}: speed", more * theirs.wall / ours.wall, beside=TRL, goal=speed),
+        Figure(f"{what}: speed by CPU seconds", more * theirs.cpu / ours.cpu, beside=TRL),
+        Figure(f"{what}: peak memory", ours.peak / theirs.peak, beside=TRL, goal=memory),
+        Figure(f"{what}: share of the limit", ours.share, beside="matrix multiplication"),
+    ]
+    for figure in figures:
+        print(f"  {figure.what}: {figure.value:.2f} x {figure.goal}", flush=True)
+    return figures
 
 
-def _measured(side: str, profile: str, group: int, tokens: int) -> list[float]:
+def _measured(side: str, profile: str, group: int, tokens: int) -> Measured:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.rl", side, profile, str(group), str(tokens)],
         stdout=subprocess.PIPE,
@@ -69,18 +92,18 @@ def _measured(side: str, profile: str, group: int, tokens: int) -> list[float]:
         check=True,
         env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "TRANSFORMERS_VERBOSITY": "error"},
     )
-    found: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return Measured(*json.loads(done.stdout.splitlines()[-1]))
 
 
 def questions() -> list[str]:
     return [f"A hall has {12 + n} rows of {23 + n} seats. How many seats are there?" for n in range(PROMPTS * STEPS)]
 
 
-def _result(times: list[tuple[float, float]], tokens: list[float]) -> tuple[float, float, float, float]:
-    """The quickest step but the first: seconds, CPU seconds, tokens; peak memory in GB."""
+def _result(times: list[tuple[float, float]], tokens: list[float]) -> Measured:
+    """The quickest step but the first."""
     best = min(range(1, len(times)), key=lambda step: times[step][1])
-    return *times[best], tokens[best], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return Measured(*times[best], trained=tokens[best], peak=peak, share=0.0)
 
 
 def _now() -> tuple[float, float]:
@@ -95,7 +118,8 @@ def half_right(trajectory: Any, score: float | None) -> float:
     return float(trajectory.sample % 2)
 
 
-def _ours(name: str, group: int, tokens: int) -> tuple[float, float, float, float]:
+def _ours(name: str, group: int, tokens: int) -> Measured:
+    from coa.models.footprint import shape_of
     from coa.models.tokenizer import load_tokenizer
     from coa.progress import PrintProgress
     from coa.rl.config import RlConfig
@@ -134,10 +158,17 @@ def _ours(name: str, group: int, tokens: int) -> tuple[float, float, float, floa
 
         train(config, Path(folder) / "run", progress=PrintProgress(heard))
         rows = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
-    return _result(_between(moments), [row["trained_tokens"] for row in rows])
+    found = _result(_between(moments), [row["trained_tokens"] for row in rows])
+    # Two operations for each weight and token to sample, two and four to train; the head for trained tokens only.
+    shape = shape_of("smollm2")
+    assert shape is not None
+    layers, head = shape.layers * shape.layer, shape.vocabulary * shape.hidden
+    read, trained = PROMPTS * longest + found.trained, found.trained
+    flops = 8 * (layers * read + head * trained)
+    return found._replace(share=flops / measure_limits(rows=1024).flops / found.wall)
 
 
-def _trl(name: str, group: int, length: int) -> tuple[float, float, float, float]:
+def _trl(name: str, group: int, length: int) -> Measured:
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
     from trl.trainer.grpo_config import GRPOConfig

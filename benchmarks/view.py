@@ -32,7 +32,7 @@ from typing import Final
 
 import orjson
 
-from benchmarks.evaluate import inspect_python
+from benchmarks.peers import inspect_python
 from coa.trajectory.definitions import definition
 from coa.trajectory.profile import load_profile
 
