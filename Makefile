@@ -5,7 +5,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-slow test-verl lint reference demo bench clean
+.PHONY: help setup test test-slow test-verl lint docs reference demo bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,11 +30,17 @@ test-verl: .venv-verl/.ready  ## the verl engine on Ray, in .venv-verl (installs
 .venv-verl/.ready: pyproject.toml constraints-verl.txt scripts/setup-verl
 	scripts/setup-verl
 
-lint: setup  ## ruff, mypy --strict, import contracts
+lint: setup  ## ruff, mypy --strict, import contracts, spelling, links and prose of the documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/python scripts/lint_docs.py
+
+docs: setup  ## build the documentation site into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open build/site/index.html"
 
 reference: setup  ## write docs/reference/ anew from the commands and settings
 	$(BIN)/python scripts/reference.py
@@ -48,6 +54,7 @@ bench: setup  ## measure every part beside what it is compared with
 	$(BIN)/python -m benchmarks.runtime
 	$(BIN)/python -m benchmarks.distill
 	$(BIN)/python -m benchmarks.engine 2>/dev/null
+	$(BIN)/python -m benchmarks.decoding
 	$(BIN)/python -m benchmarks.grammar
 	$(BIN)/python -m benchmarks.sandbox
 	$(BIN)/python -m benchmarks.sft

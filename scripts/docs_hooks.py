@@ -25,7 +25,7 @@ _LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add what the pages link to, and what those pages link to in turn."""
-    waiting = [ROOT / name for name in ALWAYS]
+    waiting = [ROOT / name for name in ALWAYS if (ROOT / name).is_file()]
     for file in files.documentation_pages():
         waiting += _outside(Path(config.docs_dir) / file.src_uri)
     added: set[Path] = set()

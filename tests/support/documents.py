@@ -1,18 +1,23 @@
-"""What the documentation holds, for tests: its pages, commands in `sh` fences and overviews, links and headings."""
+"""What the documentation holds, for tests: commands in `sh` fences and in overviews, and a folder to run them in."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from scripts.lint_docs import fences
+
+from support.commands import save_tiny_model
+
 ROOT = Path(__file__).parents[2]
 NOT_RUN = re.compile(r"<!-- not run: .+ -->")
-_FENCE = re.compile(r"^(`{3,})(\w*)\s*$")
-_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
-_NOT_OURS = {"runs", "build", "dist", "node_modules"}
 
 
 class Block(NamedTuple):
@@ -26,19 +31,10 @@ class Block(NamedTuple):
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
-def pages() -> list[Path]:
-    return sorted(path for path in ROOT.rglob("*.md") if not any(map(_is_foreign, path.relative_to(ROOT).parts)))
-
-
-def _is_foreign(name: str) -> bool:
-    """Whether a folder of this name holds what others wrote, such as `.venv` and the environments of slow tests."""
-    return name in _NOT_OURS or name.startswith(".venv")
-
-
 def blocks(page: Path) -> Iterator[Block]:
     """The `sh` fences of a page. `<!-- not run: reason -->` on the line above says that one is not to be run."""
     lines = page.read_text(encoding="utf-8").splitlines()
-    for start, end, language in _fences(lines):
+    for start, end, language in fences(lines):
         if language == "sh":
             marked = start > 0 and NOT_RUN.fullmatch(lines[start - 1].strip())
             yield Block(page, start + 1, "\n".join(lines[start + 1 : end]), not marked)
@@ -57,7 +53,7 @@ def commands(block: Block) -> Iterator[list[str]]:
 def overviews(page: Path) -> Iterator[tuple[str, list[str]]]:
     """Place, and a call of `coa` from a fence without a language: a command, then what it does, further right."""
     lines = page.read_text(encoding="utf-8").splitlines()
-    for start, end, language in _fences(lines):
+    for start, end, language in fences(lines):
         if language == "":
             for number in range(start + 1, end):
                 if lines[number].startswith("coa "):
@@ -65,31 +61,30 @@ def overviews(page: Path) -> Iterator[tuple[str, list[str]]]:
                     yield f"{page.relative_to(ROOT)}:{number + 1}", command.split()[1:]
 
 
-def links(page: Path) -> Iterator[str]:
-    """Targets of links, code aside."""
-    lines = page.read_text(encoding="utf-8").splitlines()
-    code = {number for start, end, _ in _fences(lines) for number in range(start, end + 1)}
-    for number, line in enumerate(lines):
-        if number not in code:
-            for found in _LINK.finditer(re.sub(r"`[^`]*`", "", line)):
-                yield found.group(1) or found.group(2)
+def fresh_folder(folder: Path) -> Path:
+    """What a reader has after cloning: `configs/` and `examples/`; and a tiny model of random weights in `model/`."""
+    for name in ("configs", "examples"):
+        shutil.copytree(ROOT / name, folder / name)
+    save_tiny_model(folder / "model")
+    return folder
 
 
-def anchors(page: Path) -> set[str]:
-    """Headings as GitHub names them."""
-    lines = page.read_text(encoding="utf-8").splitlines()
-    code = {number for start, end, _ in _fences(lines) for number in range(start, end + 1)}
-    headings = [line.lstrip("#").strip() for n, line in enumerate(lines) if n not in code and line.startswith("#")]
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+def run_blocks(run: list[Block], folder: Path, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+    """One shell for a page, since a block builds on the ones before it. The block that fails is named."""
+    named = (f"trap 'echo failed in {block.place} >&2' ERR\n{block.text}" for block in run)
+    script = "set -Eeuo pipefail\n" + "\n".join(named)
+    environment = {**os.environ, "MODEL": str(folder / "model"), "COLUMNS": "120", "NO_COLOR": "1"}
+    environment["PATH"] = f"{_programs(folder / 'bin')}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s
+    )
 
 
-def _fences(lines: list[str]) -> Iterator[tuple[int, int, str]]:
-    """First and last line of each fence, and its language."""
-    opened: tuple[int, str, str] | None = None
-    for number, line in enumerate(lines):
-        if opened is None:
-            if found := _FENCE.match(line):
-                opened = number, found.group(1), found.group(2)
-        elif line.rstrip() == opened[1]:
-            yield opened[0], number, opened[2]
-            opened = None
+def _programs(folder: Path) -> Path:
+    """`coa` and `python` of the source under test, whatever else is installed."""
+    folder.mkdir(exist_ok=True)
+    for name, command in (("coa", "-m coa.cli "), ("python", "")):
+        program = folder / name
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {command}"$@"\n')
+        program.chmod(0o755)
+    return folder

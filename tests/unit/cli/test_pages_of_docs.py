@@ -1,4 +1,4 @@
-"""The documentation agrees with the program: commands parse, links lead somewhere."""
+"""The documentation agrees with the program: commands parse, and the linter of pages finds what it should."""
 
 from __future__ import annotations
 
@@ -10,24 +10,10 @@ import typer
 from typer.testing import CliRunner
 
 from coa.cli import app
-from support.documents import ROOT, anchors, blocks, commands, links, overviews, pages
+from scripts.lint_docs import broken_links, dialect, pages
+from support.documents import ROOT, blocks, commands, overviews
 
 PAGES = [str(page.relative_to(ROOT)) for page in pages()]
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_links_lead_somewhere(name: str) -> None:
-    page = ROOT / name
-    broken = [link for link in links(page) if not _leads_somewhere(page, link)]
-    assert not broken
-
-
-def _leads_somewhere(page: Path, link: str) -> bool:
-    if "://" in link or link.startswith("mailto:"):
-        return True
-    path, _, anchor = link.partition("#")
-    target = (page.parent / path).resolve() if path else page
-    return target.exists() and (not anchor or target.suffix != ".md" or anchor in anchors(target))
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -67,8 +53,19 @@ def test_a_command_or_option_that_does_not_exist_is_found() -> None:
         assert CliRunner().invoke(app, [*words, "--help"]).exit_code != 0, words
 
 
-def test_every_page_is_in_the_index() -> None:
-    listed = {(ROOT / "docs" / link.partition("#")[0]).resolve() for link in links(ROOT / "docs" / "index.md")}
-    own = {page for page in pages() if page.is_relative_to(ROOT / "docs")} - {ROOT / "docs" / "index.md"}
-    decisions = {page for page in own if page.parent.name == "decisions"}
-    assert not sorted(str(page.relative_to(ROOT)) for page in own - decisions - listed)
+def test_the_linter_finds_broken_links_and_the_old_dialect(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A title\n[fine](#a-title) [gone](gone.md) [no such heading](page.md#other)\n\nIt is told so.\n")
+    assert [line.split(": ", 1)[1] for line in broken_links(page)] == [
+        "broken link gone.md",
+        "broken link page.md#other",
+    ]
+    assert len(list(dialect(page))) == 1
+    page.write_text('`told` and “told” are quoted.\n\n```\nprint("told")\n```\n')
+    assert not list(dialect(page))
+
+
+def test_the_linter_reads_comments_and_messages_but_no_names(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text('told = "told"\n# what it was told\nraise ValueError("nobody was told")\n')
+    assert [line.split(":")[1] for line in dialect(source)] == ["2", "3"]
