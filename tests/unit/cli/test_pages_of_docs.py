@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import typer
+from scripts.lint_docs import broken_links, dialect, pages
 from typer.testing import CliRunner
 
 from coa.cli import app
-from scripts.lint_docs import broken_links, dialect, pages
 from support.documents import ROOT, blocks, commands, overviews
 
 PAGES = [str(page.relative_to(ROOT)) for page in pages()]
