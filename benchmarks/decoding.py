@@ -111,13 +111,14 @@ def started(name: str, command: Sequence[str], threads: int) -> Iterator[Side]:
         assert side.answer() == "ready"
         yield side
     finally:
-        assert process.stdin is not None
+        assert process.stdin is not None and process.stdout is not None
         process.stdin.close()
         try:
             process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        process.stdout.close()
 
 
 def prompts(count: int, seed: int, encode: Callable[[str], list[int]]) -> list[list[int]]:

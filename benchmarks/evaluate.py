@@ -1,7 +1,8 @@
-"""CPU milliseconds a task of `coa eval`, beside Inspect AI doing the same: 4 model calls, 3 tool calls, a score, a log.
+"""CPU milliseconds a task of `coa eval`, beside Inspect AI and verifiers: 4 model calls, 3 tool calls, a score, a log.
 
-Both are whole processes against a server that answers at once; start-up is in the figures. Inspect AI gets an
-environment of its own in build/, or the one whose python $COA_BENCH_INSPECT names; without either it is left out.
+All are whole processes against a server that answers at once; start-up is in the figures. Inspect AI and verifiers get
+environments of their own in build/, or those whose python $COA_BENCH_INSPECT and $COA_BENCH_VERIFIERS name; one that
+cannot be made is left out.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.peers import INSPECT, VERIFIERS, inspect_python, verifiers_python
+from benchmarks.results import Figure, save
+
 TASKS = 2_000
-INSPECT = "inspect-ai==0.3.285"
+CHAT, TOKENS = "coa eval, chat mode", "coa eval, token mode"
 TOOLS = """
 from coa.tools import Observation
 from coa.trajectory import Form, Shape
@@ -53,22 +57,25 @@ def measure(url: str, folder: Path) -> None:
         sys.executable, "-m", "coa.cli", "eval", str(tasks), "--model", url, "--profile", "nano",
         "--tool", "web_search=lookup:Lookup", "--scorer", "exact", "--set", "run.constrain=never",
     ]  # fmt: skip
+    out = {CHAT: "chat", TOKENS: "tokens", INSPECT: "inspect", VERIFIERS: "verifiers"}
     works = {
-        "coa eval, chat mode": [*command, "--set", "run.mode=chat"],
-        "coa eval, token mode": [*command, "--set", "run.mode=tokens", "--set", "run.tokenizer=smollm2"],
+        CHAT: [*command, "--set", "run.mode=chat", "--out"],
+        TOKENS: [*command, "--set", "run.mode=tokens", "--set", "run.tokenizer=smollm2", "--out"],
     }
+    here = Path(__file__)
     if (python := inspect_python()) is not None:
-        works["Inspect AI"] = [str(python), str(Path(__file__).with_name("inspect_eval.py")), url, str(tasks)]
-    found: dict[str, float] = {}
-    for name, given in works.items():
-        out = [str(folder / name)] if name == "Inspect AI" else ["--out", str(folder / name)]
-        found[name] = spent([*given, *out], folder)
+        works[INSPECT] = [str(python), str(here.with_name("inspect_eval.py")), url, str(tasks)]
+    if (python := verifiers_python()) is not None:
+        works[VERIFIERS] = [str(python), str(here.with_name("verifiers_eval.py")), url, str(tasks)]
     print(f"CPU ms per task of {TASKS:,} (4 model calls, 3 tool calls, one score), whole process, 64 at a time")
-    for name, seconds in found.items():
-        print(f"  {name:<22} {1000 * seconds / TASKS:7.2f}")
-    if "Inspect AI" in found:
-        ratio = found["Inspect AI"] / found["coa eval, chat mode"]
-        print(f"  Inspect AI / coa eval, chat mode: {ratio:.1f}   (goal: at least 10)")
+    found = {name: 1000 * spent([*given, str(folder / out[name])], folder) / TASKS for name, given in works.items()}
+    figures = [Figure(f"{name}: CPU per task", found[name], "ms") for name in (CHAT, TOKENS)]
+    for name, spent_ms in found.items():
+        print(f"  {name:<24} {spent_ms:7.2f}")
+        if name in (INSPECT, VERIFIERS):
+            figures.append(Figure(f"{CHAT}: CPU per task", found[CHAT] / spent_ms, beside=name, goal="at most 0.1"))
+            print(f"  coa eval, chat mode / {name}: {figures[-1].value:.3f} ({figures[-1].goal})")
+    save("evaluate", "python -m benchmarks.evaluate", figures)
 
 
 def spent(command: list[str], folder: Path) -> float:
@@ -81,25 +88,6 @@ def spent(command: list[str], folder: Path) -> float:
     if done.returncode:
         raise SystemExit(f"{command[0]} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def inspect_python() -> Path | None:
-    if named := os.environ.get("COA_BENCH_INSPECT"):
-        return Path(named)
-    place = Path(__file__).resolve().parents[1] / "build" / "inspect"
-    python = place / "bin" / "python"
-    ready = place / ".ready"
-    if not ready.is_file():
-        try:
-            subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, capture_output=True)
-            subprocess.run(
-                [str(python), "-m", "pip", "install", "-q", INSPECT, "openai"], check=True, capture_output=True
-            )
-            ready.touch()
-        except (OSError, subprocess.CalledProcessError) as error:
-            print(f"without Inspect AI: its environment cannot be made ({error})", file=sys.stderr)
-            return None
-    return python
 
 
 if __name__ == "__main__":
