@@ -131,6 +131,6 @@ def test_serve_runs_code_until_it_is_told_to_stop() -> None:
 
 
 def test_the_documentation_names_every_attack() -> None:
-    page = (ROOT / "docs" / "guides" / "sandbox.md").read_text()
+    page = (ROOT / "docs" / "evidence" / "sandbox.md").read_text()
     listed = re.findall(r"^\| ([^|]+) \| held \|", page, re.MULTILINE)
     assert [name.strip() for name in listed] == [attack.name for attack in ATTACKS]
