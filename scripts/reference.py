@@ -152,7 +152,7 @@ _SETTINGS: Final = (
     _Page(
         "Profiles",
         "A TOML file for `--profile`; `coa profile show web --toml` prints one to start from. At its top, "
-        '`extends = "web"` lays it over a shipped one ([more](../trajectory.md#profiles)).',
+        '`extends = "web"` lays it over a shipped one ([more](../concepts/protocol.md#write-your-own)).',
         Profile,
     ),
 )
