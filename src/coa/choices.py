@@ -102,3 +102,13 @@ class Offload(StrEnum):
     """What gradient checkpointing keeps of each layer."""
     OPTIMIZER = "optimizer"
     """The optimizer's states, and the weights and gradients while the GPU does not need them."""
+
+
+class TorchBuild(StrEnum):
+    """Which build of torch to install."""
+
+    AUTO = "auto"
+    """The CPU build on Linux without an NVIDIA driver, else the default one."""
+    CPU = "cpu"
+    DEFAULT = "default"
+    """The one of the index that pip or uv is set up with."""

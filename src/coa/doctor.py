@@ -186,7 +186,7 @@ def _hub() -> str:
 
 
 def _local() -> str:
-    return _installed("local", "torch", "transformers", "accelerate", "gguf")
+    return _installed("nano", "torch", "transformers", "accelerate", "gguf")
 
 
 def _serving() -> str:
@@ -200,8 +200,7 @@ def _installed(extra: str, *names: str) -> str:
     try:
         return ", ".join(f"{name} {version(name)}" for name in names)
     except PackageNotFoundError as error:
-        hint = f"{sys.executable} -m pip install 'chain-of-agents[{extra}]'"
-        raise CoaError(f"{error.name} is not installed", hint=hint) from error
+        raise CoaError(f"{error.name} is not installed", needs=[extra]) from error
 
 
 def _isolation() -> str:

@@ -5,7 +5,10 @@ A failed attempt at a task is not an error: it is a trajectory with `stop=FAILED
 
 import errno
 import os
+import shlex
+import shutil
 import sys
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
@@ -20,16 +23,18 @@ class CoaError(Exception):
     exit_code = 1
     """Of the command line: 1 for what failed, 2 for a command that was misused."""
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, needs: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = hint or (setup_command(*needs) if needs else None)
+        self.needs = tuple(needs)
+        """What `coa setup` installs to repair it. The command line offers to do so."""
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.message, self.hint)
+        return _rebuild, (type(self), self.message, self.hint, self.needs)
 
 
 class ConfigError(CoaError):
@@ -140,8 +145,40 @@ def not_installed(error: ImportError) -> CoaError | None:
     extra = _EXTRAS.get(name.partition(".")[0])
     if extra is None or not isinstance(error, ModuleNotFoundError):
         return None
-    hint = f"{sys.executable} -m pip install 'chain-of-agents[{extra}]'"
-    return CoaError(f"this needs the package {name}, which is not installed", hint=hint)
+    return CoaError(f"this needs the package {name}, which is not installed", needs=[extra])
+
+
+def program() -> str:
+    """What a person types for `coa` here: its path, where it is not on theirs."""
+    if from_uvx():
+        return f"uvx --from {shlex.quote(uvx_source())} coa"
+    here = Path(sys.executable).with_name("coa")
+    found = shutil.which("coa")
+    if (found and Path(found).resolve() == here.resolve()) or not here.is_file():
+        return "coa"
+    return shlex.quote(str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here))
+
+
+def setup_command(*needs: str) -> str:
+    """What a person types to install what is missing. uvx has to make another environment for it: the same command
+    does that, with the consent that a terminal would be asked for."""
+    if from_uvx():
+        return f"COA_YES=1 {program()} {shlex.join(sys.argv[1:])}"
+    return f"{program()} setup {' '.join(needs)}"
+
+
+def from_uvx() -> bool:
+    """Whether this environment lies in the cache of uv, where nothing may be changed."""
+    return "archive-v0" in Path(sys.prefix).parts
+
+
+def uvx_source() -> str:
+    """The package as it was given to uvx: its name, or `name @ URL` of a wheel."""
+    import json
+    from importlib.metadata import distribution
+
+    origin = distribution("chain-of-agents").read_text("direct_url.json")
+    return f"chain-of-agents @ {json.loads(origin)['url']}" if origin else "chain-of-agents"
 
 
 def nothing_at(path: str | Path, noun: str = "file or folder", kind: type[CoaError] = StoreError) -> CoaError:
@@ -155,5 +192,7 @@ def nothing_at(path: str | Path, noun: str = "file or folder", kind: type[CoaErr
     return kind(f"there is no {noun} {path}", hint=f"did you mean {parent / near[0]}?" if near else hint)
 
 
-def _rebuild(kind: type[CoaError], message: str, hint: str | None) -> CoaError:
-    return kind(message, hint=hint)
+def _rebuild(kind: type[CoaError], message: str, hint: str | None, needs: tuple[str, ...]) -> CoaError:
+    error = kind(message, hint=hint)
+    error.needs = needs
+    return error

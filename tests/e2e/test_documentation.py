@@ -8,7 +8,14 @@ import pytest
 
 from support.documents import ROOT, Block, blocks, fresh_folder, run_blocks
 
-PAGES = ["README.md", "docs/quickstart.md", "docs/tutorials/distil-your-team.md"]
+PAGES = [
+    "README.md",
+    "docs/quickstart.md",
+    "docs/tutorials/cluster.md",
+    "docs/tutorials/distil-your-team.md",
+    "docs/tutorials/fine-tune.md",
+    "docs/tutorials/rl-own-reward.md",
+]
 
 
 @pytest.mark.parametrize("name", PAGES)

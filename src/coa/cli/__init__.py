@@ -47,7 +47,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if _was_interrupted(error):
             _say("interrupted")
             return _flushed(_INTERRUPTED)
-        return _flushed(_failed(error))
+        return _flushed(_failed(error, offering=arguments is None))
     return _flushed(0)
 
 
@@ -62,12 +62,20 @@ def _was_interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _failed(error: BaseException) -> int:
+def _failed(error: BaseException, *, offering: bool = False) -> int:
+    """Say what went wrong. `offering`: first ask whether to install what the command lacks, and run it again."""
     from coa.addresses import without_passwords
     from coa.cli.explaining import explained
     from coa.cli.output import error_text
 
     failure = explained(error)
+    if failure.needs and offering:
+        from coa.cli.setup import offer
+
+        try:
+            offer(failure.needs)
+        except Exception as trouble:
+            failure = explained(trouble)
     _say(without_passwords(error_text(failure.message, failure.hint)))
     return failure.exit_code
 

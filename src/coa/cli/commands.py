@@ -27,6 +27,7 @@ from coa.cli.sandbox import sandbox
 from coa.cli.scan import scan
 from coa.cli.score import score
 from coa.cli.serve import serve
+from coa.cli.setup import setup
 from coa.cli.sft import sft
 from coa.cli.tools import tools
 from coa.cli.view import view
@@ -67,6 +68,7 @@ app.add_typer(world, name="world")
 app.command()(judge)
 app.command()(demo)
 app.command()(doctor)
+app.command()(setup)
 
 use_for(app)
 

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coa.cli.output import echo, echo_text
 
+if TYPE_CHECKING:
+    from coa.demo.commands import Follower
+
 
 def demo(
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the demo; runs/demo, -quick or -long added. Run again with it to go on."),
+        typer.Option(help="Output folder. Default: runs/demo, runs/demo-quick or runs/demo-long. Reuse it to resume."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Ten minutes on two cores: every stage, small.")] = False,
-    long: Annotated[bool, typer.Option("--long", help="Longer: an adapter to keep, such as nano.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run every stage with small budgets: about ten minutes on two cores.")
+    ] = False,
+    long: Annotated[
+        bool, typer.Option("--long", help="Train longer, and train an adapter, as was done for nano.")
+    ] = False,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the world, the teacher and the training. Default: 7.")
+        int | None, typer.Option(min=0, help="Seed of the world, the teacher and training. Default: 7.")
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Print the commands, and stop.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the commands of the demo without running them.")] = False,
 ) -> None:
     """Run the whole pipeline on the embedded world: teach, distil, fine-tune, RL, evaluate. No GPU, key or network."""
     from coa.demo.commands import run_stages
     from coa.demo.recipes import RECIPES, SEED, stages_of
+    from coa.errors import CoaError
+    from coa.installing import missing
 
     seed = SEED if seed is None else seed
     if quick and long:
@@ -39,22 +48,41 @@ def demo(
         for stage in stages:
             echo(stage.shown())
         return
-    seconds = run_stages(stages, out, {"recipe": kind, "seed": seed}, say=echo_text)
+    if absent := missing(["demo"]):
+        raise CoaError(f"the demo needs what is not installed: {absent.named()}", needs=["demo"])
+    with _follower(out) as follower:
+        seconds = run_stages(stages, out, {"recipe": kind, "seed": seed}, follower)
     if seconds is None:
         echo()
-        echo("interrupted; the same command goes on from here")
+        echo("Interrupted. The same command resumes the demo.")
         raise typer.Exit(1)
     _conclude(out, seconds, seed)
 
 
+@contextmanager
+def _follower(out: Path) -> Iterator[Follower]:
+    """A screen for a person, or lines for a log."""
+    from coa.cli.terminal import SafeConsole
+    from coa.demo.commands import Printed
+
+    if not SafeConsole().is_terminal:
+        yield Printed(echo_text)
+        return
+    from coa.cli.dashboard import Dashboard
+
+    with Dashboard(out) as dashboard:
+        yield dashboard
+
+
 def _conclude(out: Path, seconds: float, seed: int) -> None:
-    """The table, and what to type next."""
+    """The table, and what to type next, in lines that fit a terminal of 80 columns."""
     import orjson
 
     from coa.cli.terminal import SafeConsole, SafeTable
     from coa.demo.commands import span
     from coa.demo.recipes import SEED
     from coa.demo.result import ENOUGH_TASKS, goals, new_question, short_table
+    from coa.errors import program
 
     found = orjson.loads((out / "comparison" / "report.json").read_bytes())
     columns, rows = short_table(found)
@@ -64,30 +92,22 @@ def _conclude(out: Path, seconds: float, seed: int) -> None:
     for row in rows:
         table.add_row(*row)
     echo()
-    echo(
-        "In short, with 95 % intervals. `calls` are tool calls; `fixed` is the share of runs whose format "
-        "the parser had to fix."
-    )
+    echo("Results on questions that were in no training data, with 95 % intervals:")
     SafeConsole().print(table)
     for goal in goals(found):
-        echo(goal.line())
+        echo_text(goal.lines())
     if (tasks := max(run["results"]["tasks"] for run in found["runs"])) < ENOUGH_TASKS:
         whole = "" if seed == SEED else f" --seed {seed} --out runs/demo-{seed}"
-        echo(f"{tasks} tasks show the way, not what it is worth; for that: {_program()} demo{whole}")
-    echo()
-    echo(f"all of it took {span(seconds)}; look into every run, curve and comparison in a browser:")
-    coa, model, world = _program(), shlex.quote(str(out / "rl")), shlex.quote(str(out / "world"))
-    echo(f"  {coa} view {shlex.quote(str(out))}")
-    echo("ask the trained model something new:")
+        echo(f"{tasks} questions are too few to measure anything. The full demo asks {ENOUGH_TASKS}:")
+        echo(f"  {program()} demo{whole}")
+    coa, model, world = program(), shlex.quote(str(out / "rl")), shlex.quote(str(out / "world"))
     question, expected = new_question(out)
-    echo(f"  {coa} run --model {model} --world {world} --temperature 0 {shlex.quote(question)}")
-    echo(f"    ({expected})")
-
-
-def _program() -> str:
-    """What a person types for `coa` here: its path, where it is not on theirs."""
-    here = Path(sys.executable).with_name("coa")
-    found = shutil.which("coa")
-    if (found and Path(found).resolve() == here.resolve()) or not here.is_file():
-        return "coa"
-    return shlex.quote(str(here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here))
+    echo()
+    echo(f"The demo took {span(seconds)}. Three things to try next:")
+    echo("1. See every run, curve and comparison in your browser:")
+    echo(f"     {coa} view {shlex.quote(str(out))}")
+    echo(f"2. Ask the trained model a new question. {expected}")
+    echo(f"     {coa} run --model {model} --world {world} --temperature 0 \\")
+    echo(f"       {shlex.quote(question)}")
+    echo("3. Put the trained model behind an API, with a web page to ask it:")
+    echo(f"     {coa} serve --model {model} --world {world}")

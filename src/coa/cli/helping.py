@@ -102,6 +102,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "world serve": ("coa world serve atlas --port 8090",),
     "judge": ("coa judge problem.json solution.py",),
     "demo": ("coa demo --quick", "coa demo --plan"),
+    "setup": ("coa setup nano", "coa setup demo", "coa setup serve tools --plan"),
     "doctor": ("coa doctor", "coa doctor --engine verl --ray auto"),
 }
 """Of each command, by its words after `coa`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -20,6 +21,7 @@ from coa.cli.terminal import SafeConsole, SafeText
 FIRST_S: Final = 2.0
 """A log gets its first line after this time."""
 LOG_S: Final = 30.0
+"""Seconds between two lines of a log, unless COA_PROGRESS_SECONDS names another number."""
 _TICK_S: Final = 0.5
 
 
@@ -56,6 +58,7 @@ class TerminalProgress:
         self._guard = threading.RLock()
         self._ended = threading.Event()
         self._due = 0.0
+        self._log_s = _log_seconds()
         self._shown: tuple[str, str, str] | None = None
         """What the log's last line was about."""
 
@@ -85,7 +88,7 @@ class TerminalProgress:
         """Write a line to the log if one is due."""
         with self._guard:
             if self._parts and time.monotonic() >= self._due:
-                self._due = time.monotonic() + LOG_S
+                self._due = time.monotonic() + self._log_s
                 self._write(self._parts[-1])
 
     def say(self, line: str) -> None:
@@ -119,6 +122,13 @@ class TerminalProgress:
         line = part.title + (f": {counted}" if counted else "") + (f", {note}" if note else "")
         echo(f"{line}, after {_clock(time.monotonic() - part.began)}", err=True)
         self._shown = _state(part)
+
+
+def _log_seconds() -> float:
+    try:
+        return max(float(os.environ.get("COA_PROGRESS_SECONDS", LOG_S)), _TICK_S)
+    except ValueError:
+        return LOG_S
 
 
 def _state(part: _Part) -> tuple[str, str, str]:

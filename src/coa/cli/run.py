@@ -78,7 +78,8 @@ def run(
     from coa.cli.chatting import chat as chat_about
     from coa.cli.configuring import resolve, run_flags
     from coa.cli.terminal import show_warnings
-    from coa.models.tokenizer import NANO
+    from coa.models.places import refuse_incomplete
+    from coa.models.tokenizer import BUILT_IN, NANO
     from coa.runtime import AskConfig
     from coa.runtime.nano import about_nano, outside_training
     from coa.trajectory.store import to_append
@@ -102,6 +103,8 @@ def run(
         raise misused("--samples and --retry-failed are for --tasks; --best-of tries a question several times")
     if chat and (tasks is not None or chosen.best_of > 1):
         raise misused("--chat asks one question after another, without --tasks and --best-of")
+    if chosen.model in BUILT_IN and chosen.ray is None:
+        refuse_incomplete(chosen.model)  # before anything is printed or a world is made
     world_used = chosen.resolved().world
     if chat:
         if chosen.model == NANO and world_used:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, Protocol
 
 import orjson
 
@@ -29,21 +31,55 @@ _ENVIRONMENT: Final = {
 """Environment of each stage, where the user has not set other values."""
 
 
+class Follower(Protocol):
+    """Shows a person how far the demo is."""
+
+    def stage(self, stages: Sequence[DemoStage], done: Mapping[str, float], stage: DemoStage, command: str) -> None:
+        """A stage begins, or turns out to be finished. `done` has the seconds of all that are finished."""
+
+    def output(self, stage: DemoStage) -> IO[bytes] | io.FileIO | None:
+        """Where the stage prints to; None for where the demo prints to."""
+
+    def failed(self, stage: DemoStage) -> str:
+        """What to print when a stage has failed."""
+
+
+class Printed:
+    """Prints each command above its output, for logs and pipes."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def stage(self, stages: Sequence[DemoStage], done: Mapping[str, float], stage: DemoStage, command: str) -> None:
+        left = time_left(stages, done)
+        place = f"[{stages.index(stage) + 1}/{len(stages)}]"
+        self._say(f"\n{place} {stage.about}" + (f"; about {span(left)} left in all" if left else "") + f"\n$ {command}")
+        if stage.name in done:
+            self._say(f"finished before, in {span(done[stage.name])}")
+
+    def output(self, stage: DemoStage) -> None:
+        return None
+
+    def failed(self, stage: DemoStage) -> str:
+        return ""
+
+
 def run_stages(
-    stages: Sequence[DemoStage], out: Path, made_with: Mapping[str, Any], *, say: Callable[[str], None]
+    stages: Sequence[DemoStage], out: Path, made_with: Mapping[str, Any], follower: Follower
 ) -> float | None:
-    """Run all stages in order; the seconds they took, or None after Ctrl-C. A folder is of one recipe and one seed."""
+    """Run all stages in order. Return the seconds they took, or None after Ctrl-C.
+
+    A folder belongs to one recipe and one seed. Stages that are finished there are not run again.
+    """
     with lock(out):
         done = _Done.of(out / STATE, made_with)
-        for number, stage in enumerate(stages, start=1):
-            left = time_left(stages, done.seconds)
-            say(f"\n[{number}/{len(stages)}] {stage.about}" + (f"; about {span(left)} left in all" if left else ""))
+        for stage in stages:
             if stage.name in done.seconds:
-                say(f"$ {stage.shown()}\ndone before, in {span(done.seconds[stage.name])}")
+                follower.stage(stages, done.seconds, stage, stage.shown())
                 continue
             more = stage.again if done.begin(stage) else ()
-            say(f"$ {stage.shown(more)}")
-            seconds = _run(stage, more)
+            follower.stage(stages, done.seconds, stage, stage.shown(more))
+            seconds = _run(stage, more, follower)
             if seconds is None:
                 return None
             done.end(stage, seconds)
@@ -91,17 +127,24 @@ class _Done:
         write_atomic(self._file, orjson.dumps(state, option=orjson.OPT_INDENT_2))
 
 
-def _run(stage: DemoStage, more: Sequence[str]) -> float | None:
+def _run(stage: DemoStage, more: Sequence[str], follower: Follower) -> float | None:
     """Run a stage; the seconds it took, or None after Ctrl-C."""
     began = time.monotonic()
     command = [sys.executable, "-m", "coa.cli", *stage.command, *more]
-    with subprocess.Popen(command, env={**_ENVIRONMENT, **os.environ}) as process:
+    with ExitStack() as stack:
+        output = follower.output(stage)
+        if output is not None:
+            stack.enter_context(output)
+        often = {} if output is None else {"COA_PROGRESS_SECONDS": "2"}
+        environment = {**_ENVIRONMENT, **often, **os.environ}
+        process = stack.enter_context(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
         code = _ended(process)
     if code is None:
         return None
     if code:
-        hint = "fix what it reports above, then run the demo again; it goes on from here"
-        raise CoaError(f"this stage failed: {stage.shown(more)}", hint=hint)
+        hint = "fix what it reports, then run the demo again; it resumes with this stage"
+        found = follower.failed(stage)
+        raise CoaError(f"this stage failed: {stage.shown(more)}" + (f"\n{found}" if found else ""), hint=hint)
     return time.monotonic() - began
 
 

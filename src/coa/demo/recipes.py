@@ -91,23 +91,23 @@ def stages_of(recipe: Recipe, out: Path, seed: int) -> list[DemoStage]:
         rl |= {**lora, "lr": 2e-4, "freeze_layers": 0}
     compared = tuple(str(out / "eval" / name) for name in ("team", "base", "sft", "rl"))
     return [
-        DemoStage("world", "an invented web, its search index and its questions",
+        DemoStage("world", "Build an offline world: invented pages, a search index, questions",
               ("world", "build", "--seed", str(seed), "--out", world), 5),
-        taught("teach", "a team of agents works on the training tasks and is recorded", train, recipe.teach,
+        taught("teach", "Run a team of agents on the training questions and record it", train, recipe.teach,
                out / "traces"),
-        DemoStage("distil", "its runs become runs of one model; only the good ones stay",
+        DemoStage("distil", "Distil: rewrite its runs as runs of one model, keep the good ones",
               ("distill", str(out / "traces"), "--profile", "atlas", *_sets(_FILTERS), "--out", str(out / "data")), 10),
-        evaluated("base", "the model as it comes, on held-out tasks", "smollm2", recipe.test_base),
-        DemoStage("sft", "SmolLM2 learns to be all of the agents",
+        evaluated("base", "Evaluate the untrained SmolLM2 on held-out questions", "smollm2", recipe.test_base),
+        DemoStage("sft", "Fine-tune SmolLM2 to play all agents",
               ("sft", "--model", "smollm2", "--data", str(out / "data"), "--out", str(out / "sft"), *_sets(sft)),
               15 + 6.5 * recipe.sft_steps),
-        evaluated("sft", "the fine-tuned model on held-out tasks", str(out / "sft"), recipe.test),
-        DemoStage("rl", "it learns by trying, with real tools and no teacher",
+        evaluated("sft", "Evaluate the fine-tuned model on held-out questions", str(out / "sft"), recipe.test),
+        DemoStage("rl", "Reinforcement learning with real tools, without the team",
               ("rl", "--model", str(out / "sft"), "--tasks", rl_tasks, "--world", world, "--out", str(out / "rl"),
                *_sets(rl)), 20 + 95 * recipe.rl_steps),
-        evaluated("rl", "the reinforced model on the same held-out tasks", str(out / "rl"), recipe.test),
-        taught("eval-team", "the team itself on the same held-out tasks", test, recipe.test, out / "eval" / "team"),
-        DemoStage("compare", "all of them side by side",
+        evaluated("rl", "Evaluate the model after RL on the same questions", str(out / "rl"), recipe.test),
+        taught("eval-team", "Run the team on the same questions", test, recipe.test, out / "eval" / "team"),
+        DemoStage("compare", "Compare all of them",
               ("compare", *compared, "--all", "--tokenizer", "smollm2", "--out", str(out / "comparison")), 10),
     ]  # fmt: skip
 

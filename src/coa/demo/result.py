@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import orjson
 
-from coa.compare.page import per_success, success
+from coa.compare.page import success
 from coa.report import plural
 from coa.trajectory import Trajectory, read
 
-NAMES: Final = {"team": "team", "base": "SmolLM2", "sft": "fine-tuned", "rl": "reinforced"}
+NAMES: Final = {"team": "team", "base": "untrained", "sft": "fine-tuned", "rl": "after RL"}
 """What people call the evaluations in the demo's folders."""
 FEWER_TOKENS: Final = 0.846
 """How many fewer tokens the paper's models need than the teams that they learnt from."""
@@ -23,34 +23,42 @@ ENOUGH_TASKS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Goal:
+    """Something that the demo should show beyond noise."""
+
     claim: str
     found: str
     reached: bool
 
-    def line(self) -> str:
-        return f"{'reached' if self.reached else 'NOT reached'}: {self.claim}: {self.found}"
+    def lines(self) -> str:
+        return f"{'shown' if self.reached else 'NOT shown'}: {self.claim}\n  {self.found}"
 
 
 def short_table(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Names of the columns, and a row for each run; narrow enough for any terminal."""
+    """Names of the columns, and a row for each run; narrow enough for a terminal of 80 columns."""
     rows = []
     for run in found["runs"]:
         name, count = NAMES.get(run["name"], run["name"]), f"{run['results']['tasks']:,}"
-        tokens, calls = per_success(run["tokens_per_success"], 0), per_success(run["tool_calls_per_success"], 1)
-        rate, repaired = success(run), f"{run['repairs']['share_of_attempts']:.1%}"
+        tokens = _middle(run["tokens_per_success"], ",.0f")
+        calls = _middle(run["tool_calls_per_success"], ".1f")
+        rate, repaired = success(run), f"{run['repairs']['share_of_attempts']:.0%}"
         solved = f"{rate['value']:.1%} [{100 * rate['low']:.0f}, {100 * rate['high']:.0f}]"
         rows.append([name, count, solved, tokens, calls, repaired])
-    return ["", "tasks", "success", "tokens/success", "calls/success", "fixed"], rows
+    return ["model", "questions", "solved", "tokens/solved", "tool calls/solved", "repaired"], rows
+
+
+def _middle(ratio: Mapping[str, Any] | None, form: str) -> str:
+    """A cost per success without its interval, which the report has; "-" without a success."""
+    return "-" if ratio is None or ratio["value"] is None else format(ratio["value"], form)
 
 
 def goals(found: Mapping[str, Any]) -> list[Goal]:
     """What the demo should show beyond noise: the end of each interval counts, not the value in it."""
     pairs = {(pair["first"], pair["second"]): pair for pair in found["pairs"]}
-    found_goals = [
-        _above(pairs[first, second], f"{NAMES[second]} above {NAMES[first]}")
-        for first, second in (("base", "sft"), ("sft", "rl"))
-        if (first, second) in pairs
-    ]
+    claims = {
+        ("base", "sft"): "Fine-tuning on the team's runs raises the share of solved questions.",
+        ("sft", "rl"): "Reinforcement learning raises it further.",
+    }
+    found_goals = [_above(pairs[pair], claim) for pair, claim in claims.items() if pair in pairs]
     if cheaper := pairs.get(("team", "rl")):
         found_goals.append(_cheaper(cheaper))
     return found_goals
@@ -58,18 +66,20 @@ def goals(found: Mapping[str, Any]) -> list[Goal]:
 
 def _above(pair: Mapping[str, Any], claim: str) -> Goal:
     gain = pair["success"]
-    found = f"{100 * gain['value']:+.1f} points, paired 95 % [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
-    return Goal(claim, f"{found}, {plural(pair['tasks'], 'task')}", gain["low"] > 0)
+    found = (
+        f"{100 * gain['value']:+.1f} points, paired 95 % interval [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
+    )
+    return Goal(claim, f"{found}, {plural(pair['tasks'], 'question')}", gain["low"] > 0)
 
 
 def _cheaper(pair: Mapping[str, Any]) -> Goal:
-    claim = f"tokens per success {FEWER_TOKENS:.1%} below the team's, {ENOUGH_TASKS} tasks"
+    claim = f"One model needs {FEWER_TOKENS:.1%} fewer tokens per solved question than the team."
     ratio = pair["tokens_per_success"]
     if ratio is None or ratio["high"] is None:
-        return Goal(claim, "too few successes to decide", False)
-    found = f"{1 - ratio['value']:.1%} below, 95 % [{1 - ratio['high']:.1%}, {1 - ratio['low']:.1%}]"
+        return Goal(claim, "too few solved questions to decide", False)
+    found = f"{1 - ratio['value']:.1%} fewer, 95 % interval [{1 - ratio['high']:.1%}, {1 - ratio['low']:.1%}]"
     reached = 1 - ratio["high"] >= FEWER_TOKENS and pair["tasks"] >= ENOUGH_TASKS
-    return Goal(claim, f"{found}, {plural(pair['tasks'], 'task')}", reached)
+    return Goal(claim, f"{found}, {plural(pair['tasks'], 'question')}", reached)
 
 
 def is_right(run: Trajectory) -> bool:
@@ -94,4 +104,4 @@ def new_question(out: Path) -> tuple[str, str]:
     task = max((task for task in tasks if task["id"] not in asked), key=worth)
     rights = found.get(task["meta"]["family"], [])
     answer = task["answer"] if isinstance(task["answer"], str) else task["answer"][0]
-    return task["question"], f"right would be {answer}; of such questions it got {sum(rights)} of {len(rights)} right"
+    return task["question"], f"(Right: {answer}. It solved {sum(rights)} of {len(rights)} such questions.)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 
 from coa.choices import Mode, Precision
 from coa.errors import ModelError
@@ -51,6 +50,6 @@ def _load(source: str, rows: int, precision: Precision) -> Model:
     except ImportError as error:
         raise ModelError(
             f"running weights in this process needs torch and transformers ({error})",
-            hint=f"{sys.executable} -m pip install 'chain-of-agents[local]', or give the URL of a model server",
+            needs=["local"],
         ) from error
     return load_local(source, max_rows=rows, precision=precision)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from coa import hub
 from coa.addresses import public, without_passwords
 from coa.errors import ModelError, nothing_at
+from coa.installing import missing
 from coa.models.server import refuse_no_address
 from coa.models.tokenizer import BUILT_IN, built_in_like
 
@@ -57,8 +58,16 @@ def check_model(source: str) -> None:
         raise ModelError(
             f"{source.partition(',')[0]!r} is not the address of a server", hint=f"several models: {_POOL}"
         )
+    elif source in BUILT_IN:
+        refuse_incomplete(source)
     else:
         weights_place(source)
+
+
+def refuse_incomplete(built_in: str) -> None:
+    """Refuse `nano` and `smollm2` where the packages or the weights for them are not here."""
+    if absent := missing(["nano"]):
+        raise ModelError(f"{built_in} needs what is not installed: {absent.named()}", needs=["nano"])
 
 
 def weights_place(source: str | Path) -> str:

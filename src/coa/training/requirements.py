@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -25,10 +24,7 @@ def loading_torch() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise TrainingError(
-            f"training needs torch, transformers and peft ({error})",
-            hint=f"{sys.executable} -m pip install 'chain-of-agents[train]'",
-        ) from error
+        raise TrainingError(f"training needs torch, transformers and peft ({error})", needs=["train"]) from error
 
 
 def reports_for_all() -> bool:
@@ -41,6 +37,8 @@ def refuse_absent(report_to: Sequence[str]) -> None:
         if name not in TRACKERS:
             raise TrainingError(f"report_to: {name!r} is not known", hint=f"use some of {', '.join(TRACKERS)}")
         if importlib.util.find_spec(name) is None:
+            if name == "tensorboard":
+                raise TrainingError(f"report_to: {name} is not installed", needs=["train"])
             raise TrainingError(
                 f"report_to: {name} is not installed", hint=f"pip install {name}, or --set 'report_to=[]'"
             )

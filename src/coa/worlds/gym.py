@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -19,8 +18,7 @@ def gym_tasks(count: int, seed: int, datasets: Sequence[str] = DATASETS) -> Iter
     try:
         import reasoning_gym
     except ImportError as error:
-        hint = f"{sys.executable} -m pip install 'chain-of-agents[worlds]'"
-        raise WorldError(f"these tasks need reasoning-gym ({error})", hint=hint) from error
+        raise WorldError(f"these tasks need reasoning-gym ({error})", needs=["worlds"]) from error
     made = []
     for name in datasets:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,10 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from coa.cli import app
-from coa.demo.commands import run_stages, time_left
+from coa.cli.dashboard import Dashboard, sparkline
+from coa.demo.commands import Printed, run_stages, time_left
 from coa.demo.recipes import RECIPES, DemoStage, stages_of
 from coa.demo.result import goals, new_question, short_table
 from coa.errors import CoaError, FolderError
@@ -46,26 +49,26 @@ def test_a_stage_that_fails_stops_the_demo_and_the_next_start_goes_on_with_it(
         DemoStage("two", "looks at a file", ("inspect", str(there), "--no-pager"), 1),
     ]
     with pytest.raises(CoaError, match="coa inspect"):
-        run_stages(stages, out, {"seed": 7}, say=print)
+        run_stages(stages, out, {"seed": 7}, Printed(print))
     assert list(json.loads((out / "demo.json").read_text())["seconds"]) == ["one"]
     write(there, [_attempt("a", "4")])
     capfd.readouterr()
-    run_stages(stages, out, {"seed": 7}, say=print)
-    told = capfd.readouterr().out
-    assert told.count("done before") == 1 and "print(2 + 2)" in told
+    run_stages(stages, out, {"seed": 7}, Printed(print))
+    printed = capfd.readouterr().out
+    assert printed.count("finished before") == 1 and "print(2 + 2)" in printed
     assert list(json.loads((out / "demo.json").read_text())["seconds"]) == ["one", "two"]
 
 
-def test_a_stage_that_was_begun_before_is_told_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_stage_that_was_begun_before_gets_other_options(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out, there = tmp_path / "demo", tmp_path / "runs.jsonl"
     stages = [DemoStage("look", "looks at a file", ("inspect", str(there), "--no-pager"), 1, again=("--task", "b"))]
     with pytest.raises(CoaError):
-        run_stages(stages, out, {"seed": 7}, say=print)
+        run_stages(stages, out, {"seed": 7}, Printed(print))
     write(there, [_attempt("a", "4"), _attempt("b", "5")])
     capfd.readouterr()
-    run_stages(stages, out, {"seed": 7}, say=print)
-    told = capfd.readouterr().out
-    assert "task b" in told and "task a" not in told
+    run_stages(stages, out, {"seed": 7}, Printed(print))
+    printed = capfd.readouterr().out
+    assert "task b" in printed and "task a" not in printed
 
 
 def test_ctrl_c_waits_for_the_stage_to_save_what_it_has(tmp_path: Path) -> None:
@@ -75,7 +78,7 @@ from pathlib import Path
 from coa.demo import commands as stages
 stages.sys = type("sys", (), {{"executable": {str(tmp_path / "stage")!r}}})
 done = stages.run_stages(
-    [stages.DemoStage("slow", "saves", (), 1)], Path({str(tmp_path / "demo")!r}), {{"seed": 7}}, say=print
+    [stages.DemoStage("slow", "saves", (), 1)], Path({str(tmp_path / "demo")!r}), {{"seed": 7}}, stages.Printed(print)
 )
 raise SystemExit(done is None)
 """
@@ -101,6 +104,51 @@ raise SystemExit(done is None)
     assert json.loads((tmp_path / "demo" / "demo.json").read_text()) == {"seed": 7, "seconds": {}, "begun": "slow"}
 
 
+def test_the_screen_shows_stages_curves_and_the_last_line(tmp_path: Path) -> None:
+    out, screen = tmp_path / "demo", Console(file=io.StringIO(), width=80, color_system=None)
+    stages = [
+        DemoStage("sft", "Fine-tune", ("--version",), 10),
+        DemoStage("eval-sft", "Evaluate", (), 10),
+        DemoStage("rl", "Learn", ("--version",), 10),
+        DemoStage("compare", "Compare", (), 5),
+    ]
+    for folder, rows in (
+        ("sft", '{"loss": 2.0}\n{"loss": 0.5}\n{"lo'),
+        ("rl", '{"success": 0.25}\n{"success": 0.5}\n'),
+    ):
+        (out / folder).mkdir(parents=True)
+        (out / folder / "metrics.jsonl").write_text(rows)
+    report = out / "eval" / "sft" / "report.json"
+    report.parent.mkdir(parents=True)
+    report.write_text('{"results": {"metrics": {"pass@1": {"value": 0.415}}}}')
+    dashboard = Dashboard(out, screen)
+    dashboard.stage(stages, {"sft": 61.0, "eval-sft": 5.0}, stages[2], "coa rl")
+    with dashboard.output(stages[2]) as log:
+        log.write(b"first\nstep 2/9\x1b[2J\n")
+    screen.print(dashboard.screen())
+    shown = screen.file.getvalue()
+    assert "2 of 4 stages done" in shown and "41.5% solved" in shown and "0:01:01" in shown
+    assert "█▁  2.00 → 0.50, 2 steps" in shown and "▁█  25% → 50%, 2 steps" in shown
+    assert "now: step 2/9" in shown and "\x1b" not in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_what_a_stage_prints_goes_to_its_log_and_the_end_of_it_into_the_error(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    stages = [DemoStage("look", "Look", ("inspect", str(tmp_path / "nothing"), "--no-pager"), 1)]
+    dashboard = Dashboard(out, Console(file=io.StringIO()))
+    with pytest.raises(CoaError, match="nothing") as refused:
+        run_stages(stages, out, {"seed": 7}, dashboard)
+    log = out / "logs" / "look.log"
+    assert log.read_text().strip() in str(refused.value) and str(log) in str(refused.value)
+
+
+def test_a_long_curve_is_thinned_out_and_keeps_its_ends() -> None:
+    assert sparkline([0.0, 1.0]) == "▁█" and sparkline([3.0, 3.0]) == "▁▁"
+    drawn = sparkline([float(value) for value in range(1_000)], width=8)
+    assert drawn == "▁▂▃▄▅▆▇█"
+
+
 def test_the_time_left_follows_the_pace_of_this_machine() -> None:
     stages = [DemoStage("one", "", (), 100), DemoStage("two", "", (), 200), DemoStage("three", "", (), 50)]
     assert time_left(stages, {}) == 350
@@ -123,9 +171,9 @@ def _pair(
 
 def test_a_goal_is_reached_when_the_whole_interval_is_beyond_it() -> None:
     some = (0.05, 0.04, 0.06)
-    told = goals({"pairs": [_pair("base", "sft", 0.01, some), _pair("sft", "rl", -0.01, some)]})
-    assert [goal.reached for goal in told] == [True, False]
-    assert told[1].line().startswith("NOT reached: reinforced above fine-tuned: +10.0 points")
+    found = goals({"pairs": [_pair("base", "sft", 0.01, some), _pair("sft", "rl", -0.01, some)]})
+    assert [goal.reached for goal in found] == [True, False]
+    assert found[1].lines().startswith("NOT shown: Reinforcement learning raises it further.\n  +10.0 points")
     # 84.6 % below: a ratio of 0.154 at its upper end, on 200 tasks.
     for tokens, tasks, reached in (((0.1, 0.09, 0.15), 200, True), ((0.1, 0.09, 0.16), 200, False), (some, 199, False)):
         assert [goal.reached for goal in goals({"pairs": [_pair("team", "rl", 0, tokens, tasks)]})] == [reached]
@@ -159,7 +207,7 @@ def test_the_table_names_all_four_and_their_success(tmp_path: Path) -> None:
     assert run(app, ["compare", *folders, "--all", "--out", str(tmp_path / "comparison")]).exit_code == 0
     found = json.loads((tmp_path / "comparison" / "report.json").read_text())
     columns, rows = short_table(found)
-    assert [row[0] for row in rows] == ["team", "SmolLM2", "fine-tuned", "reinforced"]
+    assert [row[0] for row in rows] == ["team", "untrained", "fine-tuned", "after RL"]
     assert rows[2][1:3] == ["2", "50.0% [9, 91]"] and all(len(row) == len(columns) for row in rows)
     assert len(goals(found)) == 3
 
@@ -177,4 +225,4 @@ def test_the_question_to_try_is_new_and_of_a_kind_that_the_model_can_do(sums: in
     (tmp_path / "world" / "tasks").mkdir(parents=True)
     write(tmp_path / "eval" / "rl" / "trajectories.jsonl", runs)
     (tmp_path / "world" / "tasks" / "test.jsonl").write_text("".join(one.model_dump_json() + "\n" for one in tasks))
-    assert new_question(tmp_path) == (asked, "right would be 1; of such questions it got 1 of 1 right")
+    assert new_question(tmp_path) == (asked, "(Right: 1. It solved 1 of 1 such questions.)")

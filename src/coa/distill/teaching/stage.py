@@ -8,7 +8,6 @@ write one ATIF file each. A program (`command`) is run by `program.py` behind th
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
@@ -146,9 +145,7 @@ def _teach_command(config: TeachConfig, tasks: Iterable[Task], out: str | Path, 
 
 def _teach_team(config: TeachConfig, tasks: Iterable[Task], out: str | Path, progress: Progress) -> TeachReport:
     if importlib.util.find_spec("smolagents") is None:
-        raise RecordingError(
-            "running a team needs smolagents", hint=f"{sys.executable} -m pip install 'chain-of-agents[teacher]'"
-        )
+        raise RecordingError("running a team needs smolagents", needs=["teacher"])
     for name in ("answer_field", "upstream_anthropic", "tokens", "redact"):
         if getattr(config, name):
             flag = "--answer-field" if name == "answer_field" else f"--set {name}"

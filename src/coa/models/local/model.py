@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -240,10 +239,7 @@ def with_adapter(model: PreTrainedModel, adapter: Path, *, trainable: bool = Fal
     try:
         from peft import PeftModel
     except ImportError as error:
-        raise ModelError(
-            f"{adapter} is an adapter, and loading one needs peft",
-            hint=f"{sys.executable} -m pip install 'chain-of-agents[local]'",
-        ) from error
+        raise ModelError(f"{adapter} is an adapter, and loading one needs peft", needs=["local"]) from error
     try:
         return PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:

@@ -154,8 +154,9 @@ def start(launch: Launch, config: SftConfig, program: Sequence[str]) -> None:
     check(config)
     for name in ["accelerate", *(["deepspeed"] if launch.sharding is Sharding.DEEPSPEED else [])]:
         if importlib.util.find_spec(name) is None:
-            wanted = "'chain-of-agents[train]'" if name == "accelerate" else name
-            raise TrainingError(f"--launch needs {name}", hint=f"{sys.executable} -m pip install {wanted}")
+            if name == "accelerate":
+                raise TrainingError(f"--launch needs {name}", needs=["train"])
+            raise TrainingError(f"--launch needs {name}", hint=f"{sys.executable} -m pip install {name}")
     process = subprocess.Popen(command(launch, program), env=os.environ | environment(launch))
     before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:

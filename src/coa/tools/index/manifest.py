@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,8 +53,7 @@ def engine() -> Any:
     try:
         import tantivy
     except ImportError as error:
-        hint = f"{sys.executable} -m pip install 'chain-of-agents[tools]'"
-        raise ToolError("a local search index needs tantivy", hint=hint) from error
+        raise ToolError("a local search index needs tantivy", needs=["tools"]) from error
     return tantivy
 
 

@@ -175,8 +175,7 @@ def _html(raw: bytes) -> _Page:
     try:
         import trafilatura
     except ImportError as error:
-        hint = "pip install 'chain-of-agents[tools]', or give JSONL"
-        raise StoreError("reading HTML needs trafilatura", hint=hint) from error
+        raise StoreError("reading HTML needs trafilatura", needs=["tools"]) from error
     found: Any = trafilatura.bare_extraction(raw, with_metadata=True, include_comments=False)
     everything = _AllText()
     everything.feed(raw.decode("utf-8", "replace"))

@@ -1,0 +1,150 @@
+"""The screen of `coa demo` in a terminal: its stages, the time left, the curves of training, and the last line of the
+stage that runs. What stages print goes into `logs/` of the demo's folder.
+
+It reads what the stages write anyway (`metrics.jsonl`, `report.json`, their output), so a stage needs to know nothing
+of it. In a log or a pipe the demo prints the commands and their output one after another instead.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from coa.cli.output import one_line
+from coa.cli.terminal import SafeConsole, SafeText
+from coa.demo.commands import span, time_left
+from coa.demo.recipes import DemoStage
+
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
+_CURVES: Final = (("sft", "loss", "fine-tuning loss", "{:.2f}"), ("rl", "success", "solved in RL", "{:.0%}"))
+"""Folder, key in its metrics.jsonl, title, and how a value is printed."""
+_EXCERPT: Final = 4_096
+
+
+class Dashboard:
+    """A `coa.demo.commands.Follower` for a person at a terminal."""
+
+    def __init__(self, out: Path, console: Console | None = None) -> None:
+        self._out, self._console = out, console or SafeConsole()
+        self._stages: Sequence[DemoStage] = ()
+        self._done: Mapping[str, float] = {}
+        self._running: DemoStage | None = None
+        self._began = self._stage_began = time.monotonic()
+        self._live = Live(get_renderable=self.screen, console=self._console, refresh_per_second=2)
+
+    def __enter__(self) -> Dashboard:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def stage(self, stages: Sequence[DemoStage], done: Mapping[str, float], stage: DemoStage, command: str) -> None:
+        self._stages, self._done, self._running = stages, done, stage
+        self._stage_began = time.monotonic()
+
+    def output(self, stage: DemoStage) -> io.FileIO | None:
+        """A file for what the stage prints. An attempt to go on adds to it."""
+        log = self._log(stage)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return io.FileIO(log, "a")
+
+    def failed(self, stage: DemoStage) -> str:
+        """The end of the log of a stage that failed, and where the rest is."""
+        return f"{tail(self._log(stage))}\nThe whole output is in {self._log(stage)}"
+
+    def screen(self) -> RenderableType:
+        """What is on the screen now."""
+        gone = time.monotonic() - self._stage_began
+        left = max(time_left(self._stages, self._done) - gone, 0)
+        counted = f"{len(self._done)} of {len(self._stages)} stages done"
+        parts: list[RenderableType] = [SafeText(f"{counted}, about {span(left)} left", style="bold"), SafeText()]
+        parts += [self._table(gone), SafeText()]
+        parts += [SafeText(line) for line in self._curves()]
+        if self._running is not None and (line := last_line(self._log(self._running))):
+            parts.append(SafeText(f"now: {line}", style="bright_black", no_wrap=True, overflow="ellipsis"))
+        parts.append(SafeText("Ctrl-C stops the demo. The same command resumes it.", style="bright_black"))
+        return Group(*parts)
+
+    def _table(self, gone: float) -> Table:
+        table = Table.grid(padding=(0, 1))
+        for width, justify in ((1, "left"), (None, "left"), (12, "left"), (8, "right")):
+            table.add_column(width=width, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+        for stage in self._stages:
+            if (seconds := self._done.get(stage.name)) is not None:
+                table.add_row(
+                    SafeText("✓", style="green"),
+                    SafeText(stage.about),
+                    SafeText(_solved(self._out, stage), style="green"),
+                    span(seconds),
+                )
+            elif stage is self._running:
+                bar = ProgressBar(total=stage.seconds, completed=min(gone, 0.97 * stage.seconds), width=12)
+                table.add_row(SafeText("▶"), SafeText(stage.about, style="bold"), bar, span(gone))
+            else:
+                table.add_row("", SafeText(stage.about, style="bright_black"), "", "")
+        return table
+
+    def _curves(self) -> Iterator[str]:
+        for folder, key, title, shown in _CURVES:
+            values = metric(self._out / folder / "metrics.jsonl", key)
+            if values:
+                first, last = shown.format(values[0]), shown.format(values[-1])
+                yield f"{title:<17} {sparkline(values)}  {first} → {last}, {len(values)} steps"
+
+    def _log(self, stage: DemoStage) -> Path:
+        return self._out / "logs" / f"{stage.name}.log"
+
+
+def sparkline(values: Sequence[float], width: int = 24) -> str:
+    """The values as a line of blocks. More values than `width` are thinned out; the last one is always shown."""
+    if len(values) > width:
+        values = [values[round(at * (len(values) - 1) / (width - 1))] for at in range(width)]
+    low, high = min(values), max(values)
+    size = (high - low) or 1.0
+    return "".join(_BLOCKS[min(int((value - low) / size * len(_BLOCKS)), len(_BLOCKS) - 1)] for value in values)
+
+
+def metric(file: Path, key: str) -> list[float]:
+    """All values of a key in a file of metrics, in order. A line that is still being written is left out."""
+    if not file.is_file():
+        return []
+    rows: list[dict[str, Any]] = []
+    for line in file.read_bytes().splitlines():
+        try:
+            rows.append(orjson.loads(line))
+        except orjson.JSONDecodeError:
+            continue
+    return [float(row[key]) for row in rows if isinstance(row.get(key), int | float)]
+
+
+def last_line(log: Path) -> str:
+    lines = [line for line in tail(log).splitlines() if line.strip()]
+    return one_line(lines[-1].strip()) if lines else ""
+
+
+def tail(log: Path, lines: int = 15) -> str:
+    if not log.is_file():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - _EXCERPT, 0))
+        return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
+
+
+def _solved(out: Path, stage: DemoStage) -> str:
+    """The success rate that an evaluation measured."""
+    report = out / "eval" / stage.name.removeprefix("eval-") / "report.json"
+    if not stage.name.startswith("eval-") or not report.is_file():
+        return ""
+    rate = orjson.loads(report.read_bytes())["results"]["metrics"]["pass@1"]["value"]
+    return f"{rate:.1%} solved"
