@@ -1,9 +1,11 @@
 """SFT: trained tokens/s and peak memory beside TRL's SFTTrainer with its defaults, on the same samples and weights.
 
 Each side runs in a process of its own, so that its peak memory is its own; the sides take turns, and the best update of
-all rounds counts. TRL's default of bf16 is off here: on a CPU without units for it, it is forty times slower and would
-make the comparison worthless. Where the CPU has them, ours runs in bf16, too. The share of the limit is the least time
-of an update's multiplications, at the speed that is measured in the same process, by the time it took.
+all rounds counts. Speeds are given by the clock and by CPU seconds, which other load on the machine falsifies less.
+Both sides run in fp32, and in bf16, too, where the CPU has units for it: without them, TRL's default of bf16 is forty
+times slower and would make the comparison worthless. The share of the limit is the least time of an update's
+multiplications, at the speed that is measured in the same process, by the time it took. `python -m benchmarks.sft 512`
+measures one length of sample and keeps nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +26,12 @@ from benchmarks.limits import measure_limits
 from benchmarks.results import Figure, save
 from coa.models.precision import cpu_has_bf16
 
-TRL: Final = "TRL SFTTrainer, fp32"
+NAMES: Final = {
+    "trl-fp32": "TRL SFTTrainer, fp32",
+    "fp32": "coa sft, fp32",
+    "trl-bf16": "TRL SFTTrainer, bf16",
+    "bf16": "coa sft, bf16",
+}
 SIZES: Final = {512: (4, 3), 4096: (1, 2)}
 """Longest sample -> samples an update, updates."""
 LABELS: Final = 0.45
@@ -38,53 +45,70 @@ MEMORY_BF16: Final = {4096: "at most 0.35"}
 class Measured(NamedTuple):
     rate: float
     """Trained tokens per second."""
+    cpu_rate: float
+    """Trained tokens per CPU second."""
     peak: float
     """GB."""
     share: float
     """Of the limit; 0 for TRL, whose update does not differ in what has to be multiplied."""
 
+    def better(self, other: Measured) -> Measured:
+        """The best of both in each respect but memory, of which a round may need more than another."""
+        return Measured(*map(max, self, other))
+
 
 def main() -> None:
-    if len(sys.argv) > 1:
+    if sys.argv[2:]:
         side, length = sys.argv[1], int(sys.argv[2])
-        print(json.dumps(_trl(length) if side == "trl" else _ours(length, bf16=side == "bf16")))
+        bf16 = side.endswith("bf16")
+        print(json.dumps(_trl(length, bf16=bf16) if side.startswith("trl") else _ours(length, bf16=bf16)))
         return
     print("SFT of SmolLM2-135M, full: trained tokens/s and peak memory")
-    sides = {"trl": "TRL SFTTrainer, fp32", "fp32": "coa sft, fp32"}
-    if cpu_has_bf16():
-        sides["bf16"] = "coa sft, bf16"
+    sides = [side for side in NAMES if cpu_has_bf16() or not side.endswith("bf16")]
     figures = list[Figure]()
-    for length in SIZES:
-        found = {side: Measured(0.0, 0.0, 0.0) for side in sides}
+    for length in [int(sys.argv[1])] if sys.argv[1:] else SIZES:
+        found = {side: Measured(0.0, 0.0, 0.0, 0.0) for side in sides}
         for _ in range(ROUNDS):
             for side, best in found.items():
-                found[side] = max(best, _measured(side, length))
-        for side, name in sides.items():
-            rate, peak, share = found[side]
+                found[side] = best.better(_measured(side, length))
+        for side in sides:
+            rate, cpu_rate, peak, share = found[side]
             limit = f"   {share:.2f} of the limit" if share else ""
-            print(f"  up to {length:>4} tokens  {name:<20}  {rate:7.1f} trained tokens/s  {peak:5.2f} GB{limit}")
+            print(
+                f"  up to {length:>4} tokens  {NAMES[side]:<20}  {rate:7.1f} trained tokens/s, {cpu_rate:7.1f} a CPU "
+                f"second  {peak:5.2f} GB{limit}"
+            )
         figures += _figures(f"up to {length:,} tokens", length, found)
     for figure in figures:
-        print(f"  {figure.what}: {figure.value:.2f} {figure.unit} {figure.goal}")
-    save("sft", "python -m benchmarks.sft", figures)
+        print(f"  {figure.what}: {figure.value:.2f} {figure.unit} {figure.beside} {figure.goal}")
+    if not sys.argv[1:]:
+        save("sft", "python -m benchmarks.sft", figures)
 
 
 def _figures(what: str, length: int, found: Mapping[str, Measured]) -> list[Figure]:
-    theirs, made = found["trl"], list[Figure]()
-    for side, ours in found.items():
-        if side == "trl":
+    made, in_fp32, trl = list[Figure](), found["fp32"], found["trl-fp32"]
+    for side in ("fp32", "bf16"):
+        if (ours := found.get(side)) is None:
             continue
-        bf16 = side == "bf16"
-        speed, memory = ({}, MEMORY_BF16) if bf16 else (SPEED, MEMORY)
-        made += [
-            Figure(f"{what}, {side}", ours.rate, "trained tokens/s"),
-            Figure(f"{what}, {side}: speed", ours.rate / theirs.rate, beside=TRL, goal=speed.get(length, "")),
-            Figure(f"{what}, {side}: peak memory", ours.peak / theirs.peak, beside=TRL, goal=memory.get(length, "")),
-            Figure(f"{what}, {side}: share of the limit", ours.share, beside="matrix multiplication"),
-        ]
-        if bf16:
-            gain = ours.rate / found["fp32"].rate
-            made.append(Figure(f"{what}, bf16: speed", gain, beside="coa sft in fp32", goal="at least 1.3"))
+        made.append(Figure(f"{what}, {side}", ours.rate, "trained tokens/s"))
+        for peer in ("trl-fp32", "trl-bf16") if side == "bf16" else ("trl-fp32",):
+            theirs, name = found[peer], NAMES[peer]
+            wanted = SPEED.get(length, "") if side == "fp32" else ""
+            made += [
+                Figure(f"{what}, {side}: speed", ours.rate / theirs.rate, beside=name, goal=wanted),
+                Figure(f"{what}, {side}: speed by CPU seconds", ours.cpu_rate / theirs.cpu_rate, beside=name),
+            ]
+        memory = (MEMORY if side == "fp32" else MEMORY_BF16).get(length, "")
+        made.append(Figure(f"{what}, {side}: peak memory", ours.peak / trl.peak, beside=NAMES["trl-fp32"], goal=memory))
+        if side == "bf16":
+            theirs, name = found["trl-bf16"], NAMES["trl-bf16"]
+            gain, by_cpu = ours.rate / in_fp32.rate, ours.cpu_rate / in_fp32.cpu_rate
+            made += [
+                Figure(f"{what}, {side}: peak memory", ours.peak / theirs.peak, beside=name),
+                Figure(f"{what}, {side}: speed", gain, beside="coa sft in fp32", goal="at least 1.3"),
+                Figure(f"{what}, {side}: speed by CPU seconds", by_cpu, beside="coa sft in fp32"),
+            ]
+        made.append(Figure(f"{what}, {side}: share of the limit", ours.share, beside="matrix multiplication"))
     return made
 
 
@@ -117,10 +141,34 @@ def samples(length: int) -> list[tuple[list[int], list[bool]]]:
     return made
 
 
-def _result(labels: list[int], seconds: list[float]) -> Measured:
+def _result(labels: list[int], spent: list[tuple[float, float]]) -> Measured:
     """The best update but the first, which warms up; peak memory in GB."""
-    rates = [count / spent for count, spent in zip(labels, seconds, strict=True)]
-    return Measured(max(rates[1:]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 0.0)
+    wall, cpu = zip(*spent, strict=True)
+    best = max(count / seconds for count, seconds in zip(labels[1:], wall[1:], strict=True))
+    by_cpu = max(count / seconds for count, seconds in zip(labels[1:], cpu[1:], strict=True))
+    return Measured(best, by_cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 0.0)
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _stopwatch() -> Any:
+    """A callback of transformers' Trainer that keeps the seconds and CPU seconds of each update in `spent`."""
+    from transformers import TrainerCallback
+
+    class Times(TrainerCallback):
+        def __init__(self) -> None:
+            self.began, self.spent = (0.0, 0.0), list[tuple[float, float]]()
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self.began = _now()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            wall, cpu = _now()
+            self.spent.append((wall - self.began[0], cpu - self.began[1]))
+
+    return Times()
 
 
 def _ours(length: int, *, bf16: bool) -> Measured:
@@ -146,12 +194,12 @@ def _ours(length: int, *, bf16: bool) -> Measured:
     with tempfile.TemporaryDirectory() as out:
         args = arguments(config, Path(out), plan, looks=0, bf16=bf16, resumed=False)
         args.save_strategy = "no"
-        trainer = RowTrainer(model, args, plan, HeldOut([], length), config, agent_eval=None, callbacks=[])
+        times = _stopwatch()
+        trainer = RowTrainer(model, args, plan, HeldOut([], length), config, agent_eval=None, callbacks=[times])
         trainer.train()
     rows = [row for row in trainer.state.log_history if "loss" in row]
     labels = [int(row["label_tokens"]) for row in rows]
-    seconds = [row["label_tokens"] / row["label_tokens_per_s"] for row in rows]
-    found = _result(labels, seconds)
+    found = _result(labels, times.spent)
     # A forward pass is two operations for each weight and token, a backward pass four; the head is used for labels
     # only. What gradient checkpointing computes again is not counted: it is what checkpointing costs.
     shape = shape_of("smollm2")
@@ -160,27 +208,17 @@ def _ours(length: int, *, bf16: bool) -> Measured:
     tokens = [sum(map(len, plan.examples(update))) for update in plan.updates]
     flops = [6 * (layers * read + head * trained) for read, trained in zip(tokens, labels, strict=True)]
     limits = measure_limits(torch.bfloat16 if bf16 else torch.float32, rows=1024)
-    shares = [done / limits.flops / spent for done, spent in zip(flops, seconds, strict=True)]
+    shares = [done / limits.flops / wall for done, (wall, _) in zip(flops, times.spent, strict=True)]
     return found._replace(share=max(shares[1:]))
 
 
-def _trl(length: int) -> Measured:
+def _trl(length: int, *, bf16: bool) -> Measured:
     from datasets import Dataset
-    from transformers import AutoTokenizer, TrainerCallback
+    from transformers import AutoTokenizer
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 
     from coa.models.local.model import load_weights
-
-    class Times(TrainerCallback):
-        def __init__(self) -> None:
-            self.began, self.seconds = 0.0, list[float]()
-
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self.began = time.perf_counter()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            self.seconds.append(time.perf_counter() - self.began)
 
     batch, updates = SIZES[length]
     made = samples(length)
@@ -195,7 +233,7 @@ def _trl(length: int) -> Measured:
         ]
         args = SFTConfig(
             output_dir=folder,
-            bf16=False,
+            bf16=bf16,
             max_length=length,
             per_device_train_batch_size=batch,
             max_steps=updates,
@@ -204,7 +242,7 @@ def _trl(length: int) -> Measured:
             disable_tqdm=True,
             dataloader_pin_memory=False,
         )
-        times = Times()
+        times = _stopwatch()
         trainer = SFTTrainer(
             model=model, args=args, train_dataset=Dataset.from_list(rows), processing_class=theirs, callbacks=[times]
         )
@@ -217,7 +255,7 @@ def _trl(length: int) -> Measured:
 
         trainer.training_step = counted  # type: ignore[method-assign]
         trainer.train()
-    return _result(seen, times.seconds)
+    return _result(seen, times.spent)
 
 
 if __name__ == "__main__":

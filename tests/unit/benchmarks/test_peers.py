@@ -100,13 +100,23 @@ def test_a_peer_that_cannot_be_installed_is_left_out_with_a_reason(
 
 def test_figures_of_training_have_the_goals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {
-        "trl": sft.Measured(30, 6, 0), "fp32": sft.Measured(75, 3, 0.8), "bf16": sft.Measured(105, 1.5, 0.4),
+        "trl-fp32": sft.Measured(30, 20, 6, 0), "fp32": sft.Measured(75, 40, 3, 0.8),
+        "trl-bf16": sft.Measured(60, 25, 5, 0), "bf16": sft.Measured(105, 60, 1.5, 0.4),
     }  # fmt: skip
-    figures = {one.what: (one.value, one.goal) for one in sft._figures("long", 4096, found)}
-    assert figures["long, fp32: speed"] == (2.5, "") and figures["long, fp32: peak memory"] == (0.5, "at most 0.6")
-    assert figures["long, bf16: peak memory"] == (0.25, "at most 0.35")
-    assert figures["long, bf16: speed"] == (1.4, "at least 1.3")
-    assert figures["long, fp32: share of the limit"] == (0.8, "")
+    in_fp32, in_bf16 = sft.NAMES["trl-fp32"], sft.NAMES["trl-bf16"]
+    figures = {(one.what, one.beside): (one.value, one.goal) for one in sft._figures("long", 4096, found)}
+    assert figures["long, fp32: speed", in_fp32] == (2.5, "")
+    assert figures["long, fp32: speed by CPU seconds", in_fp32] == (2.0, "")
+    assert figures["long, fp32: peak memory", in_fp32] == (0.5, "at most 0.6")
+    assert figures["long, bf16: speed", in_bf16] == (1.75, "") and figures["long, bf16: speed", in_fp32] == (3.5, "")
+    assert figures["long, bf16: peak memory", in_fp32] == (0.25, "at most 0.35")
+    assert figures["long, bf16: peak memory", in_bf16] == (0.3, "")
+    assert figures["long, bf16: speed", "coa sft in fp32"] == (1.4, "at least 1.3")
+    assert figures["long, fp32: share of the limit", "matrix multiplication"] == (0.8, "")
+    without_units = {name: one for name, one in found.items() if name.endswith("fp32")}
+    assert {one.beside for one in sft._figures("short", 512, without_units)} == {"", in_fp32, "matrix multiplication"}
+    best = sft.Measured(1, 5, 4, 0.1).better(sft.Measured(2, 3, 6, 0.2))
+    assert best == (2, 5, 6, 0.2)
     sides = {"trl": rl.Measured(20, 40, 100, 4, 0), "ours": rl.Measured(8, 20, 80, 2, 0.6)}
     monkeypatch.setattr(rl, "_measured", lambda side, *_: sides[side])
     speed, _, memory, share = rl._compare("code", 8, 192)
