@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+_CLAUSE: Final = r"(?:what|how|that|whether|which|to)\b"
+"""What follows the person in "we tell you what we found"."""
 DIALECT: Final = {
     r"so many(?! \w+ that)": "N, or the number",
-    r"told": "reported, given, or printed",
-    r"tell(?:s|ing)?(?! apart)": "shows, reports, or prints",
+    r"told(?! apart)": "reported, given, or printed",
+    rf"(?<!cannot )(?<!can )tell(?:s|ing)?(?! apart| whether| which| \w+ {_CLAUSE})": "shows, or reports",
     r"mend(?:s|ed|ing)?": "fix, or repair",
     r"cures?": "hint, or fix",
     r"as it comes": "unchanged, or untrained",
@@ -34,6 +36,8 @@ DIALECT: Final = {
 """Patterns that must not appear in prose, and what to write instead."""
 _IN_PAGES_ONLY: Final = {r"of (?:its|their|one's) own": "a separate ..., or: its own ..."}
 _NOT_OURS: Final = {"runs", "build", "dist", "node_modules", "corpus"}
+_VAGUE_CLASS: Final = re.compile(r"\s*class (Told|Asked)\b")
+"""Names of classes that make a stranger guess what they hold."""
 _FENCE: Final = re.compile(r"^\s*(`{3,})(\w*)\s*$")
 _CODE: Final = re.compile(r"`[^`]*`")
 _QUOTED: Final = re.compile(r"\"[^\"]*\"|“[^”]*”|«[^»]*»")
@@ -101,6 +105,9 @@ def dialect(path: Path) -> Iterator[str]:
         for pattern, better in listed.items():
             if found := re.search(rf"\b{pattern}\b", _QUOTED.sub("", line)):
                 yield f"{_place(path, number)}: “{found[0]}”; write: {better}"
+    for number, line in () if is_page else enumerate(text.splitlines(), 1):
+        if vague := _VAGUE_CLASS.match(line):
+            yield f"{_place(path, number)}: class “{vague[1]}”; name what it holds"
 
 
 def _prose(text: str) -> Iterator[tuple[int, str]]:

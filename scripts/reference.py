@@ -22,15 +22,20 @@ from coa.cli import app
 from coa.distill.config import DistillConfig
 from coa.distill.gateway.config import RecordConfig
 from coa.distill.teaching.stage import TeachConfig
+from coa.evaluate.config import EvalConfig
 from coa.rl.config import RlConfig
+from coa.runtime.config import AskConfig, RunConfig
+from coa.sampling.config import SampleConfig
+from coa.scan.config import ScanConfig
 from coa.serve.config import ServeConfig
 from coa.sft.config import SftConfig
+from coa.shard import Shard
 from coa.trajectory.profile import Limits, Profile
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 COMMAND: Final = "make reference"
 _MADE: Final = f"Made by `{COMMAND}`; a test fails when it is out of date."
-_WORDS: Final = {str: "text", int: "integer", float: "number", bool: "true or false", Path: "path"}
+_WORDS: Final = {str: "text", int: "integer", float: "number", bool: "true or false", Path: "path", Shard: "text"}
 _BOUNDS: Final = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -63,7 +68,7 @@ def _cli() -> str:
     about = (
         "Results go to stdout (`--json` for machines), logs and progress to stderr. Exit codes: 0 done, 1 failed or "
         "stopped with something kept, 2 misused, 130 interrupted. Long commands resume from their `--out` folder. "
-        "[Settings](config.md) of recipes have a page of their own."
+        "[Settings](config.md) of recipes are on a separate page."
     )
     parts = ["# Commands", _MADE, about, *_command("coa", root)]
     return "\n\n".join(parts) + "\n"
@@ -130,6 +135,7 @@ class _Page(NamedTuple):
 
 
 _SETTINGS: Final = (
+    _Page("coa run", "`coa run --config FILE.toml`; `--set key=value` changes one.", AskConfig),
     _Page("coa sft", "Recipes: `configs/sft/`. `--set key=value` changes one; unknown keys fail.", SftConfig),
     _Page("coa rl", "Recipes: `configs/rl/`. `--set key=value` changes one; unknown keys fail.", RlConfig),
     _Page(
@@ -137,6 +143,13 @@ _SETTINGS: Final = (
         "`--config FILE.toml`; `--set key=value` changes one. Each filter has its own table.",
         DistillConfig,
     ),
+    _Page(
+        "coa eval",
+        "Recipes: `configs/eval/`. `--set key=value` changes one, such as `--set run.temperature=0.6`.",
+        EvalConfig,
+    ),
+    _Page("coa sample", "`--config FILE.toml`; `--set key=value` changes one.", SampleConfig),
+    _Page("coa scan", "Fields of `coa.ScanConfig`; the command has options for them.", ScanConfig),
     _Page("coa record", "`--config FILE.toml`; `--set key=value` changes one.", RecordConfig),
     _Page("coa teach", "`--config FILE.toml`; `--set key=value` changes one.", TeachConfig),
     _Page(
@@ -180,6 +193,14 @@ def _keys(kind: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, ...]]:
         if not (tables and _is_table(field.annotation)):
             yield f"`{prefix}{name}`", takes, default, _one_line(field.description)
         for inner, suffix in tables:
+            if inner is RunConfig:
+                yield (
+                    f"`{prefix}{name}{suffix}.*`",
+                    "table",
+                    "",
+                    "How to run the agent: the keys of [coa run](#coa-run).",
+                )
+                continue
             yield from _keys(inner, f"{prefix}{name}{suffix}.")
 
 

@@ -34,6 +34,7 @@ def examine() -> Iterator[Check]:
     yield _attempt("tokenizer of the embedded model (smollm2)", _smollm2, needed=False)
     yield _attempt("tokenizers from the hub", _hub, needed=False)
     yield _attempt("models in this process", _local, needed=False)
+    yield _attempt("nano and the world that it knows", _nano, needed=False)
     yield _attempt("serving behind an API", _serving, needed=False)
     yield _attempt("isolation of model-written code", _isolation, needed=False)
     yield _attempt("paging in the terminal", _pager, needed=False)
@@ -187,6 +188,14 @@ def _hub() -> str:
 
 def _local() -> str:
     return _installed("nano", "torch", "transformers", "accelerate", "gguf")
+
+
+def _nano() -> str:
+    from coa.installing import missing, weights_file
+
+    if absent := missing(["nano"]):
+        raise CoaError(f"not installed: {absent.named()}", needs=["nano"])
+    return f"over {weights_file()}"
 
 
 def _serving() -> str:

@@ -64,7 +64,7 @@ class TokenizerError(CoaError):
 
 
 class LedgerError(CoaError):
-    """Token ids that contradict the text they are said to stand for."""
+    """Token ids that contradict the text they stand for."""
 
 
 class ModelError(CoaError):
@@ -162,8 +162,11 @@ def program() -> str:
 def setup_command(*needs: str) -> str:
     """What a person types to install what is missing. uvx has to make another environment for it: the same command
     does that, with the consent that a terminal would be asked for."""
-    if from_uvx():
-        return f"COA_YES=1 {program()} {shlex.join(sys.argv[1:])}"
+    if from_uvx() and needs != ("weights",):  # which go into the cache of the user
+        given = sys.argv[1:]
+        # Of these two, neither lacks anything itself.
+        command = "..." if given[:1] in (["doctor"], ["setup"]) else shlex.join(given)
+        return f"COA_YES=1 {program()} {command}"
     return f"{program()} setup {' '.join(needs)}"
 
 

@@ -363,7 +363,7 @@ def _sweep(folder: Path, parts: re.Pattern[str]) -> None:
 class HeldFile:
     """A small file that this process appends to, and holds with a `flock` for as long as it lives.
 
-    Others may read it at any time, and `is_held` tells them whether its writer still lives. Its first line says who
+    Others may read it at any time, and `is_held` shows whether its writer still lives. Its first line says who
     that is. `close` removes it; what a killed process left there, `sweep_unheld` removes. A forked child must not write
     to it and gets an error.
     """

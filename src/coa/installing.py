@@ -29,8 +29,12 @@ from coa.errors import CoaError, from_uvx, uvx_source
 from coa.folder import cache_place, lock_file, replacing
 
 WEIGHTS: Final = "weights"
-SETUPS: Final = {"nano": ("local", WEIGHTS), "demo": ("train", "teacher", WEIGHTS)}
-"""What goes by one name: extras, and the weights."""
+SETUPS: Final = {
+    "nano": ("local", "tools", WEIGHTS),
+    "smollm2": ("local", WEIGHTS),
+    "demo": ("train", "teacher", "tools", WEIGHTS),
+}
+"""What goes by one name: extras, and the weights. The world that nano answers questions about is searched by tools."""
 NOT_OFFERED: Final = ("dev", "docs", "verl")
 """Extras for work on coa itself, and verl, which has to have an environment to itself."""
 AGREED: Final = "COA_YES"

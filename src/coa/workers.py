@@ -38,7 +38,7 @@ _LARGEST_ANSWER: Final = 64 << 20
 _INHERITED: Final = ("LD_LIBRARY_PATH", "PYTHONHOME")
 _START: Final = (
     # CLONE_NEWUSER | CLONE_NEWNET: an empty network, so that no parser can be talked into fetching what a document
-    # names. Not every system allows it, and none after threads were started, which imports do: hence before them.
+    # names. Not every system allows it, and none after threads were started, which imports do, so this comes first.
     "import ctypes; getattr(ctypes.CDLL(None), 'unshare', id)(0x50000000)\nfrom coa.workers import serve; serve()"
 )
 

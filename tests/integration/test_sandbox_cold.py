@@ -179,5 +179,5 @@ def test_walls_that_start_nothing_are_no_sandbox(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path))
     for kind in ("nsjail", "bwrap", "runsc"):
         (tmp_path / kind).symlink_to(nothing)
-        with pytest.raises(SandboxError, match="could not be walled in"):
+        with pytest.raises(SandboxError, match="could not be isolated"):
             asyncio.run(open_sandbox(kind))

@@ -85,7 +85,7 @@ def test_a_file_of_another_shard_is_refused_before_anything_is_asked(server: Exa
     asked = len(server.asked)
     with pytest.raises(FolderError, match="not of the shard 2/3") as caught:
         coa(*given, "--shard", "2/3")
-    assert caught.value.hint == "give each shard an --out of its own" and len(server.asked) == asked
+    assert caught.value.hint == "give each shard a separate --out" and len(server.asked) == asked
     coa(*given)  # without a shard the rest is run
     assert ids("r.jsonl") == sorted(f"t{n}" for n in range(8))
 
@@ -97,7 +97,7 @@ def test_a_shard_of_an_evaluation_keeps_its_folder(url: str) -> None:
     assert all(Shard(1, 3).holds(task) for task in ids("e1"))
     with pytest.raises(FolderError, match=r"shard was '1/3' and is now '2/3'") as caught:
         evaluated(url, "--shard", "2/3", out="e1")
-    assert caught.value.hint == "give each shard an --out of its own; coa eval merge adds them up"
+    assert caught.value.hint == "give each shard a separate --out; coa eval merge adds them up"
     with pytest.raises(FolderError, match=r"shard was '1/3' and is now None"):
         evaluated(url, out="e1")
     assert evaluated(url, "--shard", "1/3", out="e1") == report

@@ -1,7 +1,8 @@
 """Rollout servers that break, for the verl engine: opening this tool breaks them in the process that opens it.
 
 Of all attempts a tenth raise, a twentieth hang, and a twentieth end their turn at once. Which ones follows from the
-seed of the attempt, so a retry of an attempt may succeed. Each is noted in the file `UNSOUND_LOG`, by kind and seed.
+seed of the attempt, so a retry of an attempt may succeed. Each is noted in the file `UNSOUND_LOG`, by kind and seed, and
+so is each opening of the tool, by process.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ async def _unsound(
 ) -> Generation:
     kind = KINDS.get((sampling.seed or 0) % 20)
     if kind is not None:
-        with open(os.environ["UNSOUND_LOG"], "a") as log:
-            log.write(f"{kind} {sampling.seed}\n")
+        _note(kind, sampling.seed)
     if kind == "raised":
         raise ModelError("broken on purpose")
     if kind == "hung":
@@ -37,7 +37,13 @@ async def _unsound(
     return await _generate(self, context, stop=stop, sampling=sampling, on_text=on_text)
 
 
+def _note(kind: str, of: object) -> None:
+    with open(os.environ["UNSOUND_LOG"], "a") as log:
+        log.write(f"{kind} {of}\n")
+
+
 def knowing() -> Knowing:
+    _note("opened", os.getpid())
     loop.TokenServer.generate = _unsound  # type: ignore[method-assign]
     loop.GRACE_S = 1.0  # type: ignore[misc]
     return Knowing()

@@ -17,7 +17,7 @@ _FOLD_LINES = 6
 
 
 class Display:
-    """Each agent in its colour, text as it comes, observations folded."""
+    """Each agent in its colour, text as the model writes it, observations folded."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile, self._console = profile, SafeConsole()

@@ -140,7 +140,7 @@ class Group(TyperGroup):
 
 @contextmanager
 def _visible_mistakes() -> Iterator[None]:
-    """Whatever is wrong with a command is said without the control characters in it."""
+    """Reports a misused command without the control characters in it."""
     try:
         yield
     except Exception as error:  # of a class that is typer's own or click's, from version to version

@@ -93,7 +93,7 @@ Shard = Annotated[
     typer.Option(
         "--shard",
         metavar="I/N",
-        help="Part of the tasks, such as 2/8: eight machines do 1/8 to 8/8, each with an --out of its own.",
+        help="Part of the tasks, such as 2/8: eight machines do 1/8 to 8/8, each with a separate --out.",
         rich_help_panel=ATTEMPTS,
     ),
 ]

@@ -46,7 +46,7 @@ def setup(
             echo(f"$ {shlex.join(command)}")
         return
     if absent.packages and from_uvx():
-        hint = f"run the command that needs them: {setup_command(*what).partition(' setup ')[0]} ..."
+        hint = f"run the command that needs them: {setup_command(*what)}"
         raise CoaError("uvx would not keep packages that are installed into its environment", hint=hint)
     install(absent, torch)
     echo(f"installed what {', '.join(what)} needs")

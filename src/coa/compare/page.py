@@ -71,7 +71,7 @@ def _costs(runs: Sequence[Figures], key: str, title: str, digits: int) -> list[s
     without = [run["name"] for run in runs if not run[key]]
     parts = [bars(shown, title=title) if shown else ""]
     if any(bar.open for bar in shown):
-        parts.append(paragraph("An arrow marks an interval without an upper end: too few successes to tell."))
+        parts.append(paragraph("An arrow marks an interval without an upper end: too few successes to bound it."))
     return [*parts, paragraph(f"No success: {', '.join(without)}.") if without else ""]
 
 

@@ -110,7 +110,7 @@ def _claim(out: Path, record: dict[str, Any], *, write: bool = True) -> None:
     the data are made anew each time."""
     claim(
         out, "distill", record, settings="config", compared=lambda side: {"shard": side.get("shard")}, write=write,
-        renew=True, hints={"shard": "give each shard an --out of its own"},
+        renew=True, hints={"shard": "give each shard a separate --out"},
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from coa.trajectory.types import FrozenDict
 Key = tuple[str, int]
 _FREE: Final = ("limit", "samples", "ks", "versions")
 """Settings that may change when an evaluation goes on: they only decide how much of the benchmark it covers."""
-_SHARD: Final = "give each shard an --out of its own; coa eval merge adds them up"
+_SHARD: Final = "give each shard a separate --out; coa eval merge adds them up"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class RlPlan(Frozen):
     verl: dict[str, Any] | None = None
     """Settings of verl, by their dotted names; None for the local engine."""
     unused: tuple[str, ...] = ()
-    """What is said of settings that the engine has no use for."""
+    """Notes on settings that the engine does not use."""
 
     def lines(self) -> list[str]:
         """For people."""

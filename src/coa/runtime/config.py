@@ -147,4 +147,4 @@ class AskConfig(RunConfig, JudgeConfig, RayConfig):
     select: Select = Select.MAJORITY
     """How to select one of the attempts."""
     shard: Shard | None = None
-    """Part of a file of tasks to run, as i/n: n machines do 1/n to n/n, each with an --out of its own."""
+    """Part of a file of tasks to run, as i/n: n machines do 1/n to n/n, each with a separate --out."""

@@ -375,7 +375,7 @@ def refuse_other_shards(file: Path, shard: Shard) -> None:
     runs = read(file) if file.is_file() else ()
     if other := next((run.task.id for run in runs if not shard.holds(run.task.id)), None):
         problem = f"{file} holds runs that are not of the shard {shard}; the first is of task {other!r}"
-        raise FolderError(problem, hint="give each shard an --out of its own")
+        raise FolderError(problem, hint="give each shard a separate --out")
 
 
 def _jobs(

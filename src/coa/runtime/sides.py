@@ -1,7 +1,7 @@
 """Which of several folders are shards of one evaluation, and so add up to one run.
 
 The `config.json` of a shard says which part of the tasks it holds and with which settings they were run. So readers
-that take several folders (`coa compare`, `coa cost`, `coa eval merge`) need not be told which of them belong together.
+that take several folders (`coa compare`, `coa cost`, `coa eval merge`) find out which of them belong together.
 """
 
 from __future__ import annotations

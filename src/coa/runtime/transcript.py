@@ -301,8 +301,8 @@ class Transcript:
     def _closes_a_step(self, text: str) -> bool:
         """Whether the closing tag at the end of a text belongs to a step that began at the start of a line.
 
-        Inside a program without a closing fence this tells `<answer>...</answer>`, which is the next step, from a
-        program that only contains the closing tag.
+        Inside a program without a closing fence this separates `<answer>...</answer>`, which is the next step, from
+        a program that only contains the closing tag.
         """
         closing = text.rfind("</")
         tag = text[closing + 2 : -1]

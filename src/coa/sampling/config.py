@@ -43,7 +43,7 @@ class SampleConfig(JudgeConfig, RayConfig):
     limit: int | None = Field(None, ge=1)
     """Number of tasks to take from the beginning."""
     shard: Shard | None = None
-    """Part of the tasks to sample, as i/n, after `limit`: n machines do 1/n to n/n, each with an --out of its own."""
+    """Part of the tasks to sample, as i/n, after `limit`: n machines do 1/n to n/n, each with a separate --out."""
     retry_failed: bool = False
     """Make attempts that failed again."""
 

@@ -49,7 +49,7 @@ def folder_beside(out: Path) -> Path:
 def hold_settings(folder: Path, settings: Mapping[str, Any], rules: Rules) -> None:
     """Write config.json; refuse a folder whose attempts were made with other settings: their rates do not compare."""
     record = {"coa": __version__, "settings": settings, "rules": rules.model_dump(mode="json")}
-    hints = {"shard": "give each shard an --out of its own"}
+    hints = {"shard": "give each shard a separate --out"}
     claim(folder, "sample", record, settings="settings", renew=True, hints=hints)
 
 

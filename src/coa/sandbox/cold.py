@@ -129,7 +129,7 @@ class ColdSandbox(Sandbox):
         for stream in streams:
             await stream.finish(GRACE_S)
         if said.get("event") not in ("started", "compile_error") and not reason:
-            raise SandboxError(f"a run could not be walled in: {said.get('reason') or _complaint(walls, err)}")
+            raise SandboxError(f"a run could not be isolated: {said.get('reason') or _complaint(walls, err)}")
         spent = {"wall_s": wall_s, "cpu_s": watch.cpu_s, "peak_bytes": watch.peak_bytes}
         end = {"status": _status(process.returncode or 0, reason), "reason": reason, **spent}
         if place is not None:

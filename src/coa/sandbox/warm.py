@@ -92,7 +92,7 @@ class WarmSandbox(Sandbox):
                 raise SandboxError(str(end["error"]))
             if said.get("event") not in ("started", "compile_error") and not end["reason"]:
                 await cell.err.finish(GRACE_S)
-                raise SandboxError(f"a run could not be walled in: {said.get('reason') or cells.last_line(cell.err)}")
+                raise SandboxError(f"a run could not be isolated: {said.get('reason') or cells.last_line(cell.err)}")
             found = {} if folder is None else cells.collect_files(folder, script.collect, limits)
         finally:
             if folder is not None:
@@ -190,7 +190,7 @@ class _Lane:
         compiling = said is None and (end.get("reason") or os.WIFSIGNALED(end.get("status", 0)))
         if "error" in end or not (compiling or (said is not None and said["event"] == "compile_error")):
             why = end.get("error") or (said or {}).get("reason") or cells.last_line(cell.err)
-            raise SandboxError(f"a program could not be walled in: {why}")
+            raise SandboxError(f"a program could not be isolated: {why}")
         program.compile_error = cells.result_of(end, limits, cell.out, cell.err, compiled=False)
         await self._shut()
         return None

@@ -1,9 +1,9 @@
 """The first JSON values of a file, without reading the rest of it.
 
 Small files are read as the importers read them. Of a large file only the beginning is read: its first lines, or, where
-it is one large document, what its first bytes say, with the open brackets closed. That is enough to tell formats apart,
-because they differ in their first keys. A large document whose beginning does not say what it is has to be read whole,
-up to a limit.
+it is one large document, what its first bytes say, with the open brackets closed. That is enough to distinguish
+formats, because they differ in their first keys. A large document whose beginning does not say what it is has to be
+read whole, up to a limit.
 """
 
 from __future__ import annotations

@@ -65,6 +65,22 @@ def test_the_linter_finds_broken_links_and_the_old_dialect(tmp_path: Path) -> No
     assert not list(dialect(page))
 
 
+def test_the_linter_lets_good_english_pass(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Nobody can tell whether two files that are hard to tell apart are alike.\nWe tell you what we found.\n"
+    )
+    assert not list(dialect(page))
+    page.write_text("The report tells of errors.\n")
+    assert len(list(dialect(page))) == 1
+
+
+def test_the_linter_rejects_class_names_that_say_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text("class Told:\n    pass\n\n\nclass ToldStory:\n    pass\n")
+    assert [line.split(":")[1] for line in dialect(source)] == ["1"]
+
+
 def test_the_linter_reads_comments_and_messages_but_no_names(tmp_path: Path) -> None:
     source = tmp_path / "module.py"
     source.write_text('told = "told"\n# what it was told\nraise ValueError("nobody was told")\n')

@@ -4,7 +4,7 @@ The loop in `serve` waits for three things: an order from the supervisor (run, o
 next moment to look at what the runs use. A run is two processes in a new PID namespace: a tiny init, and a fork of this
 interpreter that runs the code. When that fork ends, its init is killed, and the kernel ends everything else in there.
 
-One process is always forked and walled in ahead of its run, with the limits of the last run: if the next run has the
+One process is always forked and isolated ahead of its run, with the limits of the last run: if the next run has the
 same limits, it starts at once. Each run has a network namespace to itself, so that its sockets can be counted and their
 names are seen by nobody else. To create one takes long, so an empty one is used again.
 

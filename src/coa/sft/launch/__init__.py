@@ -3,7 +3,7 @@
     setup = Launch(gpus_per_node=8)
     start(setup, config, ["-m", "coa.cli", "sft", "configs/sft/web-7b.toml", "--out", "runs/web-7b"])
 
-Every process runs the program that is given, which calls `coa.sft` as it would alone; `is_launched` tells it that it is
+Every process runs the given program, which calls `coa.sft` as it would alone. `is_launched` is true where a process is
 one of several. Neither torch nor accelerate is loaded here.
 """
 

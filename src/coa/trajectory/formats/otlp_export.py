@@ -259,7 +259,7 @@ class _Spans:
 
 def _trace_id(trajectory: Trajectory) -> bytes:
     """The same wherever the run is exported from. What is added to a run after its end, scores and meta, is not part
-    of it; how long the run took is, because that tells two runs with the same words apart."""
+    of it; how long the run took is, because only that distinguishes two runs with the same words."""
     told = [[step.agent, step.author.value, step.text] for step in trajectory.steps]
     task = [trajectory.task.id, trajectory.sample, trajectory.profile, trajectory.stop.value]
     whole = orjson.dumps([task, told, trajectory.usage.model_dump(mode="json")])

@@ -48,7 +48,7 @@ class Span:
     attributes: Mapping[str, Value]
     events: Sequence[SpanEvent] = ()
     error: str | None = None
-    """Why it failed, empty if that is not told; None for a span that did not fail."""
+    """Why it failed, empty if the span does not say; None for a span that did not fail."""
 
 
 def resource_spans(spans: Iterable[Span], service: str) -> dict[str, Any]:

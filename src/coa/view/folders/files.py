@@ -1,4 +1,4 @@
-"""Files of run folders, read as they are: half-written, damaged, of any version. What is wrong is said, not raised."""
+"""Files of run folders, read as they are: half-written, damaged, of any version. Defects are reported, not raised."""
 
 from __future__ import annotations
 

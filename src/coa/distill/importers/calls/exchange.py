@@ -69,7 +69,7 @@ def same_call(call: ToolCall) -> str:
 
 
 @dataclass(slots=True)
-class Asked:
+class Request:
     """A request."""
 
     system: str = ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from coa.distill.importers.calls.exchange import Answered, Asked, Json, Piece, Reply, in_order
+from coa.distill.importers.calls.exchange import Answered, Json, Piece, Reply, Request, in_order
 from coa.distill.importers.calls.protocols import read_request, read_response
 from coa.distill.importers.calls.spoken import expanded, interpreted
 from coa.distill.importers.content import as_text, as_time, at
@@ -40,7 +40,7 @@ class Exchange:
     trace: str | None
     span: str | None
     time: float | None
-    asked: Asked
+    asked: Request
     choices: list[Reply] = field(default_factory=list)
     used: int = 0
     """The choice with which the conversation went on."""
@@ -150,7 +150,7 @@ def _read(began: int, request: Json, ended: int, response: Json | None) -> Excha
     if isinstance(body, Mapping):
         asked = read_request(protocol, body)
     else:
-        asked = Asked(other=as_text(request.get("left_out")) or "it has no content")
+        asked = Request(other=as_text(request.get("left_out")) or "it has no content")
     asked.pieces = in_order(expanded(asked.pieces))
     traced = request.get("given_by") == "traceparent"
     run = _name(request.get("run"))

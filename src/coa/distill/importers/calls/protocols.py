@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from coa.distill.importers.calls.exchange import Answered, Asked, Json, Piece, PieceKind, Reply
+from coa.distill.importers.calls.exchange import Answered, Json, Piece, PieceKind, Reply, Request
 from coa.distill.importers.content import as_text, as_usage, at, mappings
 from coa.distill.importers.messages import Said, definitions_in, message
 from coa.distill.team_run import ToolCall
@@ -15,8 +15,8 @@ _SILENT: Final = frozenset({"item_reference", "compaction", "mcp_list_tools"})
 """Items of Responses that say nothing themselves."""
 
 
-def read_request(protocol: str, body: Json) -> Asked:
-    asked = Asked(model=as_text(body.get("model")) or None)
+def read_request(protocol: str, body: Json) -> Request:
+    asked = Request(model=as_text(body.get("model")) or None)
     match protocol:
         case "chat":
             rows = mappings(body.get("messages"))
@@ -52,7 +52,7 @@ def _tool_name(tool: Json) -> str:
     return as_text(inner.get("name") or tool.get("server_label") or tool.get("type"))
 
 
-def _prompt(prompt: object, asked: Asked) -> list[Json]:
+def _prompt(prompt: object, asked: Request) -> list[Json]:
     """A bare prompt is what a user says: a later prompt that repeats it is not recognised as its continuation."""
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], str):
         asked.other = "its prompt is token ids, not text"

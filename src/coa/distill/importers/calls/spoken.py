@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from coa.distill.importers.calls.exchange import Asked, Piece, PieceKind, Reply
+from coa.distill.importers.calls.exchange import Piece, PieceKind, Reply, Request
 from coa.distill.importers.content import FINISHING, as_arguments, as_calls, handed_in, split_code
 from coa.distill.importers.smolagents_steps import CODE_TOOL
 from coa.distill.team_run import ToolCall, reasoning_apart
@@ -75,7 +75,7 @@ def _heard(piece: Piece) -> list[Piece]:
     return [Piece(PieceKind.RESULT, "\n".join(filter(None, parts)), ok=failed is None)]
 
 
-def interpreted(reply: Reply, asked: Asked, identity: str) -> Reply:
+def interpreted(reply: Reply, asked: Request, identity: str) -> Reply:
     """The reply with the calls that its text makes, and with the answer that it hands in."""
     if not reply.calls and "Action" in reply.text and (action := _ACTION.search(reply.text)):
         given = as_arguments(action.group("given").strip().strip("`").removeprefix("json").strip())

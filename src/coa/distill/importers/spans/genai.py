@@ -108,7 +108,7 @@ def _arguments(value: object) -> dict[str, Any]:
     given = as_arguments(value)
     if "input_str" not in given:
         return given
-    # OpenLLMetry records everything that LangChain told its callback.
+    # OpenLLMetry records everything that LangChain passed to its callback.
     inputs = given.get("inputs")
     return as_arguments(inputs if isinstance(inputs, Mapping) else given["input_str"])
 

@@ -1,4 +1,4 @@
-"""Tasks as the rows that verl reads, and the file that tells verl which agent loop to run.
+"""Tasks as the rows that verl reads, and the file that names the agent loop for verl.
 
 A row carries the whole task as JSON: the agent loop reads it back and needs nothing else of the row. The columns beside
 it are those that verl insists on.
