@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from benchmarks.corpus import WEB, ordinary_runs
+from benchmarks.results import Figure, save
 from benchmarks.timing import best_seconds
 from coa.trajectory import Parser, parse, render
 
 SMALL, LARGE = 100_000, 10_000_000
+LINEAR = "at most 1.3"
 ADVERSARIAL = {
     "only <": "<",
     "unclosed tags": "<think>x ",
@@ -23,13 +27,22 @@ def main() -> None:
     transcript = "".join(render(run.steps, WEB) for run in ordinary_runs(400))
     megabyte = transcript[:1_000_000]
     steps = parse(megabyte, WEB)
-    print(f"parse   {1 / best_seconds(lambda: parse(megabyte, WEB)):8.1f} MB/s of ordinary transcript")
-    print(f"stream  {1 / best_seconds(lambda: _stream(megabyte)):8.1f} MB/s, fed 16 characters at a time with events")
-    print(f"render  {1 / best_seconds(lambda: render(steps, WEB)):8.1f} MB/s")
-    print(f"\ngrowth of parse time, {SMALL:,} to {LARGE:,} characters (1.0 is linear; goal: at most 1.3)")
+    works: dict[str, Callable[[], object]] = {
+        "parse": lambda: parse(megabyte, WEB),
+        "parse a stream, 16 characters at a time, with events": lambda: _stream(megabyte),
+        "render": lambda: render(steps, WEB),
+    }
+    figures = list[Figure]()
+    for name, work in works.items():
+        figures.append(Figure(f"{name}, ordinary transcript", 1 / best_seconds(work), "MB/s"))
+        print(f"{figures[-1].value:8.1f} MB/s  {name}")
+    print(f"\ngrowth of parse time, {SMALL:,} to {LARGE:,} characters (1.0 is linear; goal: {LINEAR})")
+    beside = f"the same volume in texts of {SMALL:,}"
     for name, text in {"ordinary": transcript, **ADVERSARIAL}.items():
         growth, seconds = _growth(text)
+        figures.append(Figure(f"parse time of a text of {LARGE:,} characters, {name}", growth, "x", beside, LINEAR))
         print(f"{name:<16} {growth:5.2f}   {LARGE / 1e6 / seconds:7.1f} MB/s")
+    save("codec", "python -m benchmarks.codec", figures)
 
 
 def _growth(text: str) -> tuple[float, float]:

@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from benchmarks.peers import VLLM, vllm_python
 from benchmarks.results import Figure, save
+from benchmarks.timing import cpu_seconds
 from coa.models.precision import cpu_has_bf16
 
 PROMPT, NEW, MOST = 96, 64, 64
@@ -40,7 +41,6 @@ TEXT: Final = (
 )
 OURS: Final = "coa"
 LLAMA: Final = "llama.cpp, Q4_1"
-_TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -76,26 +76,6 @@ class Side:
 
     def keep(self, what: str, value: float) -> None:
         self.least[what] = min(self.least.get(what, math.inf), value)
-
-
-def cpu_seconds(root: int) -> float:
-    """Of a process and all that it has started, which may still run."""
-    parents, spent = dict[int, int](), dict[int, float]()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(fields[1])
-            spent[int(entry.name)] = _TICK * sum(map(int, fields[11:15]))  # children that have ended, too
-
-    def below(number: int) -> bool:
-        while number not in (root, 0, 1):
-            number = parents.get(number, 0)
-        return number == root
-
-    return sum(seconds for number, seconds in spent.items() if below(number))
 
 
 @contextmanager

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
+from benchmarks.results import Figure, save
 from benchmarks.team_runs import team_runs
 from coa.distill.config import DistillConfig
 from coa.distill.pipeline import Distillery
@@ -24,6 +26,8 @@ from coa.scoring import scorer_for
 from coa.trajectory import load_profile
 
 SIZES = (1_000, 10_000)
+TOKENIZED = "tokenized"
+KINDS = {"plain": "without a tokenizer", TOKENIZED: "with length by tokenizer"}
 
 
 class Unclocked:
@@ -43,7 +47,8 @@ class Unclocked:
             yield run
 
 
-def measure(count: int, *, tokenized: bool) -> None:
+def measure(count: int, *, tokenized: bool) -> tuple[float, float]:
+    """Runs a CPU second and the peak of memory in MB."""
     runs = Unclocked(team_runs(count))
     distillery = Distillery(
         load_profile("web"),
@@ -57,17 +62,28 @@ def measure(count: int, *, tokenized: bool) -> None:
         seconds = time.process_time() - start - runs.seconds
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     what = "with length by tokenizer" if tokenized else "without tokenizer"
-    speed = f"{count / seconds:6.0f} runs a CPU second"
-    print(f"{count:>7,} runs {what:<25} {speed}   peak {peak:5.0f} MB   {found.kept:,} kept")
+    print(f"{count:>7,} runs {what:<25} {count / seconds:6.0f} runs a CPU second   peak {peak:5.0f} MB   ", end="")
+    print(f"{found.kept:,} kept")
+    return count / seconds, peak
 
 
 def main() -> None:
     if len(sys.argv) == 3:
-        measure(int(sys.argv[1]), tokenized=sys.argv[2] == "tokenized")
+        measure(int(sys.argv[1]), tokenized=sys.argv[2] == TOKENIZED)
         return
-    for kind in ("plain", "tokenized"):
+    figures = list[Figure]()
+    for kind, what in KINDS.items():
+        peaks = []
         for size in SIZES:
-            subprocess.run([sys.executable, "-m", "benchmarks.distill", str(size), kind], check=True)
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+                speed, peak = process.submit(measure, size, tokenized=kind == TOKENIZED).result()
+            peaks.append(peak)
+            figures.append(Figure(f"{size:,} team runs, {what}", speed, "runs a CPU second"))
+            figures.append(Figure(f"{size:,} team runs, {what}: peak memory", peak, "MB"))
+        beside = f"that of {SIZES[0]:,}"
+        grown = peaks[-1] / peaks[0]
+        figures.append(Figure(f"peak memory of {SIZES[-1]:,} team runs, {what}", grown, "x", beside, "about 1"))
+    save("distill", "python -m benchmarks.distill", figures)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
 from benchmarks.corpus import WEB, ordinary_runs
+from benchmarks.results import Figure, save
 from benchmarks.timing import best_seconds
+
+GOAL = "at least 0.8"
 
 
 def main() -> None:
+    figures = list[Figure]()
     for parallel in ("true", "false"):
         # The tokenizers library reads this once, so each setting gets a process of its own.
         environment = os.environ | {"TOKENIZERS_PARALLELISM": parallel}
-        subprocess.run([sys.executable, "-m", "benchmarks.ledger", parallel], env=environment, check=True)
+        command = [sys.executable, "-m", "benchmarks.ledger", parallel]
+        done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+        found = json.loads(done.stdout)
+        threads = f"tokenizer threads {'on' if parallel == 'true' else 'off'}"
+        once, batch, ledger = found["once"], found["batch"], found["ledger"]
+        print(f"{found['tokens']:,} SmolLM2 tokens, {threads}: tokens/s")
+        print(f"  tokenizer, one call a text  {once:12,.0f}   1.00")
+        print(f"  tokenizer, one batch        {batch:12,.0f}   {batch / once:.2f}")
+        print(f"  ledger, samples with masks  {ledger:12,.0f}   {ledger / once:.2f}   ({GOAL})")
+        figures += [
+            Figure(f"ledger, {threads}", ledger, "tokens/s"),
+            Figure(f"ledger, {threads}: tokens/s", ledger / once, beside="tokenizer, one call a text", goal=GOAL),
+            Figure(f"ledger, {threads}: tokens/s", ledger / batch, beside="tokenizer, one batch"),
+        ]
+    save("ledger", "python -m benchmarks.ledger", figures)
 
 
-def measure(parallel: str) -> None:
+def measure() -> None:
     from coa.models.tokenizer import load_tokenizer
     from coa.trajectory import ledger_of, render, to_samples
 
@@ -29,13 +48,8 @@ def measure(parallel: str) -> None:
     once = best_seconds(lambda: [whole.encode(text, add_special_tokens=False).ids for text in texts])
     batch = best_seconds(lambda: [e.ids for e in whole.encode_batch(texts, add_special_tokens=False)])
     ledger = best_seconds(lambda: list(to_samples(runs, tokenizer, WEB)))
-    print(f"{count:,} SmolLM2 tokens in {len(runs)} runs, tokenizer threads {'on' if parallel == 'true' else 'off'}")
-    print(f"  tokenizer, one call a text  {count / once:12,.0f} tokens/s   1.00")
-    print(f"  tokenizer, one batch        {count / batch:12,.0f} tokens/s   {once / batch:.2f}")
-    print(
-        f"  ledger, samples with masks  {count / ledger:12,.0f} tokens/s   {once / ledger:.2f}   (goal: at least 0.8)"
-    )
+    print(json.dumps({"tokens": count, "once": count / once, "batch": count / batch, "ledger": count / ledger}))
 
 
 if __name__ == "__main__":
-    measure(sys.argv[1]) if len(sys.argv) > 1 else main()
+    measure() if len(sys.argv) > 1 else main()

@@ -5,8 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import torch
+
+GEMM: Final = "matrix multiplication"
+MEMORY: Final = "reading memory"
 
 
 @dataclass(frozen=True)
@@ -16,9 +20,11 @@ class Limits:
     flops: float
     bytes: float
 
-    def pass_seconds(self, weights: int, rows: int, width: int) -> float:
-        """The least time of a pass that multiplies each row with all weights of this width in bytes."""
-        return max(2 * weights * rows / self.flops, weights * width / self.bytes)
+    def of_pass(self, weights: int, rows: int, width: int) -> tuple[float, str]:
+        """The least time of a pass that multiplies each row with all weights of this width in bytes, and what takes
+        that time."""
+        multiplying, reading = 2 * weights * rows / self.flops, weights * width / self.bytes
+        return (multiplying, GEMM) if multiplying > reading else (reading, MEMORY)
 
 
 def measure_limits(

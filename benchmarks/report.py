@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-from benchmarks.results import RESULTS
+from benchmarks.results import RESULTS, SHARE
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "evidence" / "performance.md"
 BEGIN: Final = "<!-- python -m benchmarks.report writes from here -->\n"
 END: Final = "<!-- to here -->\n"
+_QUIET: Final = 0.1
+"""Cores that other work may take on a machine that is called idle."""
 
 
 def main() -> None:
@@ -40,13 +42,32 @@ def with_tables(page: str, written: str) -> str:
 
 
 def tables(folder: Path) -> str:
-    """A section for each benchmark that has kept figures, in alphabetical order."""
-    sections = []
-    for file in sorted(folder.glob("*.json")):
-        record = orjson.loads(file.read_bytes())
-        if "figures" in record:  # benchmarks.cluster keeps a simulation, which docs/evidence/scaling.md describes
-            sections.append("\n".join(_section(file.stem, record)))
-    return "\n\n".join(sections)
+    """The shares of the machine's limits, then a section for each benchmark that has kept figures."""
+    records = [(file.stem, orjson.loads(file.read_bytes())) for file in sorted(folder.glob("*.json"))]
+    # benchmarks.cluster keeps a simulation, which docs/evidence/scaling.md describes
+    measured = [(name, record) for name, record in records if "figures" in record]
+    sections = ["\n".join(_section(name, record)) for name, record in measured]
+    shares = list(_shares(measured))
+    return "\n\n".join(["\n".join(shares), *sections] if len(shares) > len(_SHARES) else sections)
+
+
+_SHARES: Final = (
+    "### Shares of the machine's limits\n",
+    "The limit is the least time in which the machine could do the same: it has to read all weights once from",
+    "memory, and to make all multiplications. Both speeds are measured in the same process; the table names the one",
+    "that takes longer. A share of 1 would be the limit.\n",
+    "| measured | share | limit | command |",
+    "|---|---|---|---|",
+)
+
+
+def _shares(measured: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+    yield from _SHARES
+    for _, record in measured:
+        for figure in record["figures"]:
+            if figure["what"].endswith(SHARE):
+                what = figure["what"].removesuffix(SHARE)
+                yield f"| {what} | {figure['value']:.2f} | {figure['beside']} | `{record['command']}` |"
 
 
 def _section(name: str, record: Mapping[str, Any]) -> Iterator[str]:
@@ -58,12 +79,22 @@ def _section(name: str, record: Mapping[str, Any]) -> Iterator[str]:
         if machine.get(package)
     )
     yield f"### {_title(name)}\n"
-    yield f"`{record['command']}` on {record['date']}, {machine['cores']} cores of {machine['cpu']} ({units}); "
-    yield f"Python {machine['python']}, {versions}.\n"
+    yield f"`{record['command']}` on {record['date']}, {machine['cores']} cores of {machine['cpu']} ({units});"
+    yield f"Python {machine['python']}, {versions}.{_load(record)}\n"
     yield "| measured | figure | beside | goal |"
     yield "|---|---|---|---|"
     for figure in record["figures"]:
-        yield f"| {figure['what']} | {_value(figure)} | {figure['beside'] or '–'} | {figure['goal'] or '–'} |"
+        if not figure["what"].endswith(SHARE):
+            yield f"| {figure['what']} | {_value(figure)} | {figure['beside'] or '–'} | {figure['goal'] or '–'} |"
+
+
+def _load(record: Mapping[str, Any]) -> str:
+    others = record.get("others")
+    if others is None:
+        return ""
+    if others < _QUIET:
+        return "\nThe machine was idle otherwise."
+    return f"\nThe machine was busy: other work took {others:.1f} cores on average."
 
 
 def _title(name: str) -> str:

@@ -15,9 +15,14 @@ from typing import Final
 
 import orjson
 
+from benchmarks.timing import OtherLoad
+
 RESULTS: Final = Path(__file__).parent / "results"
 _UNITS: Final = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 _PACKAGES: Final = ("torch", "transformers", "trl", "aiohttp", "tokenizers")
+SHARE: Final = ": share of the limit"
+"""How the name of a figure ends that is a share of what the machine can do at best; `beside` names the limit."""
+_OTHERS: Final = OtherLoad()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ def save(name: str, command: str, figures: Sequence[Figure]) -> Path:
         "command": command,
         "date": datetime.now(UTC).date().isoformat(),
         "machine": _machine(),
+        "others": round(_OTHERS.cores(), 2),
         "figures": [asdict(figure) for figure in figures],
     }
     file.write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

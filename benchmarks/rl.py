@@ -22,8 +22,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks.limits import measure_limits
-from benchmarks.results import Figure, save
+from benchmarks.limits import GEMM, measure_limits
+from benchmarks.results import SHARE, Figure, save
 
 TRL: Final = "TRL GRPOTrainer, fp32"
 PROMPTS: Final = 2
@@ -76,7 +76,7 @@ def _compare(profile: str, group: int, tokens: int) -> list[Figure]:
         Figure(f"{what}: speed", more * theirs.wall / ours.wall, beside=TRL, goal=speed),
         Figure(f"{what}: speed by CPU seconds", more * theirs.cpu / ours.cpu, beside=TRL),
         Figure(f"{what}: peak memory", ours.peak / theirs.peak, beside=TRL, goal=memory),
-        Figure(f"{what}: share of the limit", ours.share, beside="matrix multiplication"),
+        Figure(f"{what}{SHARE}", ours.share, beside=GEMM),
     ]
     for figure in figures:
         print(f"  {figure.what}: {figure.value:.2f} x {figure.goal}", flush=True)

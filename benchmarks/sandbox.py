@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from benchmarks.results import Figure, save
 from coa.sandbox import CodeVerdict, Sandbox, open_sandbox
 from coa.scoring.code import Case, Problem, judge
 
@@ -26,6 +27,7 @@ BWRAP = shlex.split(
 )
 """Namespaces and nothing else: the least that a judge with a sandbox for each test does."""
 
+COLD = "cold python, no isolation"
 Job = Callable[[], Awaitable[None]]
 
 
@@ -37,35 +39,40 @@ async def main(repeats: int) -> None:
     jobs: dict[str, dict[str, Job]] = {
         "print(sum(range(10)))": {
             "/bin/true": process(["/bin/true"]),
-            "cold python, no isolation": process([sys.executable, "-c", PLAIN]),
+            COLD: process([sys.executable, "-c", PLAIN]),
             **({"bwrap, cold python": process([*BWRAP, sys.executable, "-c", PLAIN])} if walls else {}),
             **({"coa, all walls, bwrap": run(walls, PLAIN)} if walls else {}),
             "coa": run(sandbox, PLAIN),
         },
         "import sympy": {
-            "cold python, no isolation": process([sys.executable, "-c", IMPORT]),
+            COLD: process([sys.executable, "-c", IMPORT]),
             **({"bwrap, cold python": process([*BWRAP, sys.executable, "-c", IMPORT])} if walls else {}),
             **({"coa, all walls, bwrap": run(walls, IMPORT)} if walls else {}),
             "coa": run(sandbox, IMPORT),
         },
         "a sympy integral": {
-            "cold python, no isolation": process([sys.executable, "-c", INTEGRAL]),
+            COLD: process([sys.executable, "-c", INTEGRAL]),
             **({"bwrap, cold python": process([*BWRAP, sys.executable, "-c", INTEGRAL])} if walls else {}),
             **({"coa, all walls, bwrap": run(walls, INTEGRAL)} if walls else {}),
             "coa": run(sandbox, INTEGRAL),
         },
     }
+    figures = list[Figure]()
     for title, ways in jobs.items():
         count = repeats if title.startswith("print") else max(repeats // 5, 3)
         print(f"\n{title} ({count} each, in turn)")
         print(f"{'':28}{'median ms':>10}{'min':>8}{'x cold':>8}{'runs/s, 2 at once':>20}")
         medians = await latencies(ways, count)
-        cold = medians["cold python, no isolation"][0]
+        cold = medians[COLD][0]
         for name, (median, least) in medians.items():
             rate = await throughput(ways[name], max(count // 2, 4))
             print(f"{name:28}{median:10.1f}{least:8.1f}{cold / median:8.2f}{rate:20.1f}")
-    await many_tests(sandbox, walls)
+        ours = medians["coa"][0]
+        figures += [Figure(f"{title}, median", ours, "ms"), Figure(f"{title}, median time", ours / cold, "x", COLD)]
+    judging, cold = await many_tests(sandbox, walls)
+    figures.append(Figure("100 tests of one program: median time of a test", judging / cold, "x", COLD))
     await sandbox.close()
+    save("sandbox", " ".join(["python -m benchmarks.sandbox", *sys.argv[1:]]), figures)
 
 
 def process(command: list[str], stdin: str = "") -> Job:
@@ -104,8 +111,10 @@ async def throughput(job: Job, count: int) -> float:
     return 2 * count / (time.perf_counter() - began)
 
 
-async def many_tests(sandbox: Sandbox, walls: Sandbox | None, count: int = 100, rounds: int = 5) -> None:
-    """A judgement against a sandbox for each test: a cold one, as most judges have it, and a warm one of ours."""
+async def many_tests(sandbox: Sandbox, walls: Sandbox | None, count: int = 100, rounds: int = 5) -> tuple[float, float]:
+    """A judgement against a sandbox for each test: a cold one, as most judges have it, and a warm one of ours.
+
+    Returns the median milliseconds of a test, judged by coa and in a cold interpreter."""
     cases = tuple(Case(stdin=f"{n}\n", expected=f"{2 * n}\n") for n in range(count))
     problem = Problem(cases=cases)
 
@@ -129,7 +138,7 @@ async def many_tests(sandbox: Sandbox, walls: Sandbox | None, count: int = 100, 
     bare = [process([*BWRAP, sys.executable, "-c", DOUBLE], case.stdin) for case in cases[: count // 10]]
     tenth = cases[: count // 10]
     ways: dict[str, tuple[Job, int]] = {
-        "cold python, no isolation": (lambda: in_order(cold[: count // 10]), len(tenth)),
+        COLD: (lambda: in_order(cold[: count // 10]), len(tenth)),
         **({"bwrap, cold python": (lambda: in_order(bare), len(tenth))} if walls else {}),
         **({"coa, all walls, bwrap": (lambda: in_turn(walls, tenth), len(tenth))} if walls else {}),
         "coa, a warm run for each": (lambda: in_turn(sandbox, cases), count),
@@ -149,6 +158,7 @@ async def many_tests(sandbox: Sandbox, walls: Sandbox | None, count: int = 100, 
     for name, times in taken.items():
         more, by_least = statistics.median(times) / statistics.median(best), min(times) / min(best)
         print(f"{name:28}{statistics.median(times):18.2f}{min(times):8.2f}{more:10.2f}{by_least:8.2f}")
+    return statistics.median(best), statistics.median(taken[COLD])
 
 
 async def in_order(jobs: Sequence[Job]) -> None:

@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks.limits import measure_limits
-from benchmarks.results import Figure, save
+from benchmarks.limits import GEMM, measure_limits
+from benchmarks.results import SHARE, Figure, save
 from coa.models.precision import cpu_has_bf16
 
 NAMES: Final = {
@@ -108,7 +108,7 @@ def _figures(what: str, length: int, found: Mapping[str, Measured]) -> list[Figu
                 Figure(f"{what}, {side}: speed", gain, beside="coa sft in fp32", goal="at least 1.3"),
                 Figure(f"{what}, {side}: speed by CPU seconds", by_cpu, beside="coa sft in fp32"),
             ]
-        made.append(Figure(f"{what}, {side}: share of the limit", ours.share, beside="matrix multiplication"))
+        made.append(Figure(f"{what}, {side}{SHARE}", ours.share, beside=GEMM))
     return made
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks import decoding, growth, peers, report, results, rl, sft
-from benchmarks.decoding import Side, compared, cpu_seconds, measure, prompts, started
+from benchmarks.decoding import Side, compared, measure, prompts, started
+from benchmarks.timing import cpu_seconds
 
 ROOT = Path(__file__).resolve().parents[3]
 SIDE = """
@@ -129,7 +130,22 @@ def test_figures_of_training_have_the_goals(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    "name", ["decoding", "engine", "evaluate", "gateway", "grammar", "growth", "rl", "runtime", "sft"]
+    "name",
+    [
+        "codec",
+        "decoding",
+        "distill",
+        "engine",
+        "evaluate",
+        "gateway",
+        "grammar",
+        "growth",
+        "ledger",
+        "rl",
+        "runtime",
+        "sandbox",
+        "sft",
+    ],
 )
 def test_make_bench_runs_what_the_page_shows(name: str) -> None:
     target = (ROOT / "Makefile").read_text().partition("\nbench:")[2].partition("\n\n")[0]

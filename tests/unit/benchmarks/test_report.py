@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from benchmarks import report, results
-from benchmarks.results import Figure, save
+from benchmarks.limits import GEMM, MEMORY, Limits
+from benchmarks.results import SHARE, Figure, save
+from benchmarks.timing import OtherLoad, busy_seconds
 
 
 @pytest.fixture
@@ -41,3 +47,49 @@ def test_a_later_run_replaces_the_figures(folder: Path) -> None:
     for value in (1.0, 2.0):
         save("codec", "python -m benchmarks.codec", [Figure("CPU per run", value)])
     assert "| CPU per run | 2 x |" in report.tables(folder) and "| 1 x |" not in report.tables(folder)
+
+
+def test_shares_of_the_limit_have_a_table_of_their_own(folder: Path) -> None:
+    speed = Figure("decode, 4 rows", 51.0, unit="tokens per CPU second")
+    save("engine", "python -m benchmarks.engine", [speed, Figure(f"decode, 4 rows{SHARE}", 0.456, beside="memory")])
+    shares, _, rest = report.tables(folder).partition("Local engine")
+    assert "| decode, 4 rows | 0.46 | memory | `python -m benchmarks.engine` |" in shares
+    assert "| decode, 4 rows | 51 tokens per CPU second | – | – |" in rest and "0.46" not in rest
+
+
+def test_without_shares_there_is_no_table_of_them(folder: Path) -> None:
+    save("codec", "python -m benchmarks.codec", [Figure("CPU per run", 1.0)])
+    assert "limits" not in report.tables(folder)
+
+
+@pytest.mark.parametrize(
+    ("others", "said"), [(0.04, "The machine was idle otherwise."), (1.26, "other work took 1.3 cores on average")]
+)
+def test_the_page_says_whether_the_machine_was_busy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, others: float, said: str
+) -> None:
+    monkeypatch.setattr(results._OTHERS, "cores", lambda: others)
+    save("codec", "python -m benchmarks.codec", [Figure("CPU per run", 1.0)])
+    assert said in report.tables(folder)
+
+
+def test_busy_time_is_all_but_idle_and_guests(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 10 50 4000 300 5 15 20 60 6\ncpu0 1 2 3\n")
+    assert busy_seconds(stat) == pytest.approx((100 + 10 + 50 + 5 + 15 + 20) / os.sysconf("SC_CLK_TCK"))
+    assert busy_seconds(tmp_path / "absent") == 0.0
+
+
+def test_what_this_process_and_its_children_do_is_no_other_load() -> None:
+    busy = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass\n"
+    load, began, before = OtherLoad(), time.monotonic(), busy_seconds()
+    subprocess.run([sys.executable, "-c", busy], check=True)
+    others = load.cores() * (time.monotonic() - began)
+    assert others <= busy_seconds() - before - 0.4, "half a second of the busy time is ours"
+
+
+def test_a_pass_is_limited_by_memory_or_by_multiplying() -> None:
+    limits = Limits(flops=1e9, bytes=1e8)  # 1e6 weights of 4 bytes are read in 0.04 s; a row is multiplied in 0.002 s
+    assert limits.of_pass(10**6, 1, 4) == (0.04, MEMORY)
+    assert limits.of_pass(10**6, 64, 4) == (0.128, GEMM)
+    assert limits.of_pass(10**6, 16, 2) == (0.032, GEMM)
