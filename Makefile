@@ -39,7 +39,7 @@ lint: setup  ## ruff, mypy --strict, import contracts, spelling, links and prose
 	$(BIN)/python scripts/lint_docs.py
 
 docs: setup  ## build the documentation site into build/site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "open build/site/index.html"
 
 reference: setup  ## write docs/reference/ anew from the commands and settings

@@ -31,11 +31,11 @@ class DistillReport:
     unreadable: int
     """Files and places in files that hold no trace or a damaged one."""
     unreadable_places: tuple[Skipped, ...]
-    """The first thousand of them."""
+    """The first thousand of these places."""
     notes: tuple[str, ...]
-    """What was not checked."""
+    """What could not be checked, and why."""
     hints: tuple[str, ...]
-    """What to change about the reasons that dropped most."""
+    """What to change, for the reasons that dropped most trajectories."""
     failed_handovers: int = 0
     """Hand-overs from agent to agent that failed and are left out of the trajectories."""
     sureness: str = ""

@@ -85,35 +85,35 @@ class BatchProgress:
 
     finished: int = 0
     resumed: int = 0
-    """Found done in the file."""
+    """Runs that the file already held."""
     answered: int = 0
     failed: int = 0
     graded: int = 0
     """Tasks that have an accepted answer to be compared with."""
     right: int = 0
-    """Those of them that gave it. This and the three before count what was run now and what was found done."""
+    """Runs that gave an accepted answer. Like `answered`, `failed` and `graded`, it includes the runs of the file."""
     total: int | None = None
-    """Runs to be had in the end, those found done included; None where nobody counted."""
+    """Number of runs at the end, including those of the file; None if the tasks were not counted."""
     usage: Usage = field(default_factory=Usage)
-    """Of what was run now."""
+    """Usage of the runs that ended in this call."""
     started: float = field(default_factory=time.monotonic)
     running: dict[tuple[str, int], tuple[float, Chain]] = field(default_factory=dict)
-    """Runs that have begun and are not in the counts yet, with when they began."""
+    """Runs that have begun and are not in the counts yet, with the time at which they began."""
     interrupted: list[Trajectory] = field(default_factory=list)
-    """What there was of the runs that were under way when the batch was cancelled. They are in no file."""
+    """Runs that had not ended when the batch was cancelled, as far as they came. They are in no file."""
     _model: Model | None = None
     _written_before: int = 0
 
     def begin(self, model: Model) -> None:
-        """Runs begin with this model: from now on time counts, and the tokens that the model writes."""
+        """Start to measure the time and the tokens that this model writes."""
         self.started, self._model = time.monotonic(), model
         self._written_before = model.tokens_written if isinstance(model, CountsTokens) else 0
 
     @property
     def tokens_written(self) -> int:
-        """Tokens that the model has written in runs of now, unfinished ones included.
+        """Tokens that the model has written in this call, including those of unfinished runs.
 
-        Where the model does not count while it writes, those of calls that have not ended are not included.
+        If the model does not count while it writes, calls that have not ended are not included.
         """
         running = sum(chain.usage.completion_tokens for _, chain in self.running.values())
         counted = self._model.tokens_written - self._written_before if isinstance(self._model, CountsTokens) else 0
@@ -121,12 +121,12 @@ class BatchProgress:
 
     @property
     def model_calls(self) -> int:
-        """Calls that have ended, those of unfinished runs included."""
+        """Model calls that have ended, including those of unfinished runs."""
         return self.usage.model_calls + sum(chain.usage.model_calls for _, chain in self.running.values())
 
     @property
     def tool_calls(self) -> int:
-        """Calls that were made, those of unfinished runs included."""
+        """Tool calls that were made, including those of unfinished runs."""
         return self.usage.tool_calls + sum(chain.usage.tool_calls for _, chain in self.running.values())
 
     @property
@@ -139,7 +139,7 @@ class BatchProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the pace so far; None before there is one."""
+        """Estimate from the pace so far; None before the first run has ended."""
         if self.total is None or not self.finished:
             return None
         return (self.total - self.done) * (time.monotonic() - self.started) / self.finished

@@ -52,10 +52,10 @@ class Setting:
     model: Model
     tools: Mapping[str, Tool] = field(default_factory=dict)
     profile: Profile = field(default_factory=lambda: load_profile("web"))
-    """For tasks that name no profile themselves."""
+    """The profile of tasks that name none."""
     sampling: Sampling = field(default_factory=Sampling)
     limits: Limits | None = None
-    """None: the limits of the profile."""
+    """Limits of a run. None: those of the profile."""
     price: Price | None = None
     prompt: Prompt = _profile_prompt
     constrain: Constrain = Constrain.AUTO
@@ -64,11 +64,11 @@ class Setting:
     attachments: Mapping[str, bytes] = field(default_factory=dict)
     """Files that came with the question, for a setting of a single run; the task lists their names."""
     live: LiveFeed | None = None
-    """Where running chains are shown to other processes, step by step."""
+    """Shows running chains to other processes, step by step."""
     finished: Heard = unheard
-    """Hears each run that has ended, with its scores where it is scored at once. It must not raise."""
+    """Is called with each run that has ended, with its scores if it is scored at once. It must not raise."""
     fleet: Fleet | None = None
-    """Where `run_many` has its runs made; None: in this process."""
+    """Actors of Ray in which `run_many` makes its runs; None: in this process."""
 
     def profile_of(self, task: Task) -> Profile:
         """The profile of a run of the task. Tools that it does not name join it, described by themselves."""

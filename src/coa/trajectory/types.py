@@ -55,7 +55,7 @@ class Stop(StrEnum):
 
     @property
     def words(self) -> str:
-        """For people."""
+        """The reason in words, for people."""
         return _STOP_WORDS[self]
 
 

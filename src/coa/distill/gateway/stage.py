@@ -89,7 +89,7 @@ class Gateway:
 
     @property
     def url(self) -> str:
-        """Of the gateway, without `/v1`."""
+        """Address of the gateway, without `/v1`."""
         if self._port is None:
             raise RecordingError(
                 "the gateway does not listen yet", hint="use it in a block: with coa.record(...) as gateway"
@@ -97,18 +97,18 @@ class Gateway:
         return f"http://{PROXY_HOST}:{self._port}"
 
     def base_url(self, run: str | None = None, agent: str | None = None) -> str:
-        """What OpenAI's clients take as their base URL. Calls with it belong to this run and this agent."""
+        """Base URL for OpenAI's clients. Calls that use it belong to this run and this agent."""
         return f"{self.url}{prefix(run, agent)}/v1"
 
     def variables(self, run: str | None = None) -> dict[str, str]:
-        """The environment variables that point programs at the gateway."""
+        """Return the environment variables that point programs at the gateway."""
         openai = self.base_url(run)
         return {
             "OPENAI_BASE_URL": openai, "OPENAI_API_BASE": openai, "ANTHROPIC_BASE_URL": openai.removesuffix("/v1"),
         }  # fmt: skip
 
     def environment(self, run: str | None = None, base: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The environment of a program that is to be recorded."""
+        """Return the whole environment for a program that is to be recorded."""
         found = {**(os.environ if base is None else base), **self.variables(run)}
         for name in ("NO_PROXY", "no_proxy"):
             hosts = [host for host in found.get(name, "").split(",") if host]

@@ -120,7 +120,7 @@ class TeachReport:
     running: int = 0
     usage: Usage = field(default_factory=Usage)
     unfinished: Usage = field(default_factory=Usage)
-    """What running tasks have taken so far; it becomes a part of `usage` when they end."""
+    """Usage of running tasks so far; it becomes a part of `usage` when they end."""
     price: Price | None = None
     problems: dict[str, int] = field(default_factory=dict)
     """What went wrong, and how often."""
@@ -139,7 +139,7 @@ class TeachReport:
 
     @property
     def cost(self) -> float | None:
-        """None where no price is known."""
+        """Cost of the finished runs; None if no price is known."""
         return None if self.price is None else self.price.of(self.usage)
 
     def add(self, done: Done) -> None:
@@ -156,7 +156,7 @@ class TeachReport:
             self.problems[done.problem] = self.problems.get(done.problem, 0) + 1
 
     def note(self) -> str:
-        """In one line: what came of the tasks, what they cost, and how long the rest will take."""
+        """One line with the counts, the usage, the cost and the time left."""
         named = {"resumed": self.resumed, "answered": self.answered, "failed": self.failed}
         named |= {"refused": self.refused, "timed out": self.timed_out, "running": self.running}
         parts = [f"{count} {name}" for name, count in named.items() if count]

@@ -210,7 +210,7 @@ class Parser:
         return self._take_events()
 
     def finish(self, overshoot: str = "") -> list[Event]:
-        """There is no more text: close what is open. Calling it again changes nothing.
+        """End of the text: close the open step. Calling it again changes nothing.
 
         `overshoot` is what the last sampled token spelled beyond a stop string. It is added to the last step's surface.
         """
