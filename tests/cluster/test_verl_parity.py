@@ -13,6 +13,7 @@ import torch
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, get_policy_loss_fn
 
 from coa.models.base import Sampling
+from coa.models.tokenizer import load_tokenizer
 from coa.rl.algorithms import policy_loss
 from coa.rl.algorithms.base import TokenBatch
 from coa.rl.config import RlConfig
@@ -21,10 +22,11 @@ from coa.rl.engines.verl.loop import TokenServer, expressible, to_output
 from coa.rl.engines.verl.settings import verl_settings
 from coa.rl.groups import Group, RewardedAttempt, mean_advantages
 from coa.rl.policy import open_policy
-from coa.rl.reward import Rewards, shaped_reward
+from coa.rl.reward import REWARD, Rewards, shaped_reward
 from coa.rl.update import Trainer, token_weights
 from coa.runtime import Setting, run_many
 from coa.scoring import scorer_for
+from coa.tools import Observation, Tool
 from coa.trajectory import Sample, Task, Trajectory, load_profile, profile_of, to_sample
 from coa.trajectory.formats.tasks import read_tasks
 from support.newborn import Knowing, settings
@@ -60,8 +62,6 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> tuple[RlConfig, list[list[
 
 def outputs(config: RlConfig, groups: list[list[Trajectory]]) -> list[tuple[int, Sample, float, Any]]:
     """Group, sample, reward and what the agent loop returns, of each attempt."""
-    from coa.models.tokenizer import load_tokenizer
-
     tokenizer, found = load_tokenizer(config.model), []
     for number, group in enumerate(groups):
         for trajectory in group:
@@ -157,44 +157,77 @@ def test_turn_ends_in_the_middle_of_a_run_are_trained_by_our_engine_only() -> No
     assert expressible(only_ends).logprobs is None, "an attempt of which nothing is left is no row"
 
 
-def test_overlong_shaping_counts_what_the_model_wrote_unlike_verls_own() -> None:
-    """A rollout with long tool output: no penalty by ours, the whole penalty by verl's manager, which counts it all."""
+class Talkative(Knowing):
+    async def call(self, arguments: Any, context: Any) -> Observation:
+        return Observation(" ".join(["none"] * 60))
+
+
+def test_overlong_shaping_counts_what_the_model_wrote_unlike_verls_own(tmp_path: Path) -> None:
+    """An attempt with long tool output: no penalty by ours, all of it by verl's manager, which counts the output too."""
     from omegaconf import OmegaConf
     from tensordict import TensorDict
     from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
     from verl.protocol import DataProto
 
-    from coa.rl.reward import overlong_penalty
-
-    model_tokens, tool_tokens, limit, buffer = 10, 90, 100, 20
-    assert overlong_penalty(model_tokens, limit=limit, buffer=buffer / limit, most=1.0) == 0.0
+    limit, buffer = 12, 3
+    changed = {"max_completion_length": limit, "overlong_buffer_ratio": buffer / limit, "overlong_penalty_factor": 1.0}
+    config = RlConfig.model_validate(settings(tmp_path, seed=1) | changed)
+    made = [
+        (trajectory, output)
+        for trajectory, sample, output in attempted(config, Talkative(), attempts=64)
+        # It went on to write after what the tool said, and wrote little.
+        if len(output.response_ids) > 60 and sample.trained <= limit - buffer
+    ]
+    assert made
 
     class AnyText:
         def decode(self, ids: Any, **_: Any) -> str:
             return "text"
 
     shaping = {"enable": True, "len": buffer, "penalty_factor": 1.0, "log": True}
-    config = OmegaConf.create({"reward": {"reward_kwargs": {"overlong_buffer_cfg": shaping, "max_resp_len": limit}}})
-    length = model_tokens + tool_tokens
-    data = DataProto(
-        batch=TensorDict(
-            {
-                "responses": torch.ones(1, length, dtype=torch.int64),
-                "attention_mask": torch.ones(1, length, dtype=torch.int64),
+    rules = OmegaConf.create({"reward": {"reward_kwargs": {"overlong_buffer_cfg": shaping, "max_resp_len": limit}}})
+    for trajectory, output in made:
+        assert output.reward_score == trajectory.scores[REWARD].value, "as if it were not overlong"
+        ids = torch.tensor([output.response_ids])
+        data = DataProto(
+            batch=TensorDict({"responses": ids, "attention_mask": torch.ones_like(ids)}, batch_size=1),
+            non_tensor_batch={
+                "data_source": np.array(["coa"], dtype=object),
+                "reward_model": np.array([{"ground_truth": ""}], dtype=object),
             },
-            batch_size=1,
-        ),
-        non_tensor_batch={
-            "data_source": np.array(["coa"], dtype=object),
-            "reward_model": np.array([{"ground_truth": ""}], dtype=object),
-        },
-    )
+        )
 
-    async def judged() -> Any:
-        manager = DAPORewardManager(config, AnyText(), lambda **_: 1.0)
-        return await manager.run_single(data)
+        async def judged(data: Any = data) -> Any:
+            return await DAPORewardManager(rules, AnyText(), lambda **_: 1.0).run_single(data)
 
-    assert float(asyncio.run(judged())["reward_extra_info"]["overlong_reward"]) == -1.0
+        assert float(asyncio.run(judged())["reward_extra_info"]["overlong_reward"]) <= -1.0
+
+
+def attempted(config: RlConfig, tool: Tool, *, attempts: int) -> list[tuple[Trajectory, Sample, Any]]:
+    """Attempts at the first task that are worth a row, each with its sample and what the agent loop returns for it."""
+    policy, rewards = open_policy(config, "cpu"), Rewards(config.reward, scorer_for("exact"))
+    profile = load_profile(config.profile)
+
+    async def runs() -> list[Trajectory]:
+        setting = Setting(
+            policy.sampler, {"web_search": tool}, profile, sampling=Sampling(1.0, 1.0, 0, 2, seed=7),
+            limits=config.limits(profile), prompt=lambda task: task.prompt,
+        )  # fmt: skip
+        (task, *_) = read_tasks(str(config.tasks))
+        try:
+            found = [run async for run in run_many([task], setting, samples=attempts)]
+            return [await rewards.of(run, profile_of(run)) for run in found]
+        finally:
+            await policy.sampler.close()
+
+    tokenizer, found = load_tokenizer(config.model), []
+    for run in asyncio.run(runs()):
+        sample = expressible(to_sample(run, tokenizer, profile_of(run), ends=True))
+        if sample.logprobs is not None:
+            reward = shaped_reward(run, sample.trained, config)
+            server = TokenServer(None, tokenizer, {}, seeded=True)
+            found.append((run, sample, to_output(run, sample, reward, server, tool_s=0.0)))
+    return found
 
 
 def test_a_trainer_step_of_ours_makes_the_same_loss(case: tuple[RlConfig, list[list[Trajectory]]]) -> None:

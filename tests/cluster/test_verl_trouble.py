@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from coa.models.local.model import load_weights
 from coa.models.tokenizer import load_tokenizer
 from coa.rl.engines.verl.loop import expressible
 from coa.rl.engines.verl.settings import Files
-from coa.trajectory import profile_of, read, to_sample
+from coa.trajectory import Trajectory, profile_of, read, to_sample
 from support.verl_runs import alive, config_file, descendants, environment, metrics, rl, started, wait_until
 
 
@@ -34,7 +35,7 @@ def test_attempts_that_raise_hang_or_write_nothing_are_counted_and_become_no_row
     assert row["failed"] + len(made) == 128, "every attempt is counted"
     noted = [line.split() for line in log.read_text().splitlines()]
     broken = {(kind, seed) for kind, seed in noted if kind != "opened"}  # an attempt has one seed for all its calls
-    assert {kind for kind, _ in broken} == {"raised", "hung", "empty"}
+    assert {kind for kind, _ in broken} == {"raised", "crashed", "hung", "empty"}
     assert row["failed"] == len(broken), "those that broke are left out, and no others"
     opened = [process for kind, process in noted if kind == "opened"]
     assert len(opened) == len(set(opened)) < 8, "tools are opened once in a process, not for each attempt"
@@ -43,6 +44,36 @@ def test_attempts_that_raise_hang_or_write_nothing_are_counted_and_become_no_row
     samples = [expressible(to_sample(one, tokenizer, profile_of(one), ends=True)) for one in made]
     assert row["trained_tokens"] == sum(sample.trained for sample in samples) > 128
     assert row["grad_norm"] > 0 and row["prob_diff_max"] < 1e-5
+
+
+def test_groups_without_a_difference_are_replaced_and_surplus_groups_are_thrown_away(tmp_path: Path) -> None:
+    """A third of the tasks cannot be solved. The local engine would learn from surplus groups in the next steps."""
+    config, out = config_file(tmp_path, max_steps=4, train_batch_size=3, filter_groups_metric="score"), tmp_path / "run"
+    rows = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text().splitlines()]
+    hard = {row["id"] for row in rows[::3]}
+    changed = [row | ({"answer": "unknowable"} if row["id"] in hard else {}) for row in rows]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, changed)))
+    rl(config, out)
+    found = metrics(out)
+    assert [row["groups_used"] for row in found] == [3] * 4, "each step learns from as many groups as it was asked to"
+    thrown_away = 0
+    for row in found:
+        groups: dict[int, list[Trajectory]] = {}
+        for one in read(out / "groups" / f"step-{row['step']:04}.jsonl"):
+            groups.setdefault(note(one)["group"], []).append(one)
+        assert all(note(one)["step"] == row["step"] for group in groups.values() for one in group)
+        differing = {at for at, group in groups.items() if len({one.scores["counted"].value for one in group}) > 1}
+        learnt = {at for at, group in groups.items() if note(group[0])["learnt"]}
+        assert learnt <= differing and not any(groups[at][0].task.id in hard for at in learnt)
+        assert row.get("groups_evicted", 0) == len(groups) - len(differing)
+        assert row.get("groups_discarded", 0) == len(differing) - 3
+        thrown_away += len(differing) - 3
+    assert sum(row.get("groups_evicted", 0) for row in found) > 0 and thrown_away > 0
+
+
+def note(trajectory: Trajectory) -> Any:
+    """What the trainer has noted of an attempt."""
+    return trajectory.meta["rl"]
 
 
 def test_tasks_that_are_all_too_hard_end_the_run(tmp_path: Path) -> None:

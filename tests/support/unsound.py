@@ -1,8 +1,8 @@
 """Rollout servers that break, for the verl engine: opening this tool breaks them in the process that opens it.
 
-Of all attempts a tenth raise, a twentieth hang, and a twentieth end their turn at once. Which ones follows from the
-seed of the attempt, so a retry of an attempt may succeed. Each is noted in the file `UNSOUND_LOG`, by kind and seed, and
-so is each opening of the tool, by process.
+Of all attempts a tenth raise, half of them an error that is not ours, a twentieth hang, and a twentieth write nothing.
+Which ones follows from the seed of the attempt, so a retry of an attempt may succeed. Each is noted in the file
+`UNSOUND_LOG`, by kind and seed, and so is each opening of the tool, by process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coa.rl.engines.verl import loop
 from coa.trajectory import Tokens, Usage
 from support.newborn import Knowing
 
-KINDS = {0: "raised", 1: "raised", 2: "hung", 3: "empty"}
+KINDS = {0: "raised", 1: "crashed", 2: "hung", 3: "empty"}
 """By the remainder of the seed."""
 _generate = loop.TokenServer.generate
 
@@ -30,6 +30,8 @@ async def _unsound(
         _note(kind, sampling.seed)
     if kind == "raised":
         raise ModelError("broken on purpose")
+    if kind == "crashed":
+        raise RuntimeError("no error of ours")
     if kind == "hung":
         await asyncio.sleep(3600)
     if kind == "empty":
