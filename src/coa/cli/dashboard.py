@@ -22,13 +22,19 @@ from rich.table import Table
 
 from coa.cli.output import one_line
 from coa.cli.terminal import SafeConsole, SafeText
-from coa.demo.commands import span, time_left
+from coa.demo.commands import clock, in_words, time_left
 from coa.demo.recipes import DemoStage
+from coa.report import plural
 
-_BLOCKS: Final = "▁▂▃▄▅▆▇█"
+_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _CURVES: Final = (("sft", "loss", "fine-tuning loss", "{:.2f}"), ("rl", "success", "solved in RL", "{:.0%}"))
 """Folder, key in its metrics.jsonl, title, and how a value is printed."""
 _EXCERPT: Final = 4_096
+_TALL: Final = 32
+"""Lines of a screen that has room for charts of `_CHART` rows."""
+_CHART: Final = 4
+_MARK, _RESULT, _TIME = 1, 12, 7
+"""Widths of the table's columns."""
 
 
 class Dashboard:
@@ -66,11 +72,11 @@ class Dashboard:
     def screen(self) -> RenderableType:
         """What is on the screen now."""
         gone = time.monotonic() - self._stage_began
-        left = max(time_left(self._stages, self._done) - gone, 0)
         counted = f"{len(self._done)} of {len(self._stages)} stages done"
-        parts: list[RenderableType] = [SafeText(f"{counted}, about {span(left)} left", style="bold"), SafeText()]
+        left = time_left(self._stages, self._done, self._running, gone)
+        parts: list[RenderableType] = [SafeText(f"{counted}, {in_words(left)} left", style="bold"), SafeText()]
         parts += [self._table(gone), SafeText()]
-        parts += [SafeText(line) for line in self._curves()]
+        parts += [SafeText(line, no_wrap=True, overflow="crop") for line in self._curves()]
         if self._running is not None and (line := last_line(self._log(self._running))):
             parts.append(SafeText(f"now: {line}", style="bright_black", no_wrap=True, overflow="ellipsis"))
         parts.append(SafeText("Ctrl-C stops the demo. The same command resumes it.", style="bright_black"))
@@ -78,41 +84,54 @@ class Dashboard:
 
     def _table(self, gone: float) -> Table:
         table = Table.grid(padding=(0, 1))
-        for width, justify in ((1, "left"), (None, "left"), (12, "left"), (8, "right")):
-            table.add_column(width=width, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+        titles = max((len(stage.about) for stage in self._stages), default=0)
+        room = max(self._console.width - _MARK - _RESULT - _TIME - 3, 10)
+        table.add_column(width=_MARK)
+        table.add_column(width=min(titles, room), no_wrap=True, overflow="ellipsis")
+        table.add_column(width=_RESULT, no_wrap=True)
+        table.add_column(width=_TIME, no_wrap=True, justify="right")
         for stage in self._stages:
             if (seconds := self._done.get(stage.name)) is not None:
                 table.add_row(
                     SafeText("✓", style="green"),
                     SafeText(stage.about),
                     SafeText(_solved(self._out, stage), style="green"),
-                    span(seconds),
+                    clock(seconds),
                 )
             elif stage is self._running:
-                bar = ProgressBar(total=stage.seconds, completed=min(gone, 0.97 * stage.seconds), width=12)
-                table.add_row(SafeText("▶"), SafeText(stage.about, style="bold"), bar, span(gone))
+                bar = ProgressBar(total=stage.seconds, completed=min(gone, 0.97 * stage.seconds), width=_RESULT)
+                table.add_row(SafeText("▶"), SafeText(stage.about, style="bold"), bar, clock(gone))
             else:
                 table.add_row("", SafeText(stage.about, style="bright_black"), "", "")
         return table
 
     def _curves(self) -> Iterator[str]:
+        """In one line each, or as charts on a screen that has room for them."""
+        rows = _CHART if self._console.height >= _TALL else 1
         for folder, key, title, shown in _CURVES:
             values = metric(self._out / folder / "metrics.jsonl", key)
             if values:
-                first, last = shown.format(values[0]), shown.format(values[-1])
-                yield f"{title:<17} {sparkline(values)}  {first} → {last}, {len(values)} steps"
+                *upper, lowest = chart(values, rows)
+                yield from (f"{'':<17} {line}" for line in upper)
+                ends = (
+                    f"{shown.format(values[0])} → {shown.format(values[-1])}" if values[1:] else shown.format(values[0])
+                )
+                yield f"{title:<17} {lowest}  {ends}, {plural(len(values), 'step')}"
 
     def _log(self, stage: DemoStage) -> Path:
         return self._out / "logs" / f"{stage.name}.log"
 
 
-def sparkline(values: Sequence[float], width: int = 24) -> str:
-    """The values as a line of blocks. More values than `width` are thinned out; the last one is always shown."""
+def chart(values: Sequence[float], rows: int = 1, width: int = 40) -> list[str]:
+    """The values as columns of blocks, from the upper row to the lowest, between their smallest and their largest.
+    More values than `width` are thinned out; the last one is always shown."""
     if len(values) > width:
         values = [values[round(at * (len(values) - 1) / (width - 1))] for at in range(width)]
     low, high = min(values), max(values)
-    size = (high - low) or 1.0
-    return "".join(_BLOCKS[min(int((value - low) / size * len(_BLOCKS)), len(_BLOCKS) - 1)] for value in values)
+    steps = rows * (len(_BLOCKS) - 1)
+    heights = [1 + min(int((value - low) / ((high - low) or 1.0) * steps), steps - 1) for value in values]
+    below = [row * (len(_BLOCKS) - 1) for row in reversed(range(rows))]
+    return ["".join(_BLOCKS[min(max(height - start, 0), len(_BLOCKS) - 1)] for height in heights) for start in below]
 
 
 def metric(file: Path, key: str) -> list[float]:

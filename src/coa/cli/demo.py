@@ -79,7 +79,7 @@ def _conclude(out: Path, seconds: float, seed: int) -> None:
     import orjson
 
     from coa.cli.terminal import SafeConsole, SafeTable
-    from coa.demo.commands import span
+    from coa.demo.commands import in_words
     from coa.demo.recipes import SEED
     from coa.demo.result import ENOUGH_TASKS, goals, new_question, short_table
     from coa.errors import program
@@ -103,7 +103,7 @@ def _conclude(out: Path, seconds: float, seed: int) -> None:
     coa, model, world = program(), shlex.quote(str(out / "rl")), shlex.quote(str(out / "world"))
     question, expected = new_question(out)
     echo()
-    echo(f"The demo took {span(seconds)}. Three things to try next:")
+    echo(f"The demo took {in_words(seconds)}. Three things to try next:")
     echo("1. See every run, curve and comparison in your browser:")
     echo(f"     {coa} view {shlex.quote(str(out))}")
     echo(f"2. Ask the trained model a new question. {expected}")

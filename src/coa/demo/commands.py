@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
@@ -18,6 +17,7 @@ import orjson
 from coa.demo.recipes import DemoStage
 from coa.errors import CoaError
 from coa.folder import lock, refuse_other, write_atomic
+from coa.report import plural
 
 STATE: Final = "demo.json"
 _ENVIRONMENT: Final = {
@@ -51,11 +51,10 @@ class Printed:
         self._say = say
 
     def stage(self, stages: Sequence[DemoStage], done: Mapping[str, float], stage: DemoStage, command: str) -> None:
-        left = time_left(stages, done)
-        place = f"[{stages.index(stage) + 1}/{len(stages)}]"
-        self._say(f"\n{place} {stage.about}" + (f"; about {span(left)} left in all" if left else "") + f"\n$ {command}")
+        place, left = f"[{stages.index(stage) + 1}/{len(stages)}]", time_left(stages, done)
+        self._say(f"\n{place} {stage.about}" + (f"; {in_words(left)} left in all" if left else "") + f"\n$ {command}")
         if stage.name in done:
-            self._say(f"finished before, in {span(done[stage.name])}")
+            self._say(f"finished before, in {clock(done[stage.name])}")
 
     def output(self, stage: DemoStage) -> None:
         return None
@@ -86,16 +85,32 @@ def run_stages(
         return sum(done.seconds.values())
 
 
-def time_left(stages: Sequence[DemoStage], done: Mapping[str, float]) -> float:
-    """The usual time of the remaining stages, and more if the finished ones took longer than usual."""
-    behind = [stage for stage in stages if stage.name in done]
-    expected = sum(stage.seconds for stage in behind)
-    pace = sum(done[stage.name] for stage in behind) / expected if expected > 60 else 1.0
-    return max(pace, 1.0) * sum(stage.seconds for stage in stages if stage.name not in done)
+def time_left(
+    stages: Sequence[DemoStage], done: Mapping[str, float], running: DemoStage | None = None, gone: float = 0.0
+) -> float:
+    """The usual time of the remaining stages, and more where this machine takes longer than usual. `gone` is how long
+    the running stage has been at work."""
+    took = dict(done)
+    if running is not None and gone > running.seconds:
+        took[running.name] = gone
+    expected = sum(stage.seconds for stage in stages if stage.name in took)
+    pace = max(sum(took.values()) / expected, 1.0) if expected > 60 else 1.0
+    left = sum(pace * stage.seconds for stage in stages if stage.name not in done and stage is not running)
+    return left + (0.0 if running is None else max(pace * running.seconds - gone, 0.0))
 
 
-def span(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
+def in_words(seconds: float) -> str:
+    """A time that is only an estimate."""
+    if seconds < 45:
+        return "less than a minute"
+    return f"about {plural(max(round(seconds / 60), 1), 'minute')}"
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, and hours where there are any."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class _Done:

@@ -17,8 +17,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from coa.cli import app
-from coa.cli.dashboard import Dashboard, sparkline
-from coa.demo.commands import Printed, run_stages, time_left
+from coa.cli.dashboard import Dashboard, chart
+from coa.demo.commands import Printed, clock, in_words, run_stages, time_left
 from coa.demo.recipes import RECIPES, DemoStage, stages_of
 from coa.demo.result import goals, new_question, short_table
 from coa.errors import CoaError, FolderError
@@ -127,7 +127,7 @@ def test_the_screen_shows_stages_curves_and_the_last_line(tmp_path: Path) -> Non
         log.write(b"first\nstep 2/9\x1b[2J\n")
     screen.print(dashboard.screen())
     shown = screen.file.getvalue()
-    assert "2 of 4 stages done" in shown and "41.5% solved" in shown and "0:01:01" in shown
+    assert "2 of 4 stages done" in shown and "41.5% solved" in shown and " 1:01\n" in shown
     assert "█▁  2.00 → 0.50, 2 steps" in shown and "▁█  25% → 50%, 2 steps" in shown
     assert "now: step 2/9" in shown and "\x1b" not in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
@@ -143,10 +143,38 @@ def test_what_a_stage_prints_goes_to_its_log_and_the_end_of_it_into_the_error(tm
     assert log.read_text().strip() in str(refused.value) and str(log) in str(refused.value)
 
 
-def test_a_long_curve_is_thinned_out_and_keeps_its_ends() -> None:
-    assert sparkline([0.0, 1.0]) == "▁█" and sparkline([3.0, 3.0]) == "▁▁"
-    drawn = sparkline([float(value) for value in range(1_000)], width=8)
-    assert drawn == "▁▂▃▄▅▆▇█"
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 24), (120, 40)])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_screen_fits_the_terminal_and_keeps_its_columns(
+    recipe: str, width: int, height: int, tmp_path: Path
+) -> None:
+    screen = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    stages = stages_of(RECIPES[recipe], tmp_path, 7)
+    for folder, key in (("sft", "loss"), ("rl", "success")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "metrics.jsonl").write_text("".join(f'{{"{key}": {n / 100}}}\n' for n in range(80)))
+    dashboard = Dashboard(tmp_path, screen)
+    dashboard.stage(stages, {stage.name: 4_000.0 for stage in stages[:-2]}, stages[-2], "coa teach")
+    with dashboard.output(stages[-2]) as log:
+        log.write(b"x" * 300)
+    screen.print(dashboard.screen())
+    lines = screen.file.getvalue().splitlines()
+    assert len(lines) < height and all(len(line) <= width for line in lines)
+    table = lines[2 : 2 + len(stages)]
+    assert [line[0] for line in table] == ["✓"] * (len(stages) - 2) + ["▶", " "]
+    assert all(line.rstrip().endswith("1:06:40") for line in table[:-2])
+    if width >= 80:
+        assert all(stage.about in line for stage, line in zip(stages, table, strict=True))
+
+
+def test_a_chart_keeps_the_first_and_the_last_value() -> None:
+    assert chart([0.0, 1.0]) == ["▁█"] and chart([3.0, 3.0]) == ["▁▁"]
+    assert chart([float(value) for value in range(1_000)], width=8) == ["▁▂▃▄▅▆▇█"]
+
+
+def test_a_chart_of_several_rows_stacks_its_blocks() -> None:
+    # Two rows are 16 steps: 0 is the lowest block, 8 of 16 one block of the upper row, 1 fills both.
+    assert chart([0.0, 0.5, 1.0], rows=2) == [" ▁█", "▁██"]
 
 
 def test_the_time_left_follows_the_pace_of_this_machine() -> None:
@@ -154,6 +182,22 @@ def test_the_time_left_follows_the_pace_of_this_machine() -> None:
     assert time_left(stages, {}) == 350
     assert time_left(stages, {"one": 300.0}) == 3 * 250  # three times as slow as elsewhere
     assert time_left(stages, {"one": 300.0, "two": 600.0, "three": 150.0}) == 0
+
+
+def test_the_time_left_shrinks_while_a_stage_runs_and_grows_with_one_that_takes_too_long() -> None:
+    stages = [DemoStage("one", "", (), 100), DemoStage("two", "", (), 200), DemoStage("three", "", (), 50)]
+    assert time_left(stages, {"one": 100.0}, stages[1], 60) == 140 + 50
+    # 100 s as expected and 500 s instead of 200: twice as slow, so the last stage takes 100 s.
+    assert time_left(stages, {"one": 100.0}, stages[1], 500) == 100
+
+
+def test_times_are_printed_as_people_read_them() -> None:
+    assert [clock(seconds) for seconds in (7, 61, 3_725)] == ["0:07", "1:01", "1:02:05"]
+    assert [in_words(seconds) for seconds in (10, 50, 340)] == [
+        "less than a minute",
+        "about 1 minute",
+        "about 6 minutes",
+    ]
 
 
 def _pair(
