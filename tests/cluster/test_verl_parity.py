@@ -163,7 +163,7 @@ class Talkative(Knowing):
 
 
 def test_overlong_shaping_counts_what_the_model_wrote_unlike_verls_own(tmp_path: Path) -> None:
-    """An attempt with long tool output: no penalty by ours, all of it by verl's manager, which counts the output too."""
+    """An attempt with long tool output: no penalty by ours, a whole one by verl's manager, which counts that too."""
     from omegaconf import OmegaConf
     from tensordict import TensorDict
     from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
