@@ -1,4 +1,7 @@
-"""The runs under a path: one file, or a tree of them (a demo, a training run), file by file, as `coa inspect` shows."""
+"""The runs under a path: one file, or a tree of them (a demo, a training run), file by file, as `coa inspect` shows.
+
+What reads the traces of teams is imported only where there are some: importing it takes longer than showing a few runs.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
-from coa.distill.convert import convert
-from coa.distill.handovers import handovers_of
-from coa.distill.importers.archives import ARCHIVE
-from coa.distill.importers.detect import is_team_trace, read_traces
-from coa.distill.run_files import ATIF, CALLS
-from coa.distill.team_run import Skipped, TeamRun
+from coa.distill.run_files import ARCHIVE, ATIF, CALLS
 from coa.errors import StoreError
 from coa.trajectory import Profile, Trajectory, load_profile
 from coa.trajectory.formats.detect import Content, detect, holds_tasks, read_trajectories, trajectories_of
+from coa.trajectory.formats.own_rows import begins_plainly_own
 from coa.trajectory.formats.sources import ENDINGS, is_data, is_hidden
 from coa.trajectory.formats.sources import files as files_of
 from coa.trajectory.store import NAMES, OWN_FILES
 from coa.trajectory.types import FrozenDict
+
+if TYPE_CHECKING:
+    from coa.distill.team_run import TeamRun
 
 log = logging.getLogger(__name__)
 _ENDINGS: Final = (ATIF, CALLS)
@@ -62,7 +64,7 @@ def find_runs(
     """
     path = Path(source)
     named = any((path / name).is_file() for name in NAMES)
-    if path.is_file() and (path.name.endswith(_ENDINGS) or is_team_trace(path)):
+    if path.is_file() and (path.name.endswith(_ENDINGS) or _is_of_team(path)):
         return [_of_team("", [path], profile)]
     tree = path.is_dir() and not named
     if tree and (found := list(_below(path, profile, damaged))):
@@ -80,9 +82,20 @@ def as_trajectory(item: TeamRun | Trajectory, profile: Profile | None = None) ->
     """A run of a team as the trajectory that `coa distill` would make of it; a trajectory stays as it is."""
     if isinstance(item, Trajectory):
         return item
+    from coa.distill.convert import convert
+    from coa.distill.handovers import handovers_of
+
     made = convert(item, profile or load_profile(item.task.profile or "web"))
     asked: list[JsonValue] = [str(one) for one in handovers_of(item.root)]
     return made.model_copy(update={"meta": FrozenDict({**made.meta, HANDOVERS: asked})}) if asked else made
+
+
+def _is_of_team(path: Path) -> bool:
+    if begins_plainly_own(path):
+        return False
+    from coa.distill.importers.detect import is_team_trace
+
+    return is_team_trace(path)
 
 
 def _of_team(name: str, files: list[Path], profile: Profile | None) -> FoundRuns:
@@ -100,7 +113,7 @@ def _below(
         for file in sorted(folder.iterdir()):
             if file.name.endswith(_ENDINGS) or file.name in OWN_FILES or file.suffix not in _DATA or not file.is_file():
                 continue
-            if is_team_trace(file):
+            if _is_of_team(file):
                 yield _of_team(str(file.relative_to(tree)), [file], profile)
             elif is_data(file) and _holds_runs(file, damaged):
                 yield FoundRuns(str(file.relative_to(tree)), partial(read_trajectories, file, profile), (file,))
@@ -122,6 +135,9 @@ def _holds_runs(file: Path, damaged: Callable[[Path, StoreError], None] | None) 
 
 
 def _team_runs(files: list[Path], profile: Profile | None) -> Iterator[Trajectory]:
+    from coa.distill.importers.detect import read_traces
+    from coa.distill.team_run import Skipped
+
     left_out: Counter[tuple[str, str]] = Counter()
     try:
         for item in read_traces(files):

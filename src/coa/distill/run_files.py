@@ -1,4 +1,4 @@
-"""Names of the files that recorded runs are in: one file for each run, named after it."""
+"""Names of the files that recorded runs are in: mostly one file for each run, named after it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ ATIF: Final = ".atif.json"
 """Ending of what `coa teach --team` records."""
 CALLS: Final = ".calls.jsonl"
 """Ending of what the gateway records."""
+ARCHIVE: Final = ".eval"
+"""Ending of a log of Inspect that is a zip archive."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 

@@ -18,12 +18,11 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from coa.distill.importers.archives import ARCHIVE
 from coa.distill.importers.detect import FORMATS, format_of
 from coa.distill.importers.json_files import FAULTS, Bad
 from coa.distill.importers.trace_format import TraceFormat
 from coa.distill.importers.trajectory_rows import AFM, OWN
-from coa.distill.run_files import ATIF, CALLS
+from coa.distill.run_files import ARCHIVE, ATIF, CALLS
 from coa.errors import CoaError, nothing_at
 from coa.trajectory.formats.rows import read_rows
 from coa.trajectory.store import NAMES, OWN_FILES, is_trajectory_parquet

@@ -49,6 +49,17 @@ def test_help_loads_nothing_heavy() -> None:
         assert command in done.stdout
 
 
+def test_showing_our_own_runs_loads_no_reader_of_other_formats(runs: Path) -> None:
+    code = (
+        "import sys\nfrom coa.cli import app\n"
+        f"try: app(['inspect', {str(runs)!r}])\nexcept SystemExit: pass\n"
+        "loaded = {name for name in sys.modules if name.startswith('coa.distill.importers')}\n"
+        "print(sorted(loaded | {'pyarrow', 'numpy', 'torch'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "[]" and "I need a plan." in done.stdout
+
+
 def test_a_mistake_is_told_in_one_line_with_exit_1_and_misuse_with_exit_2(tmp_path: Path) -> None:
     failed = coa("inspect", str(tmp_path / "none.jsonl"))
     assert failed.returncode == 1 and failed.stderr.startswith("error: there is no file") and not failed.stdout

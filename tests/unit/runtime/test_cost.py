@@ -14,7 +14,7 @@ from coa.models.base import Context
 from coa.models.price import Price, price_of, read_prices
 from coa.models.scripted import ScriptedModel
 from coa.trajectory import Limits, Stop, Task, Trajectory, Usage, read, write
-from coa.trajectory.store.parquet import SCHEMA
+from coa.trajectory.store.parquet import schema
 from support.builders import make_trajectory
 from support.runs import run, run_many
 from support.tokenizers import tokenizer
@@ -112,7 +112,7 @@ def test_parquet_from_before_costs_is_read(tmp_path: Path) -> None:
     rows = pq.read_table(path).to_pylist()
     for row in rows:
         del row["usage"]["cost"]
-    usage = pa.struct([field for field in SCHEMA.field("usage").type if field.name != "cost"])
-    schema = SCHEMA.set(SCHEMA.get_field_index("usage"), pa.field("usage", usage))
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    usage = pa.struct([field for field in schema().field("usage").type if field.name != "cost"])
+    older = schema().set(schema().get_field_index("usage"), pa.field("usage", usage))
+    pq.write_table(pa.Table.from_pylist(rows, schema=older), path)
     assert [t.usage for t in read(path)] == [Usage()]

@@ -14,7 +14,6 @@ from typing import IO, Final
 
 import pyarrow as pa
 
-ARCHIVE: Final = ".eval"
 DAMAGED: Final = (
     zipfile.BadZipFile,
     pa.ArrowException,

@@ -30,12 +30,13 @@ from coa.distill.importers import (
     smolagents,
     trajectory_rows,
 )
-from coa.distill.importers.archives import ARCHIVE
 from coa.distill.importers.calls import reader as calls
 from coa.distill.importers.json_files import FAULTS, Bad, reason_of, values
 from coa.distill.importers.trace_format import Imported, TraceFormat
+from coa.distill.run_files import ARCHIVE
 from coa.distill.team_run import Skipped, TeamRun
 from coa.errors import CoaError, nothing_at
+from coa.trajectory.formats.own_rows import is_plainly_own
 from coa.trajectory.formats.rows import read_rows
 from coa.trajectory.store import NAMES, OWN_FILES, is_twin
 
@@ -187,7 +188,7 @@ def _ending(path: Path) -> str:
 
 def format_of(value: object) -> TraceFormat | None:
     """The format of a JSON value; None if it is no known trace."""
-    if trajectory_rows.is_plainly_own(value):
+    if is_plainly_own(value):
         return trajectory_rows.OWN
     first = value[0] if isinstance(value, list) and value else value
     return next((known for known in FORMATS if known.matches(value if known.takes_lists else first)), None)

@@ -19,7 +19,8 @@ from typing import IO, Any, Final, TypeVar, cast
 import orjson
 from pydantic import ValidationError
 
-from coa.distill.importers.archives import ARCHIVE, DAMAGED, samples
+from coa.distill.importers.archives import DAMAGED, samples
+from coa.distill.run_files import ARCHIVE
 from coa.errors import CoaError
 
 FAULTS: Final = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from coa.distill.importers.trace_format import TraceFormat
 from coa.trajectory.formats.alpaca import from_alpaca, is_alpaca
+from coa.trajectory.formats.own_rows import is_trajectory
 from coa.trajectory.store import from_row
 from coa.trajectory.types import FrozenDict, Trajectory
-
-_FIELDS: Final = frozenset({*Trajectory.model_fields, "profile_definition"})
 
 
 def is_afm(row: object) -> bool:
@@ -27,19 +26,6 @@ def from_afm(row: Mapping[str, Any], file: str = "", place: str = "") -> Traject
     # Without folders: data sets are shared, and folders belong to this machine.
     source = {"format": AFM.name, "file": PurePath(file).name, "place": place}
     return trajectory.model_copy(update={"meta": FrozenDict({**trajectory.meta, "source": source})})
-
-
-def is_trajectory(value: object) -> bool:
-    """A run that broke before its first step is written without `steps`, and is a trajectory too."""
-    if not isinstance(value, Mapping):
-        return False
-    return "task" in value and "profile" in value and ("steps" in value or "schema_version" in value)
-
-
-def is_plainly_own(value: object) -> bool:
-    """Whether all fields are those of our own records. Every other format has a field that they lack, so a large file
-    of trajectories need not be compared with each format, row by row."""
-    return type(value) is dict and value.keys() <= _FIELDS and is_trajectory(value)
 
 
 def from_trajectory_row(value: Mapping[str, Any], file: str = "", place: str = "") -> Trajectory:

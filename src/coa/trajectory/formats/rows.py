@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from coa.errors import StoreError, nothing_at, refused
 from coa.trajectory.store.jsonl import bad_line, read_lines
@@ -99,6 +97,9 @@ def write_joined(path: Path, rows: Iterable[bytes], before: bytes, between: byte
 
 def _write_parquet(path: Path, rows: Iterable[bytes]) -> int:
     """In two passes over a temporary copy, because the columns are those of all rows, not only of the first ones."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     count, schema = 0, None
     with tempfile.TemporaryFile() as spool:
         try:

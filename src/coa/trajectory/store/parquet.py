@@ -1,69 +1,76 @@
 """Parquet with typed columns for what people query (agents, texts, scores, usage), and JSON text for free-form data.
 
 It is written in row groups of bounded size to a file beside the target, which replaces the target when complete.
+pyarrow is imported with the first file, because it takes longer to import than most commands need for their work.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, Self
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from coa.errors import StoreError, refused
 from coa.folder import beside, put
 from coa.trajectory.definitions import definition
 from coa.trajectory.types import READABLE_VERSIONS, Step, Trajectory
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _GROUP_BYTES: Final = 32 << 20
 _GROUP_ROWS: Final = 1_000
 _BATCH: Final = 64
 _DAMAGED: Final = "the file is damaged or was not completely written: download or make it again"
 
-_MESSAGES: Final = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "model_calls", "tool_calls")
-_USAGE: Final = pa.struct(
-    [*((name, pa.int64()) for name in _COUNTS), ("seconds", pa.float64()), ("cost", pa.float64())]
-)
-_STEP: Final = pa.struct(
-    [
-        *((name, pa.string()) for name in ("agent", "author", "text", "surface")),
-        ("given", pa.int32()),
-        ("ids", pa.list_(pa.int32())),
-        ("logprobs", pa.list_(pa.float64())),
-        ("repairs", pa.list_(pa.struct([("kind", pa.string()), ("detail", pa.string())]))),
-        ("usage", _USAGE),
-        ("meta", pa.string()),
-    ]
-)
 _TEXTS: Final = ("profile", "profile_hash", "profile_definition", "question", "answer", "stop", "failure")
-SCHEMA: Final = pa.schema(
-    [
-        ("schema_version", pa.int32()),
-        ("task_id", pa.string()),
-        ("sample", pa.int32()),
-        *((name, pa.string()) for name in _TEXTS),
-        ("scores", pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64()), ("reason", pa.string())]))),
-        ("usage", _USAGE),
-        ("prompt", _MESSAGES),
-        ("tokenizer", pa.string()),
-        ("steps", pa.list_(_STEP)),
-        ("task", pa.string()),
-        ("meta", pa.string()),
-    ]
-)
-"""`question` and `answer` repeat parts of `task` and `steps` for queries; they are not read back.
 
-Every row has the definition of its profile, so that any selection or union of rows keeps it. Parquet stores equal texts
-of a row group once.
-"""
+
+@cache
+def schema() -> pa.Schema:
+    """`question` and `answer` repeat parts of `task` and `steps` for queries; they are not read back.
+
+    Every row has the definition of its profile, so that any selection or union of rows keeps it. Parquet stores equal
+    texts of a row group once.
+    """
+    import pyarrow as pa
+
+    usage = pa.struct([*((name, pa.int64()) for name in _COUNTS), ("seconds", pa.float64()), ("cost", pa.float64())])
+    step = pa.struct(
+        [
+            *((name, pa.string()) for name in ("agent", "author", "text", "surface")),
+            ("given", pa.int32()),
+            ("ids", pa.list_(pa.int32())),
+            ("logprobs", pa.list_(pa.float64())),
+            ("repairs", pa.list_(pa.struct([("kind", pa.string()), ("detail", pa.string())]))),
+            ("usage", usage),
+            ("meta", pa.string()),
+        ]
+    )
+    return pa.schema(
+        [
+            ("schema_version", pa.int32()),
+            ("task_id", pa.string()),
+            ("sample", pa.int32()),
+            *((name, pa.string()) for name in _TEXTS),
+            ("scores", pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64()), ("reason", pa.string())]))),
+            ("usage", usage),
+            ("prompt", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+            ("tokenizer", pa.string()),
+            ("steps", pa.list_(step)),
+            ("task", pa.string()),
+            ("meta", pa.string()),
+        ]
+    )
 
 
 class ParquetWriter:
     def __init__(self, path: str | Path, *, group_rows: int = _GROUP_ROWS) -> None:
+        import pyarrow.parquet as pq
+
         self.path = Path(path)
         self._group_rows = group_rows
         self._temporary = beside(self.path)
@@ -72,7 +79,7 @@ class ParquetWriter:
         self._closed = False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._temporary, SCHEMA, compression="zstd")
+            self._writer = pq.ParquetWriter(self._temporary, schema(), compression="zstd")
         except OSError as error:
             raise refused(f"write {self.path}", error) from error
 
@@ -91,8 +98,10 @@ class ParquetWriter:
             put(self._temporary, self.path)
 
     def _flush(self) -> None:
+        import pyarrow as pa
+
         if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=SCHEMA))
+            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=schema()))
         self._rows, self._bytes = [], 0
 
     def __enter__(self) -> Self:
@@ -123,6 +132,8 @@ def read_parquet(path: str | Path) -> Iterator[Trajectory]:
 
 def parquet_rows(path: str | Path) -> Iterator[dict[str, Any]]:
     """The rows of a Parquet file, a batch at a time."""
+    import pyarrow as pa
+
     with _parquet_file(path) as file:
         for group in range(file.num_row_groups):
             batches = file.iter_batches(batch_size=_BATCH, row_groups=[group])
@@ -144,6 +155,9 @@ def is_trajectory_parquet(path: Path) -> bool:
 
 
 def _parquet_file(path: str | Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
@@ -171,12 +185,12 @@ def _to_row(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def from_row(row: dict[str, Any]) -> Trajectory:
-    """The trajectory of a row of `SCHEMA`. The row is modified."""
+    """The trajectory of a row of `schema()`. The row is modified."""
     return Trajectory.model_validate(as_record(row))
 
 
 def as_record(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `SCHEMA` in the form that a line of JSONL has, not validated. The row is modified."""
+    """A row of `schema()` in the form that a line of JSONL has, not validated. The row is modified."""
     if row["schema_version"] not in READABLE_VERSIONS:
         return {"schema_version": row["schema_version"]}  # which no reader accepts
     for step in row["steps"]:
