@@ -14,7 +14,7 @@ from coa.rl.config import MICRO_BATCH_TOKENS, RlConfig
 from coa.rl.engines.verl.checks import installed, positions_of, refuse_too_long, refuse_unsupported, unused
 from coa.rl.engines.verl.dataset import longest_prompt
 from coa.rl.engines.verl.settings import as_overrides, verl_settings
-from coa.training.footprint import trained_parameters, training_memory
+from coa.training.footprint import millions, trained_parameters, training_memory
 from coa.training.requirements import refuse_endless
 from coa.trajectory import load_profile
 from coa.trajectory.types import Frozen
@@ -69,7 +69,7 @@ class RlPlan(Frozen):
             attempts = self.evaluations * self.held_out
             found.append(f"evaluation: {plural(self.evaluations, 'time')}, {plural(attempts, 'attempt')} in all")
         if self.parameters is not None and self.trained_parameters is not None:
-            found.append(f"weights: {self.trained_parameters / 1e6:.3g} M of {self.parameters / 1e6:.3g} M trained")
+            found.append(f"weights: {millions(self.trained_parameters)} of {millions(self.parameters)} trained")
         if self.verl is None:
             unknown = "unknown, because the model's files do not say how large it is"
             found.append(f"memory: {self.memory or unknown}")

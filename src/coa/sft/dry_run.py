@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from coa.choices import Device, Offload, Sharding
 from coa.models.footprint import Memory, ModelShape
@@ -14,7 +15,7 @@ from coa.sft.config import SftConfig
 from coa.sft.data import labelled, refuse_untrainable
 from coa.sft.launch import Launch, refuse_impossible, shown
 from coa.sft.schedule import schedule
-from coa.training.footprint import trained_parameters, training_memory
+from coa.training.footprint import millions, trained_parameters, training_memory
 from coa.training.requirements import refuse_endless
 from coa.training.settings import Lora
 from coa.trajectory import Tally, Trajectory, profile_of
@@ -94,7 +95,7 @@ class SftPlan(Frozen):
             f"{self.tokens:,} tokens in all, {self.trained_tokens:,} of them trained"
         )
         if self.parameters is not None and self.trained_parameters is not None:
-            found.append(f"weights: {self.trained_parameters / 1e6:.3g} M of {self.parameters / 1e6:.3g} M trained")
+            found.append(f"weights: {millions(self.trained_parameters)} of {millions(self.parameters)} trained")
         unknown = "unknown, because the model's files do not say how large it is"
         whose = "one process" if self.gpu_memory_gb is None else f"each of {plural(self.processes, 'GPU')}"
         found.append(f"memory of {whose}: {self.memory or unknown}")
@@ -148,7 +149,7 @@ def plan(
         if launch is not None and on_gpus:
             fits = _fits(memory, gpu_memory_gb)
             if not fits:
-                advice = tuple(_advice(shape, config, launch, planned.longest_row, gpu_memory_gb))
+                advice = tuple(savings(shape, config, launch, planned.longest_row, gpu_memory_gb))
     trajectory = first[planned.updates[0].samples[0]]
     profile = profile_of(trajectory)
     prompt, ids = tokenizer.encode_prompt(trajectory.prompt or profile.messages(trajectory.task))
@@ -209,36 +210,39 @@ def _fits(memory: Memory, gpu_memory_gb: float) -> bool:
     return memory.total <= 0.9e9 * gpu_memory_gb
 
 
-def _advice(shape: ModelShape, config: SftConfig, launch: Launch, tokens: int, gpu_memory_gb: float) -> Iterator[str]:
-    """Single changes that make it fit, the cheapest first: time, then machines, then what is learnt."""
+def savings(shape: ModelShape, config: SftConfig, launch: Launch, tokens: int, gpu_memory_gb: float) -> Iterator[str]:
+    """What makes it fit, the cheapest first: time, then machines, then what is learnt. Each is enough by itself."""
+    bases = {"": config}
 
-    def tried(said: str, changed: SftConfig, on: Launch = launch, rows: int = tokens) -> Iterator[str]:
-        memory = memory_of(shape, changed, on, rows)
-        if _fits(memory, gpu_memory_gb):
-            yield f"{said} ({memory.total / 1e9:.0f} GB)"
+    def tried(said: str, on: Launch = launch, **changed: Any) -> Iterator[str]:
+        for also, base in bases.items():
+            memory = memory_of(shape, base.model_copy(update=changed), on, changed.get("micro_batch_tokens", tokens))
+            impossible = on.offload is Offload.ACTIVATIONS and not base.gradient_checkpointing
+            if _fits(memory, gpu_memory_gb) and not impossible:
+                yield f"{also}{said} ({memory.total / 1e9:.0f} GB)"
+                return
 
-    checkpointed = config.model_copy(update={"gradient_checkpointing": True})
     if not config.gradient_checkpointing:
-        yield from tried("--set gradient_checkpointing=true", checkpointed)
+        checkpointed = "--set gradient_checkpointing=true"
+        yield from (found := list(tried(checkpointed, gradient_checkpointing=True)))
+        if not found:  # then other changes may need it, too
+            bases[f"{checkpointed} "] = config.model_copy(update={"gradient_checkpointing": True})
     longest = max(phase.max_length for phase in config.phases)
     if tokens > longest:
-        yield from tried(f"--set micro_batch_tokens={longest}", config, rows=longest)
+        yield from tried(f"--set micro_batch_tokens={longest}", micro_batch_tokens=longest)
     for size in (2, 4, 8):
-        if size > config.sequence_parallel_size and launch.processes % size == 0:
-            changed = checkpointed.model_copy(update={"sequence_parallel_size": size})
-            if found := list(tried(f"--set sequence_parallel_size={size}", changed)):
-                yield from found
-                break
+        possible = size > config.sequence_parallel_size and launch.processes % size == 0
+        if possible and (found := list(tried(f"--set sequence_parallel_size={size}", sequence_parallel_size=size))):
+            yield from found
+            break
     if launch.sharding is Sharding.FSDP2 and config.lora is None:
-        on = launch.model_copy(update={"offload": Offload.ACTIVATIONS})
-        yield from tried("--offload activations", checkpointed, on)
+        yield from tried("--offload activations", launch.model_copy(update={"offload": Offload.ACTIVATIONS}))
     for option, key, most in (("--gpus-per-node", "gpus_per_node", 8), ("--nnodes", "nnodes", 16)):
         for count in (2, 4, 8, 16):
-            if getattr(launch, key) < count <= most:
-                on = launch.model_copy(update={key: count})
-                if found := list(tried(f"{option} {count}", checkpointed, on)):
-                    yield from found
-                    break
-    yield from tried("--offload optimizer", checkpointed, launch.model_copy(update={"offload": Offload.OPTIMIZER}))
+            more = launch.model_copy(update={key: count})
+            if getattr(launch, key) < count <= most and (found := list(tried(f"{option} {count}", more))):
+                yield from found
+                break
+    yield from tried("--offload optimizer", launch.model_copy(update={"offload": Offload.OPTIMIZER}))
     if config.lora is None:
-        yield from tried("--set lora.rank=16", checkpointed.model_copy(update={"lora": Lora()}))
+        yield from tried("--set lora.rank=16", lora=Lora())

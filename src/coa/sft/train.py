@@ -30,6 +30,7 @@ from coa.sft.updates import HeldOut, UpdatePlan
 from coa.tools import Tool
 from coa.training import checkpoint, packed_model, weights
 from coa.training.card import model_card
+from coa.training.footprint import millions
 from coa.training.packing import TokenSample
 from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim, figures
 from coa.training.sequence_parallel import SequenceGroup
@@ -120,11 +121,12 @@ def _train(
         config, out, plan, processes=everyone.num_processes, looks=looks, bf16=bf16, resumed=last is not None
     )
     trainer = RowTrainer(trained, args, plan, held_out, config, agent_eval=agent_eval, callbacks=callbacks)
-    count = sum(p.numel() for p in trained.parameters() if p.requires_grad)
+    parameters = list(trained.parameters())
+    count, of_all = sum(p.numel() for p in parameters if p.requires_grad), sum(p.numel() for p in parameters)
     say(
         f"{plural(len(plan.updates), 'update')} of {plural(len(plan.updates[0].samples), 'sample')} in "
         f"{plural(plan.rows_per_update, 'row')}, "
-        f"{count / 1e6:.3g} M of {sum(p.numel() for p in trained.parameters()) / 1e6:.3g} M weights trained"
+        f"{millions(count)} of {millions(of_all)} weights trained"
         + (f"; going on after update {checkpoint.step_of(last)}" if last else "")
     )
     try:

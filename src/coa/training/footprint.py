@@ -50,6 +50,11 @@ class Division:
     gpu: bool = True
 
 
+def millions(parameters: int) -> str:
+    """For people: `7,616 M`."""
+    return f"{parameters / 1e6:,.0f} M" if parameters >= 1e8 else f"{parameters / 1e6:.3g} M"
+
+
 def trained_parameters(
     shape: ModelShape, lora: Lora | None, *, freeze_embeddings: bool = False, freeze_layers: int = 0
 ) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from coa.cli import app
 from coa.errors import TrainingError
 from coa.models.footprint import ModelShape
 from coa.sft import SftConfig, plan
-from coa.sft.dry_run import memory_of
+from coa.sft.dry_run import memory_of, savings
 from coa.sft.launch import Launch, command, environment, refuse_impossible
 from coa.sft.sharding import refuse_lost_adapters
 from coa.training.settings import Lora
@@ -135,6 +136,30 @@ def test_which_runs_of_32k_tokens_fit_into_80_gb(shape: ModelShape, launch: Laun
     assert (found.total <= 72e9) == fits, found
 
 
+@pytest.mark.parametrize("launch", [Launch(), Launch(gpus_per_node=4), Launch(nnodes=2, main_address="a")])
+@pytest.mark.parametrize("checkpointing", [True, False])
+@pytest.mark.parametrize("shape", [SHAPE_7B, SHAPE_32B])
+def test_each_piece_of_advice_is_enough_by_itself(shape: ModelShape, launch: Launch, checkpointing: bool) -> None:
+    config = LONG.model_copy(update={"gradient_checkpointing": checkpointing})
+    for advice in savings(shape, config, launch, 32_768, 80):
+        changed, on = config, launch
+        for option, value in re.findall(r"--(\S+) (\S+)", advice.partition(" (")[0]):
+            if option == "set":
+                name, _, given = value.partition("=")
+                fields = {
+                    "gradient_checkpointing": True,
+                    "lora": Lora(),
+                    "sequence_parallel_size": given.isdecimal() and int(given),
+                }
+                name = name.partition(".")[0]
+                changed = changed.model_copy(update={name: fields[name]})
+            else:
+                key = option.replace("-", "_")
+                on = on.model_copy(update={key: Offload(value) if key == "offload" else int(value)})
+        refuse_impossible(on, changed)
+        assert memory_of(shape, changed, on, 32_768).total <= 72e9, advice
+
+
 def test_a_dry_run_says_whether_it_fits_what_to_change_and_what_it_would_start(tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").unlink()
@@ -143,7 +168,7 @@ def test_a_dry_run_says_whether_it_fits_what_to_change_and_what_it_would_start(t
     write(tmp_path / "runs.jsonl", runs)
     config = SftConfig(model=str(tmp_path / "model"), data=(str(tmp_path / "runs.jsonl"),), batch_size=8, max_steps=1)
     one = plan(config, launch=Launch(gpus_per_node=1), gpu_memory_gb=40)
-    assert one.fits is False and any(advice.startswith("--gpus-per-node 8 (") for advice in one.advice)
+    assert one.fits is False and any("--gpus-per-node 8 (" in advice for advice in one.advice)
     assert any(line.startswith("does not fit into 40 GB; hint: ") for line in one.lines())
     eight = plan(config, launch=Launch(gpus_per_node=8), program=["-m", "coa.cli", "sft"])
     assert eight.fits and eight.rows_per_update == 8 and eight.processes == 8

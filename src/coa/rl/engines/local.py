@@ -40,6 +40,7 @@ from coa.runtime.live import LiveFeed, live_feed
 from coa.scoring.opening import open_judge, open_scorer
 from coa.tools import Tool
 from coa.training import checkpoint
+from coa.training.footprint import millions
 from coa.training.run_folder import METRICS, MODEL, TrainingResult, claim, keep_until
 from coa.trajectory import Task, load_profile
 
@@ -284,7 +285,7 @@ def _say_start(config: RlConfig, policy: Policy, tasks: Sequence[Task], start: i
     progress.say(
         f"{plural(len(tasks), 'task')}; {plural(config.max_steps, 'step')} of "
         f"{plural(config.train_batch_size, 'group')} of {config.num_generations}, "
-        f"{trained / 1e6:.3g} M of {whole / 1e6:.3g} M weights trained"
+        f"{millions(trained)} of {millions(whole)} weights trained"
         + (f"; going on after step {start}" if start else "")
     )
     longest = max(config.limits(load_profile(name)).context_tokens for name in profiles_of(config, tasks))
