@@ -19,6 +19,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PLACE: Final = "repository"
 ALWAYS: Final = ("CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md")
 """In the navigation, whether a page links to them or not."""
+_UNSEARCHED: Final = "---\nsearch: {exclude: true}\n---\n\n"
+"""At the top of files of code, which would fill the results of every search."""
 _LINK: Final = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 _LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".sh": "sh"}
 
@@ -88,10 +90,10 @@ def _content(path: Path) -> str | bytes:
     title = path.relative_to(ROOT).as_posix()
     if path.is_dir():
         listed = subprocess.run(["git", "ls-files", "."], cwd=path, capture_output=True, text=True, check=True)
-        return f"# {title}\n\n" + "\n".join(f"- `{name}`" for name in listed.stdout.splitlines()) + "\n"
+        return f"{_UNSEARCHED}# {title}\n\n" + "\n".join(f"- `{name}`" for name in listed.stdout.splitlines()) + "\n"
     if path.suffix in {".png", ".svg"}:
         return path.read_bytes()
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return text
-    return f"# {title}\n\n````{_LANGUAGES.get(path.suffix, '')}\n{text.rstrip()}\n````\n"
+    return f"{_UNSEARCHED}# {title}\n\n````{_LANGUAGES.get(path.suffix, '')}\n{text.rstrip()}\n````\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from scripts.lint_docs import fences
 
 from support.commands import save_tiny_model
@@ -78,6 +80,28 @@ def run_blocks(run: list[Block], folder: Path, timeout_s: float = 300) -> subpro
     return subprocess.run(
         ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s
     )
+
+
+def built_site(temporary: pytest.TempPathFactory) -> Path:
+    """The documentation site, as `make docs` builds it: a warning fails. Processes that test side by side share one."""
+    shared = temporary.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "documentation-site"
+    with (shared / "documentation-site.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not folder.exists():
+            _build_site(folder)
+    return folder
+
+
+def _build_site(folder: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if built.returncode:
+        shutil.rmtree(folder, ignore_errors=True)
+        pytest.fail(built.stderr[-4_000:], pytrace=False)
 
 
 def _programs(folder: Path) -> Path:

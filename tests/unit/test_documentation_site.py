@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import coa
-from support.documents import ROOT
+from support.documents import ROOT, built_site
 
 DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` builds it."""
-    folder = tmp_path_factory.mktemp("site")
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr[-4_000:]
-    return folder
+    return built_site(tmp_path_factory)
 
 
 def test_the_site_builds_without_a_broken_link_or_an_orphan(site: Path) -> None:
@@ -44,12 +34,6 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
         fetched = re.findall(r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?(https?:[^\"\s>]+)", text)
         fetched += [link for link in re.findall(r"<link[^>]*>", text) if "http" in link and "canonical" not in link]
         assert not fetched, page
-
-
-def test_search_works_from_a_folder(site: Path) -> None:
-    """Without a server a page may not fetch the index, so it has to be a script."""
-    index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
-    assert index.startswith("var __index = ") and "concepts/ledger.html" in index
 
 
 def test_the_python_page_names_nothing_that_is_not_public() -> None:
