@@ -1,4 +1,4 @@
-"""Rows that are records of our own, told by their fields alone."""
+"""Rows that are our own records, recognised by their fields alone."""
 
 from __future__ import annotations
 
