@@ -19,6 +19,22 @@ from benchmarks.results import RESULTS, SHARE
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "evidence" / "performance.md"
 BEGIN: Final = "<!-- python -m benchmarks.report writes from here -->\n"
 END: Final = "<!-- to here -->\n"
+TITLES: Final = {
+    "runtime": "Running agents",
+    "decoding": "Decoding",
+    "engine": "Local engine",
+    "sft": "Fine-tuning",
+    "rl": "Reinforcement learning",
+    "evaluate": "Evaluation",
+    "growth": "Growth with the number of runs",
+    "grammar": "Constrained decoding",
+    "codec": "Parsing and rendering",
+    "ledger": "Ledger",
+    "distill": "Distillation",
+    "sandbox": "Sandbox",
+    "gateway": "Gateway",
+}
+"""Headings of the benchmarks, in the order in which the page shows them."""
 _QUIET: Final = 0.1
 """Cores that other work may take on a machine that is called idle."""
 
@@ -42,12 +58,12 @@ def with_tables(page: str, written: str) -> str:
 
 
 def tables(folder: Path) -> str:
-    """The shares of the machine's limits, then a section for each benchmark that has kept figures."""
-    records = [(file.stem, orjson.loads(file.read_bytes())) for file in sorted(folder.glob("*.json"))]
-    # benchmarks.cluster keeps a simulation, which docs/evidence/scaling.md describes
-    measured = [(name, record) for name, record in records if "figures" in record]
-    sections = ["\n".join(_section(name, record)) for name, record in measured]
-    shares = list(_shares(measured))
+    """The shares of the machine's limits, then a section for each benchmark of `TITLES` that has kept figures."""
+    records = [
+        (name, orjson.loads(file.read_bytes())) for name in TITLES if (file := folder / f"{name}.json").is_file()
+    ]
+    sections = ["\n".join(_section(name, record)) for name, record in records]
+    shares = list(_shares(records))
     return "\n\n".join(["\n".join(shares), *sections] if len(shares) > len(_SHARES) else sections)
 
 
@@ -78,7 +94,8 @@ def _section(name: str, record: Mapping[str, Any]) -> Iterator[str]:
         for package in ("torch", "transformers", "trl", "aiohttp", "tokenizers")
         if machine.get(package)
     )
-    yield f"### {_title(name)}\n"
+    yield f"### {TITLES[name]}\n"
+    yield f"{_about(name)}.\n"
     yield f"`{record['command']}` on {record['date']}, {machine['cores']} cores of {machine['cpu']} ({units});"
     yield f"Python {machine['python']}, {versions}.{_load(record)}\n"
     yield "| measured | figure | beside | goal |"
@@ -97,12 +114,11 @@ def _load(record: Mapping[str, Any]) -> str:
     return f"\nThe machine was busy: other work took {others:.1f} cores on average."
 
 
-def _title(name: str) -> str:
-    """The first sentence of the benchmark's docstring, up to its colon."""
+def _about(name: str) -> str:
+    """The first line of the benchmark's docstring, which says what is measured."""
     source = Path(__file__).with_name(f"{name}.py")
-    said = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) if source.is_file() else None
-    first = (said or name).splitlines()[0].rstrip(".")
-    return first.partition(":")[0]
+    said = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    return said.partition("\n")[0].rstrip(".")
 
 
 def _value(figure: Mapping[str, Any]) -> str:

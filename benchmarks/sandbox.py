@@ -1,4 +1,6 @@
-"""The sandbox beside cold interpreters: `python -m benchmarks.sandbox [repeats]`.
+"""Milliseconds of a program in the sandbox, beside the same in a cold interpreter.
+
+`python -m benchmarks.sandbox [REPEATS]`
 
 All in one run and in turn, because a busy machine changes from minute to minute: only the ratios mean something.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -52,9 +53,15 @@ def test_a_later_run_replaces_the_figures(folder: Path) -> None:
 def test_shares_of_the_limit_have_a_table_of_their_own(folder: Path) -> None:
     speed = Figure("decode, 4 rows", 51.0, unit="tokens per CPU second")
     save("engine", "python -m benchmarks.engine", [speed, Figure(f"decode, 4 rows{SHARE}", 0.456, beside="memory")])
-    shares, _, rest = report.tables(folder).partition("Local engine")
+    shares, _, rest = report.tables(folder).partition("### Local engine")
     assert "| decode, 4 rows | 0.46 | memory | `python -m benchmarks.engine` |" in shares
     assert "| decode, 4 rows | 51 tokens per CPU second | – | – |" in rest and "0.46" not in rest
+
+
+def test_the_page_has_a_heading_for_every_benchmark_that_keeps_figures() -> None:
+    files = Path(report.__file__).parent.glob("*.py")
+    saving = {file.stem for file in files if re.search(r"^\s+save\(|\{save\(", file.read_text(), re.MULTILINE)}
+    assert saving == set(report.TITLES)
 
 
 def test_without_shares_there_is_no_table_of_them(folder: Path) -> None:
