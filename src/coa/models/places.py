@@ -65,9 +65,10 @@ def check_model(source: str) -> None:
 
 
 def refuse_incomplete(built_in: str) -> None:
-    """Refuse `nano` and `smollm2` where the packages or the weights for them are not here."""
-    if absent := missing(["nano"]):
-        raise ModelError(f"{built_in} needs what is not installed: {absent.named()}", needs=["nano"])
+    """Refuse `nano` and `smollm2` where the packages or the weights for them are not here. What to install for `nano`
+    includes the tools of its world."""
+    if missing(["smollm2"]):
+        raise ModelError(f"{built_in} needs what is not installed: {missing([built_in]).named()}", needs=[built_in])
 
 
 def weights_place(source: str | Path) -> str:
