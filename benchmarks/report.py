@@ -69,7 +69,7 @@ def tables(folder: Path) -> str:
 
 _SHARES: Final = (
     "### Shares of the machine's limits\n",
-    "The limit is the least time in which the machine could do the same: it has to read all weights once from",
+    "The limit is the least CPU time in which the machine could do the same: it has to read all weights once from",
     "memory, and to make all multiplications. Both speeds are measured in the same process; the table names the one",
     "that takes longer. A share of 1 would be the limit.\n",
     "| measured | share | limit | command |",

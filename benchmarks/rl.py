@@ -4,9 +4,9 @@ Each side runs in a process of its own, so that its peak memory is its own. All 
 update a step. TRL writes one completion of exactly so many tokens; ours goes through the runtime, which also leads
 each attempt to an answer, so it gets `ROOM` tokens less before that. What is trained still differs a little, so times
 are given for a thousand trained tokens, too, and as CPU seconds, which other load on the machine falsifies less.
-Rewards are made up: half of each group is right. The share of the limit is the least time of a step's multiplications
-(each prompt and each attempt sampled and trained once), at the speed that is measured in the same process, by the time
-the step took.
+Rewards are made up: half of each group is right. The share of the limit is the least CPU time of a step's
+multiplications (each prompt and each attempt sampled and trained once), at the speed that is measured in the same
+process, by the CPU time the step took. `python -m benchmarks.rl code` measures the steps with one of the prompts.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ class Measured(NamedTuple):
 
 
 def main() -> None:
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 2:
         side, profile, group, tokens = sys.argv[1:]
         print(json.dumps({"ours": _ours, "trl": _trl}[side](profile, int(group), int(tokens))))
         return
     figures = list[Figure]()
     for size in SIZES:
-        figures += _compare(*size)
-    save("rl", "python -m benchmarks.rl", figures)
+        if size[0] in (sys.argv[1:] or GOALS):
+            figures += _compare(*size)
+    save("rl", " ".join(["python -m benchmarks.rl", *sys.argv[1:]]), figures)
 
 
 def _compare(profile: str, group: int, tokens: int) -> list[Figure]:
@@ -165,7 +166,8 @@ def _ours(name: str, group: int, tokens: int) -> Measured:
     layers, head = shape.layers * shape.layer, shape.vocabulary * shape.hidden
     read, trained = PROMPTS * longest + found.trained, found.trained
     flops = 8 * (layers * read + head * trained)
-    return found._replace(share=flops / measure_limits(rows=1024).flops / found.wall)
+    limits = measure_limits(rows=1024, clock=time.process_time)
+    return found._replace(share=flops / limits.flops / found.cpu)
 
 
 def _trl(name: str, group: int, length: int) -> Measured:

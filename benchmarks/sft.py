@@ -3,9 +3,9 @@
 Each side runs in a process of its own, so that its peak memory is its own; the sides take turns, and the best update of
 all rounds counts. Speeds are given by the clock and by CPU seconds, which other load on the machine falsifies less.
 Both sides run in fp32, and in bf16, too, where the CPU has units for it: without them, TRL's default of bf16 is forty
-times slower and would make the comparison worthless. The share of the limit is the least time of an update's
-multiplications, at the speed that is measured in the same process, by the time it took. `python -m benchmarks.sft 512`
-measures one length of sample and keeps nothing.
+times slower and would make the comparison worthless. The share of the limit is the least CPU time of an update's
+multiplications, at the speed that is measured in the same process, by the CPU time it took.
+`python -m benchmarks.sft 512` measures one length of sample.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ def main() -> None:
         figures += _figures(f"up to {length:,} tokens", length, found)
     for figure in figures:
         print(f"  {figure.what}: {figure.value:.2f} {figure.unit} {figure.beside} {figure.goal}")
-    if not sys.argv[1:]:
-        save("sft", "python -m benchmarks.sft", figures)
+    save("sft", " ".join(["python -m benchmarks.sft", *sys.argv[1:]]), figures)
 
 
 def _figures(what: str, length: int, found: Mapping[str, Measured]) -> list[Figure]:
@@ -207,8 +206,8 @@ def _ours(length: int, *, bf16: bool) -> Measured:
     layers, head = shape.layers * shape.layer, shape.vocabulary * shape.hidden
     tokens = [sum(map(len, plan.examples(update))) for update in plan.updates]
     flops = [6 * (layers * read + head * trained) for read, trained in zip(tokens, labels, strict=True)]
-    limits = measure_limits(torch.bfloat16 if bf16 else torch.float32, rows=1024)
-    shares = [done / limits.flops / wall for done, (wall, _) in zip(flops, times.spent, strict=True)]
+    limits = measure_limits(torch.bfloat16 if bf16 else torch.float32, rows=1024, clock=time.process_time)
+    shares = [done / limits.flops / cpu for done, (_, cpu) in zip(flops, times.spent, strict=True)]
     return found._replace(share=max(shares[1:]))
 
 
