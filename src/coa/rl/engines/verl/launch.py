@@ -113,11 +113,18 @@ def _follow(running: Any, collector: Any, files: Files) -> dict[str, str] | None
                 found: dict[str, str] | None = ray.get(running)
                 return found
         except ray.exceptions.RayError as error:
-            reason = [line for line in str(error).splitlines() if line.strip()][-1].strip()
             raise TrainingError(
-                f"the trainer ended: {reason}"[:500],
+                f"the trainer ended: {reason(error)}"[:500],
                 hint=f"{files.log} has all of it; the same command goes on from step {files.latest}",
             ) from error
+
+
+def reason(error: Exception) -> str:
+    """Ray says much about an error; this is the line of it that tells what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any("running low on memory" in line for line in lines):
+        return "a machine ran out of memory, and Ray killed one of its processes"
+    return lines[-1] if lines else type(error).__name__
 
 
 def _yaml(config: Any) -> str:
