@@ -2,13 +2,14 @@
 
 Then decoding alone on one core, at 1, 4, 16 and 64 rows, beside what the core can do at best: a pass cannot take less
 time than reading all weights, nor less than its multiplications. Both limits are measured in the same run. In bf16 as
-well where the CPU has units for it.
+well where the CPU has units for it. `python -m benchmarks.engine decode` measures only this part.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 
@@ -26,7 +27,7 @@ from coa.trajectory import Message, load_profile
 from coa.trajectory.grammar import Grammar, Move, language
 
 ROWS, TURNS, NEW = 32, 3, 24
-ROUNDS = 4
+ROUNDS = 3
 OBSERVATION = (
     "\n<observation>Brannock Head: the north light was first lit in 1871, the south light in 1885.</observation>\n"
 )
@@ -35,6 +36,11 @@ SAMPLING = Sampling(temperature=1.0, top_p=0.9, top_k=20, max_tokens=NEW)
 
 def main() -> None:
     model, tokenizer = load_weights("smollm2")
+    if "decode" in sys.argv[1:]:
+        question = [Message(role="user", content="Tell me about the places on the coast.")]
+        figures = _decoding(model, tokenizer, tokenizer.encode_prompt(question)[1])
+        save("engine", "python -m benchmarks.engine decode", figures)
+        return
     prompts = [
         tokenizer.encode_prompt([Message(role="user", content=f"Tell me about place number {row} on the coast.")])[1]
         for row in range(ROWS)

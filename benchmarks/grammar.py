@@ -247,8 +247,7 @@ def main() -> None:
             ratio = mean[what, ours.name] / mean[what, side.name]
             figures.append(Figure(f"constrained decoding, {what}: CPU", ratio, beside=peer))
             print(f"  {what}: {mean[what, ours.name]:.4g}, {side.name} {mean[what, side.name]:.4g}, ratio {ratio:.2f}")
-    if not sys.argv[1:]:
-        save("grammar", "python -m benchmarks.grammar", figures)
+    save("grammar", " ".join(["python -m benchmarks.grammar", *sys.argv[1:]]), figures)
 
 
 def _measure(
