@@ -7,11 +7,12 @@ that its wheel does not bring, and returns log-probabilities as the local engine
 its users have, quantized to four bits. Where the CPU has units for bf16, the local engine and vLLM run in bf16, too.
 
 vLLM (3 GB) gets an environment of its own, which it shares with `make test-slow`: .venv-vllm, or that in
-$COA_VLLM_ENVIRONMENT.
+$COA_VLLM_ENVIRONMENT. All sides together need 8 GB of memory; `--types bf16 --cpu-only` needs half of that.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import math
@@ -40,6 +41,8 @@ TEXT: Final = (
     "gale winter station oil lamp lens built after which council minutes describe repairs made by crew"
 )
 OURS: Final = "coa"
+TYPES: Final = ("fp32", "bf16")
+_VLLM_TYPES: Final = {"fp32": "float32", "bf16": "bfloat16"}
 LLAMA: Final = "llama.cpp, Q4_1"
 
 
@@ -106,15 +109,14 @@ def prompts(count: int, seed: int, encode: Callable[[str], list[int]]) -> list[l
     return [encode(" ".join(rng.choices(TEXT.split(), k=PROMPT)))[:PROMPT] for _ in range(count)]
 
 
-def sides(folder: Path, threads: int, *, llama: bool) -> dict[str, list[str]]:
+def sides(folder: Path, threads: int, types: Sequence[str], *, llama: bool) -> dict[str, list[str]]:
     """The command of each side that can run here."""
-    types = ("fp32", "bf16") if cpu_has_bf16() else ("fp32",)
     here = [sys.executable, "-m", "benchmarks.decoding"]
     found = {f"{OURS}, {dtype}": [*here, "coa", dtype, str(threads)] for dtype in types}
     if (python := vllm_python()) is not None:
         script = str(Path(__file__).with_name("vllm_side.py"))
-        for dtype, name in zip(types, ("float32", "bfloat16"), strict=False):
-            found[f"{VLLM}, {dtype}"] = [str(python), script, str(folder), name, str(MOST)]
+        for dtype in types:
+            found[f"{VLLM}, {dtype}"] = [str(python), script, str(folder), _VLLM_TYPES[dtype], str(MOST)]
     if llama:
         found[LLAMA] = [*here, "llama", "q4_1", str(threads)]
     return found
@@ -123,6 +125,12 @@ def sides(folder: Path, threads: int, *, llama: bool) -> dict[str, list[str]]:
 def main() -> None:
     from coa.models.local.model import load_weights
 
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--types", nargs="*", choices=TYPES, default=TYPES if cpu_has_bf16() else TYPES[:1])
+    parser.add_argument(
+        "--cpu-only", action="store_true", help="one thread only: no seconds of the clock, no llama.cpp"
+    )
+    given = parser.parse_args()
     figures = list[Figure]()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "smollm2"
@@ -135,9 +143,10 @@ def main() -> None:
             return list(tokenizer.encode([text])[0])
 
         cores = min(os.cpu_count() or 1, 2)
-        for threads, counts, clock in ((1, (16, 64), "cpu"), (cores, (64,), "wall")):
+        parts = [(1, (16, 64), "cpu"), (cores, (64,), "wall")]
+        for threads, counts, clock in parts[:1] if given.cpu_only else parts:
             with ExitStack() as stack:
-                commands = sides(folder, threads, llama=clock == "cpu")
+                commands = sides(folder, threads, given.types, llama=clock == "cpu" and not given.cpu_only)
                 running = [stack.enter_context(started(name, words, threads)) for name, words in commands.items()]
                 for side in running:
                     side.write(prompts(4, 0, encode), 4)
@@ -145,7 +154,7 @@ def main() -> None:
                     what = f"{requests} requests, {threads} thread{'s' if threads > 1 else ''}"
                     measure(running, what, requests, clock, encode)
                     figures += compared({side.name: side.least[what] for side in running}, what, clock)
-    save("decoding", "python -m benchmarks.decoding", figures)
+    save("decoding", " ".join(["python -m benchmarks.decoding", *sys.argv[1:]]), figures)
 
 
 def measure(running: Sequence[Side], what: str, requests: int, clock: str, encode: Callable[[str], list[int]]) -> None:
@@ -158,9 +167,10 @@ def measure(running: Sequence[Side], what: str, requests: int, clock: str, encod
             assert count == requests * NEW, (side.name, count)
             side.keep(what, 1000 * getattr(spent, clock) / count)
             written[side.name] = spent.ids
+        first = running[0].name
         for name, ids in written.items():
-            same = sum(a == b for a, b in zip(ids, written[f"{OURS}, fp32"], strict=True))
-            print(f"  {what}, round {number + 1}: {name} wrote the same as coa in fp32 in {same} of {requests}")
+            same = sum(a == b for a, b in zip(ids, written[first], strict=True))
+            print(f"  {what}, round {number + 1}: {name} wrote the same as {first} in {same} of {requests}")
 
 
 def compared(spent: Mapping[str, float], what: str, clock: str) -> list[Figure]:
@@ -256,7 +266,7 @@ def _side(name: str, dtype: str, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
+    if sys.argv[1:2] in (["coa"], ["llama"]):
         _side(sys.argv[1], sys.argv[2], int(sys.argv[3]))
     else:
         main()

