@@ -5,11 +5,12 @@ all rounds counts. Speeds are given by the clock and by CPU seconds, which other
 Both sides run in fp32, and in bf16, too, where the CPU has units for it: without them, TRL's default of bf16 is forty
 times slower and would make the comparison worthless. The share of the limit is the least CPU time of an update's
 multiplications, at the speed that is measured in the same process, by the CPU time it took.
-`python -m benchmarks.sft 512` measures one length of sample.
+`python -m benchmarks.sft 512 --rounds 1` measures one length of sample, once.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -58,17 +59,21 @@ class Measured(NamedTuple):
 
 
 def main() -> None:
-    if sys.argv[2:]:
+    if sys.argv[1:2] and sys.argv[1] in NAMES:
         side, length = sys.argv[1], int(sys.argv[2])
         bf16 = side.endswith("bf16")
         print(json.dumps(_trl(length, bf16=bf16) if side.startswith("trl") else _ours(length, bf16=bf16)))
         return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lengths", type=int, nargs="*", choices=[*SIZES], default=[*SIZES])
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    given = parser.parse_args()
     print("SFT of SmolLM2-135M, full: trained tokens/s and peak memory")
     sides = [side for side in NAMES if cpu_has_bf16() or not side.endswith("bf16")]
     figures = list[Figure]()
-    for length in [int(sys.argv[1])] if sys.argv[1:] else SIZES:
+    for length in given.lengths:
         found = {side: Measured(0.0, 0.0, 0.0, 0.0) for side in sides}
-        for _ in range(ROUNDS):
+        for _ in range(given.rounds):
             for side, best in found.items():
                 found[side] = best.better(_measured(side, length))
         for side in sides:
