@@ -15,7 +15,6 @@ from coa.rl.config import RlConfig
 from coa.rl.engines.verl import checks, signatures
 from coa.rl.engines.verl.launch import compose
 from coa.rl.engines.verl.settings import verl_settings
-from coa.runtime.on_ray import LOOPBACK_ONLY
 from support.verl_runs import ROOT, config_file, environment, rl
 
 RECIPES = sorted((ROOT / "configs" / "rl").glob("*.toml"))
@@ -100,24 +99,3 @@ def test_the_doctor_finds_everything_in_order(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all names that coa uses are there" in done.stdout and "batches divide and contexts fit" in done.stdout
-
-
-def test_a_machine_without_memory_is_named_as_the_reason() -> None:
-    """Ray's own message ends with advice for those who started Ray."""
-    code = (
-        "import time, ray\n"
-        "from coa.rl.engines.verl.launch import reason\n"
-        "ray.init(address='local', num_cpus=1, include_dashboard=False, object_store_memory=100_000_000)\n"
-        "@ray.remote\n"
-        "class Hungry:\n"
-        "    def eat(self):\n"
-        "        held = bytearray(300_000_000)\n"
-        "        time.sleep(600)\n"
-        "try:\n"
-        "    ray.get(Hungry.remote().eat.remote())\n"
-        "except ray.exceptions.RayError as error:\n"
-        "    print(reason(error))\n"
-    )
-    low = {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100", LOOPBACK_ONLY: "0"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment(**low), capture_output=True, text=True)
-    assert "a machine ran out of memory, and Ray killed one of its processes" in done.stdout, done.stderr

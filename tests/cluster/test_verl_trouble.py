@@ -19,6 +19,7 @@ from coa.models.local.model import load_weights
 from coa.models.tokenizer import load_tokenizer
 from coa.rl.engines.verl.loop import expressible
 from coa.rl.engines.verl.settings import Files
+from coa.runtime.on_ray import LOOPBACK_ONLY
 from coa.trajectory import Trajectory, profile_of, read, to_sample
 from support.verl_runs import alive, config_file, descendants, environment, metrics, rl, started, wait_until
 
@@ -48,11 +49,12 @@ def test_attempts_that_raise_hang_or_write_nothing_are_counted_and_become_no_row
 
 def test_groups_without_a_difference_are_replaced_and_surplus_groups_are_thrown_away(tmp_path: Path) -> None:
     """A third of the tasks cannot be solved. The local engine would learn from surplus groups in the next steps."""
-    config, out = config_file(tmp_path, max_steps=4, train_batch_size=3, filter_groups_metric="score"), tmp_path / "run"
+    changed = {"train_batch_size": 3, "filter_groups_metric": "score", "reward": {"require_format": False}}
+    config, out = config_file(tmp_path, max_steps=4, **changed), tmp_path / "run"
     rows = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text().splitlines()]
     hard = {row["id"] for row in rows[::3]}
-    changed = [row | ({"answer": "unknowable"} if row["id"] in hard else {}) for row in rows]
-    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, changed)))
+    given = [row | ({"answer": "unknowable"} if row["id"] in hard else {}) for row in rows]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, given)))
     rl(config, out)
     found = metrics(out)
     assert [row["groups_used"] for row in found] == [3] * 4, "each step learns from as many groups as it was asked to"
@@ -135,6 +137,35 @@ def test_nothing_is_left_of_a_run_that_is_killed_while_it_starts(after: str, tmp
         os.kill(running.pid, signal.SIGKILL)
     wait_until(lambda: not any(map(alive, below)), timeout_s=180)
     assert metrics(out) == []
+
+
+def test_a_server_that_is_killed_for_want_of_memory_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    """Ray raises another error for it than for other deaths; unseen, the trainer would wait for ever."""
+    code = (
+        "import sys, time, ray\n"
+        "from pathlib import Path\n"
+        "from coa.rl.engines.verl.settings import Files\n"
+        "from coa.rl.engines.verl.trainer import watch_over\n"
+        "ray.init(address='local', num_cpus=1, include_dashboard=False, object_store_memory=100_000_000)\n"
+        "@ray.remote\n"
+        "class Hungry:\n"
+        "    def eat(self):\n"
+        "        held = bytearray(300_000_000)\n"
+        "        time.sleep(600)\n"
+        "hungry = Hungry.remote()\n"
+        "eating = hungry.eat.remote()\n"
+        "watch_over({'rollout server 0': hungry}, Files(Path(sys.argv[1])))\n"
+        "time.sleep(600)\n"
+    )
+    low = {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100", LOOPBACK_ONLY: "0"}
+    files = Files(tmp_path)
+    files.folder.mkdir()
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment(**low), capture_output=True)
+    assert ended.returncode == 1, ended.stderr
+    (event,) = map(json.loads, files.events.read_text().splitlines())
+    assert event["message"] == (
+        "the rollout server 0 has died: a machine ran out of memory, and Ray killed one of its processes"
+    )
 
 
 def test_the_merged_model_is_the_trainers(tmp_path: Path) -> None:

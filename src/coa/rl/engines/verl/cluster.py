@@ -53,3 +53,11 @@ def join_ray(config: RlConfig, out: Path) -> None:
         raise TrainingError(
             f"Ray did not start on this machine: {reason}", hint="run the same command again when less else is running"
         ) from error
+
+
+def reason(error: Exception) -> str:
+    """Ray says much about an error; this is the line of it that tells what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any("running low on memory" in line for line in lines):
+        return "a machine ran out of memory, and Ray killed one of its processes"
+    return lines[-1] if lines else type(error).__name__

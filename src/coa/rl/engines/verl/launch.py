@@ -23,7 +23,7 @@ from coa.errors import CoaError, TrainingError
 from coa.report import plural
 from coa.rl.config import RlConfig
 from coa.rl.engines.verl import nodes, signatures
-from coa.rl.engines.verl.cluster import join_ray
+from coa.rl.engines.verl.cluster import join_ray, reason
 from coa.rl.engines.verl.collector import start_collector
 from coa.rl.engines.verl.settings import Files, as_overrides, cluster_address
 
@@ -117,14 +117,6 @@ def _follow(running: Any, collector: Any, files: Files) -> dict[str, str] | None
                 f"the trainer ended: {reason(error)}"[:500],
                 hint=f"{files.log} has all of it; the same command goes on from step {files.latest}",
             ) from error
-
-
-def reason(error: Exception) -> str:
-    """Ray says much about an error; this is the line of it that tells what happened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if any("running low on memory" in line for line in lines):
-        return "a machine ran out of memory, and Ray killed one of its processes"
-    return lines[-1] if lines else type(error).__name__
 
 
 def _yaml(config: Any) -> str:

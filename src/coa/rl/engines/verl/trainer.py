@@ -29,6 +29,7 @@ from coa.errors import TrainingError
 from coa.report import plural
 from coa.rl import report
 from coa.rl.config import RlConfig
+from coa.rl.engines.verl.cluster import reason
 from coa.rl.engines.verl.collector import Record, RecordedAttempt, find_collector
 from coa.rl.engines.verl.settings import Files
 from coa.rl.groups import Collected, Group, keep
@@ -167,7 +168,7 @@ def recording(base: Any, config: RlConfig, out: Path) -> Any:
             self.journal = Journal(config, out)
             if Files(out).guards.is_file():
                 self.journal.watch.restore(orjson.loads(Files(out).guards.read_bytes()))
-            _watch(_actors_of(self, agent_loop_manager), Files(out))
+            watch_over(_actors_of(self, agent_loop_manager), Files(out))
             try:
                 super().fit(agent_loop_manager)
             finally:
@@ -231,7 +232,7 @@ def _actors_of(trainer: Any, agent_loop_manager: Any) -> dict[str, Any]:
     return found | {f"rollout server {number}": one for number, one in enumerate(servers)}
 
 
-def _watch(actors: Mapping[str, Any], files: Files) -> None:
+def watch_over(actors: Mapping[str, Any], files: Files) -> None:
     """End this process when one of the actors has died. verl does not notice: it polls for attempts that nobody makes.
 
     An actor that does not answer in time is busy, not dead.
@@ -243,12 +244,12 @@ def _watch(actors: Mapping[str, Any], files: Files) -> None:
             for name, actor in actors.items():
                 try:
                     ray.get(actor.__ray_ready__.remote(), timeout=WATCH_S)
-                except ray.exceptions.RayActorError:
-                    hint = f"{files.log} may say why; the same command goes on from step {files.latest}"
-                    files.report("failed", message=f"the {name} has died", hint=hint)
+                except ray.exceptions.GetTimeoutError:
+                    continue
+                except ray.exceptions.RayError as error:  # an actor that was killed for want of memory is no ActorError
+                    hint = f"{files.log} may say more; the same command goes on from step {files.latest}"
+                    files.report("failed", message=f"the {name} has died: {reason(error)}"[:500], hint=hint)
                     os._exit(1)
-                except ray.exceptions.RayError:
-                    pass
 
     threading.Thread(target=watch, name="coa-watch", daemon=True).start()
 
