@@ -8,10 +8,11 @@ well where the CPU has units for it. `python -m benchmarks.engine decode` measur
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from transformers import PreTrainedModel
@@ -83,7 +84,7 @@ def _decoding(model: PreTrainedModel, tokenizer: TextTokenizer, prompt: Sequence
     weights = sum(part.weight.numel() for part in [*layers, head])
     types = {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if cpu_has_bf16() else {})
     limits = {name: measure_limits(dtype, clock=time.process_time) for name, dtype in types.items()}
-    figures, spent = list[Figure](), dict[str, float]()
+    figures = list[Figure]()
     for name, limit in limits.items():
         print(f"one core, {name}: {limit.flops / 1e9:.0f} GFLOP/s, {limit.bytes / 1e9:.1f} GB/s at best")
         figures += [
@@ -91,8 +92,8 @@ def _decoding(model: PreTrainedModel, tokenizer: TextTokenizer, prompt: Sequence
             Figure(f"one core, {name}: {MEMORY}", limit.bytes / 1e9, "GB/s"),
         ]
     for rows in (1, 4, 16, 64):
-        local = {name: LocalModel(model, tokenizer, name="smollm2", max_rows=64, bf16=name == "bf16") for name in types}
-        spent = _pass_seconds(local, prompt, rows)
+        gc.collect()  # engines refer to themselves, and their contexts take gigabytes
+        spent = _pass_seconds(model, tokenizer, types, prompt, rows)
         for name, seconds in spent.items():
             least, limited_by = limits[name].of_pass(weights, rows, types[name].itemsize)
             share = least / seconds
@@ -110,11 +111,14 @@ def _decoding(model: PreTrainedModel, tokenizer: TextTokenizer, prompt: Sequence
     return figures
 
 
-def _pass_seconds(models: Mapping[str, LocalModel], prompt: Sequence[int], rows: int) -> dict[str, float]:
+def _pass_seconds(
+    model: PreTrainedModel, tokenizer: TextTokenizer, types: Iterable[str], prompt: Sequence[int], rows: int
+) -> dict[str, float]:
     """CPU seconds of a pass that decodes this number of rows: the difference between long and short answers.
 
-    The models take turns, and the least of the rounds counts.
+    The types take turns, and the least of the rounds counts.
     """
+    models = {name: LocalModel(model, tokenizer, name="smollm2", max_rows=64, bf16=name == "bf16") for name in types}
     contexts = [[*prompt, 100 + row] for row in range(rows)]
     short, long = 4, 20
     least = {(name, new): math.inf for name in models for new in (short, long)}
