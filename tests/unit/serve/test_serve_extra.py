@@ -11,7 +11,7 @@ import pytest
 
 from coa.doctor import examine
 
-HINT = "pip install 'chain-of-agents[serve]'"
+HINT = "coa setup serve"
 
 
 def without(package: str, code: str) -> subprocess.CompletedProcess[str]:
