@@ -48,12 +48,14 @@ def test_why_a_turn_ended_is_read_from_its_tokens(tokenizer: TextTokenizer) -> N
     """verl says "completed" for all three."""
     (call,), (reply,) = tokenizer.encode([CALLS[0], REPLIES[0]])
     end = tokenizer.end_of_turn
-    for ids, finish, kept, ended in [
+    assert end is not None
+    cases: list[tuple[list[int], Finish, tuple[int, ...], tuple[int, float] | None]] = [
         ([call, reply], Finish.STOP, (call, reply), None),
         ([call], Finish.LENGTH, (call,), None),
         ([call, end], Finish.END, (call,), (end, -0.2)),
         ([end], Finish.END, (), (end, -0.1)),
-    ]:
+    ]
+    for ids, finish, kept, ended in cases:
         found, server = said(tokenizer, Manager(ids, [-0.1, -0.2][: len(ids)]))
         assert found.finish is finish and found.tokens is not None
         assert (found.tokens.ids, found.ended) == (kept, ended)
