@@ -1,7 +1,8 @@
-"""Makes the pictures in docs/images/: of the web page, from a real server with `nano`, and of the viewer over a demo.
+"""Makes the pictures in docs/images/: of the web page, from a real server with `nano`, of the viewer over a demo, and
+of the first run of the README in the viewer.
 
     .venv/bin/coa demo --quick
-    .venv/bin/python scripts/screenshots.py [serve] [view] [--demo runs/demo-quick]
+    .venv/bin/python scripts/screenshots.py [serve] [view] [first] [--demo runs/demo-quick]
 
 It needs Chromium (`sudo apt-get install chromium`). The pictures depend on the fonts of the machine.
 """
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +26,9 @@ from playwright.sync_api import sync_playwright
 import coa
 
 ROOT: Final = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from scripts.recording import COMMAND  # noqa: E402
 
 from support.browsing import FLAGS, executable  # noqa: E402
 
@@ -45,7 +50,7 @@ MOST_BYTES: Final = 300_000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", help="serve, view, or both", default=["serve", "view"])
+    parser.add_argument("what", nargs="*", help="serve, view, first; all of them", default=["serve", "view", "first"])
     parser.add_argument("--demo", type=Path, default=ROOT / "runs" / "demo-quick", help="folder of a finished demo")
     given = parser.parse_args()
     with sync_playwright() as playwright:
@@ -54,15 +59,34 @@ def main() -> None:
             of_page(browser)
         if "view" in given.what:
             of_viewer(browser, given.demo)
+        if "first" in given.what:
+            of_first_run(browser)
         browser.close()
+
+
+def of_first_run(browser: Browser) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "first"
+        command = [sys.executable, "-m", "coa.cli", *shlex.split(COMMAND)[1:], "--out", str(out)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with coa.view([out], port=0, cache=Path(folder) / "cache") as viewer:
+            while not (rows := _asked(viewer.url, "runs.json?limit=1")["rows"]):
+                time.sleep(0.2)
+            page = opened(browser, f"{viewer.url}/#/run/{rows[0]['id']}", **DESK, color_scheme="light")
+            shoot(page, "view-first.png")
+            page.close()
+
+
+def _asked(url: str, path: str) -> Any:
+    with urlopen(f"{url}/api/{path}") as answer:
+        return json.load(answer)
 
 
 def of_viewer(browser: Browser, demo: Path) -> None:
     with tempfile.TemporaryDirectory() as cache, coa.view([demo], port=0, cache=cache) as viewer:
 
         def asked(path: str) -> Any:
-            with urlopen(f"{viewer.url}/api/{path}") as answer:
-                return json.load(answer)
+            return _asked(viewer.url, path)
 
         while (index := asked("index.json"))["progress"]["busy"] or index["scanned"] < index["progress"]["runs"]:
             time.sleep(0.2)
