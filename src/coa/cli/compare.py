@@ -28,16 +28,16 @@ def compare(
         str | None, typer.Option(help="File or benchmark with the right answers, for traces that have none.")
     ] = None,
     scorer: Annotated[
-        str | None, typer.Option(help="Scorer that decides. Default: that of the evaluations, else auto.")
+        str | None, typer.Option(help="Scorer of the answers. Default: the scorer of the evaluations, else auto.")
     ] = None,
     judge: options.Judge = None,
     judge_name: options.JudgeName = None,
     judge_key_env: options.JudgeKeyEnv = "COA_API_KEY",
     profile: Annotated[
-        str | None, typer.Option(help="Read with this profile (a name or a .toml), whatever the data carry.")
+        str | None, typer.Option(help="Profile (a name or a .toml) to read the runs with, instead of the recorded one.")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Take each run on all of its tasks, not only the common ones.")
+        bool, typer.Option("--all", help="Count all tasks of each run, not only those that all runs have.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     as_json: options.Json = False,

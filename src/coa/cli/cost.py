@@ -33,7 +33,9 @@ def cost(
         ),
     ],
     tokenizer: Annotated[str, typer.Option(help=_COUNTS)] = "smollm2",
-    profile: Annotated[str | None, typer.Option(help="Profile to read trajectories with, instead of theirs.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Profile to read trajectories with, instead of the recorded one.")
+    ] = None,
     tasks: Annotated[Path | None, typer.Option(help="Tasks with the right answers, for traces that have none.")] = None,
     judge: options.Judge = None,
     shared: Annotated[bool, typer.Option("--shared", help="Count only the tasks that all paths hold.")] = False,

@@ -38,11 +38,15 @@ def distill(
     tasks: Annotated[Path | None, typer.Option(help="Tasks with the right answers, for traces that have none.")] = None,
     roles: Annotated[Path | None, typer.Option(help=_ROLES)] = None,
     decontaminate: Annotated[list[str] | None, typer.Option(help=_KEEP_OUT)] = None,
-    keep_unscored: Annotated[bool, typer.Option("--keep-unscored", help="Keep answers nobody could judge.")] = False,
+    keep_unscored: Annotated[
+        bool, typer.Option("--keep-unscored", help="Keep runs whose answers nobody could judge.")
+    ] = False,
     judge: options.Judge = None,
     fill: Annotated[str | None, _models(help="Model that writes role texts the traces lack.")] = None,
     student: Annotated[str | None, _models(help=_LENGTH)] = None,
-    concurrency: Annotated[int | None, _models(min=1, help="Number of requests to these models at a time.")] = None,
+    concurrency: Annotated[
+        int | None, _models(min=1, help="Number of requests to the judge and the --fill model at a time.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help=_SEED)] = None,
     shard: options.Shard = None,
     explain: Annotated[str | None, typer.Option(metavar="RUN", help=_EXPLAIN)] = None,

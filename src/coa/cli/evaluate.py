@@ -53,7 +53,7 @@ def evaluate(
     select: options.Select = None,
     k: Annotated[
         list[int] | None,
-        typer.Option("--k", min=1, help="Further k for which to report pass@k. Repeatable.",
+        typer.Option("--k", min=1, help="Value of k for which to report pass@k as well. Repeatable.",
                      rich_help_panel=options.ATTEMPTS),
     ] = None,
     concurrency: options.Concurrency = None,

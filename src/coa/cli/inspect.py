@@ -27,7 +27,7 @@ def inspect(
         list[str],
         typer.Argument(help="Trajectories, AFM SFT rows, recorded teams, or tasks: files, folders, or hub ids."),
     ],
-    task: Annotated[str | None, typer.Option(help="Id of the only task to show.")] = None,
+    task: Annotated[str | None, typer.Option(help="Show only the task with this id.")] = None,
     skip: Annotated[int, typer.Option(min=0, help="Number of records to skip at the start.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Number of records to show at most.")] = None,
     mask: Annotated[bool, typer.Option("--mask", help="Show each token and whether it would be trained.")] = False,
@@ -35,7 +35,10 @@ def inspect(
         str, typer.Option(help="Tokenizer for --mask: smollm2, a model folder, a tokenizer.json, a .gguf, or a hub id.")
     ] = "smollm2",
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="With --mask, cut or drop what is longer, as training would.")
+        int | None,
+        typer.Option(
+            min=1, help="With --mask: number of tokens above which a trajectory is cut or dropped, as in training."
+        ),
     ] = None,
     profile: Annotated[
         str | None, typer.Option(help="Profile (a name or a .toml) to read with, whatever profile the data carry.")

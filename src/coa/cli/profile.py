@@ -67,7 +67,8 @@ def from_traces(
     traces: Annotated[list[Path], typer.Argument(help="Traces of any known format, files or folders.")],
     name: Annotated[str, typer.Option(help="Name of the profile.")] = "team",
     roles: Annotated[
-        Path | None, typer.Option(help="TOML file that says which part an agent of the team plays.")
+        Path | None,
+        typer.Option(help="TOML file that gives agents of the team a role: act, plan, reflect, verify or drop."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:

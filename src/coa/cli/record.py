@@ -57,7 +57,7 @@ def record(
     show_settings: options.ShowSettings = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Record every model call of a team of any framework, by standing between it and its model server."""
+    """Record every model call of a team, built with any framework, through a gateway to its model server."""
     from coa.cli.configuring import resolve
     from coa.cli.progress import terminal_progress
     from coa.cli.terminal import show_warnings

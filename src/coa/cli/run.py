@@ -46,7 +46,7 @@ def run(
     select: options.Select = None,
     judge: options.Judge = None,
     tasks: Annotated[
-        Path | None, typer.Option(help="File of tasks (.jsonl, .parquet), no question.", rich_help_panel=_BATCH)
+        Path | None, typer.Option(help="File of tasks to run instead of one question.", rich_help_panel=_BATCH)
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Number of attempts at each task.", rich_help_panel=_BATCH)] = 1,
     concurrency: Annotated[

@@ -37,9 +37,9 @@ def serve(
     max_memory_mb: Annotated[int, typer.Option(help="Memory that a request may ask for at most, per worker.")] = 4096,
     max_disk_mb: Annotated[int, typer.Option(help="Disk space that a request may ask for at most.")] = 1024,
     max_processes: Annotated[int, typer.Option(help="Processes and threads that a request may ask for at most.")] = 256,
-    max_output_mb: Annotated[float, typer.Option(help="Largest output, per stream.")] = 64,
-    max_code_mb: Annotated[float, typer.Option(help="Longest program, its prelude included.")] = 1,
-    max_stdin_mb: Annotated[float, typer.Option(help="Largest input.")] = 16,
+    max_output_mb: Annotated[float, typer.Option(help="Size of the largest output of a program, per stream.")] = 64,
+    max_code_mb: Annotated[float, typer.Option(help="Size of the largest program, with its prelude.")] = 1,
+    max_stdin_mb: Annotated[float, typer.Option(help="Size of the largest standard input.")] = 16,
     max_files_mb: Annotated[float, typer.Option(help="Largest sum of the files of a request.")] = 32,
     max_waiting: Annotated[
         int, typer.Option(help="Number of requests at a time; each test of a program is one.")

@@ -62,7 +62,7 @@ def scan(
     ] = "COA_API_KEY",
     question: Annotated[
         str | None,
-        typer.Option(help="Question to the judge. Default: did the agent cheat, refuse or misread?",
+        typer.Option(help="Question to the judge. Default: whether the agent cheated, refused or misread.",
                      rich_help_panel=_JUDGE),
     ] = None,
     concurrency: Annotated[

@@ -25,9 +25,9 @@ def score(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Add the scores to the runs themselves, which rewrites their file.")
     ] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the scores of that name that are there.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace existing scores of the same name.")] = False,
     unscored: Annotated[
-        bool, typer.Option("--unscored", help="Of those there, replace only what has no value.")
+        bool, typer.Option("--unscored", help="Replace only existing scores that have no value.")
     ] = False,
     concurrency: Annotated[
         int, typer.Option("--concurrency", "--at-once", min=1, help="Number of answers scored at a time.")

@@ -66,7 +66,7 @@ def sft(
         int, typer.Option(min=1, help="Number of machines; start the command on each.", rich_help_panel=_GPUS)
     ] = 1,
     node_rank: Annotated[
-        int, typer.Option(min=0, help="Number of this machine, from 0.", rich_help_panel=_GPUS)
+        int, typer.Option(min=0, help="Rank of this machine among --nnodes, from 0.", rich_help_panel=_GPUS)
     ] = 0,
     main_address: Annotated[
         str | None,

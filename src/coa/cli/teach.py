@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _MOVED = ("--api-key-env", "--price-in", "--price-cached", "--price-out", "--prices")
 Command = accepting({flag: options.RUN_FLAGS[flag] for flag in _MOVED} | {"--max-tokens": "max_tokens"})
-_TEAM = "smolagents: module:factory or file.py:factory, where factory(model) returns an agent; or world."
-_COMMAND = "Any other team: program to run for each task, with {question}, {id} or {file} for the task."
+_TEAM = "smolagents team: module:factory or file.py:factory, where factory(model) returns an agent; or world."
+_COMMAND = "Program that runs any other team, once per task; {question}, {id} and {file} stand for the task."
 _world = partial(typer.Option, rich_help_panel="Team of an offline world")
 _limits = partial(typer.Option, rich_help_panel="Limits")
 
@@ -37,8 +37,10 @@ def teach(
     model_name: options.ModelName = None,
     temperature: options.Temperature = None,
     world: Annotated[str | None, _world(help="World: atlas, atlas:SEED, or a folder of coa world build.")] = None,
-    seed: Annotated[int | None, _world(min=0, help="Decides where the scripted expert errs. Default: 0.")] = None,
-    errors: Annotated[float | None, _world(min=0, max=1, help="How often the expert errs. Default: 0.25.")] = None,
+    seed: Annotated[int | None, _world(min=0, help="Seed of the scripted expert's errors. Default: 0.")] = None,
+    errors: Annotated[
+        float | None, _world(min=0, max=1, help="Probability that the scripted expert errs. Default: 0.25.")
+    ] = None,
     jobs: Annotated[int | None, _limits(min=1, help="Number of teams at a time, a process each. Default: 8.")] = None,
     time_limit: Annotated[float | None, _limits(min=0.1, help="Seconds for each task. Default: 1800.")] = None,
     limit: options.Limit = None,

@@ -55,7 +55,9 @@ def call(
         typer.Option(help="Setting of a tool as name=setting, or name=module:factory for your own tool."),
     ] = None,
     mcp: Annotated[list[str] | None, _MCP] = None,
-    question: Annotated[str, typer.Option(help="Question of the task, for tools that read with a goal.")] = "",
+    question: Annotated[
+        str, typer.Option(help="Question of the task, for tools that use it, such as crawl_page.")
+    ] = "",
     file: Annotated[list[str] | None, typer.Option(help="File of the task. Repeatable.")] = None,
     timeout: Annotated[
         float, typer.Option(min=0, help="Time limit in seconds, if shorter than the limit of the tool.")

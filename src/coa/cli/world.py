@@ -19,7 +19,7 @@ _WHICH = typer.Argument(help="atlas, atlas:SEED, or a folder of coa world build.
 @world.command()
 def build(
     out: Annotated[Path, typer.Option(help="Folder of the world.")],
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same world.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the world; the same seed gives the same world.")] = 7,
     cities: Annotated[int, typer.Option(min=20, help="Number of cities.")] = 200,
     people: Annotated[int, typer.Option(min=30, help="Number of people.")] = 300,
     firms: Annotated[int, typer.Option(min=10, help="Number of firms.")] = 100,
@@ -27,7 +27,7 @@ def build(
     rl: Annotated[int, typer.Option(min=0, help="Number of tasks for reinforcement learning.")] = 300,
     test: Annotated[int, typer.Option(min=0, help="Number of held-out tasks.")] = 240,
     force: Annotated[bool, typer.Option("--force", help="Replace another world in the folder.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what world.json says, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print world.json.")] = False,
 ) -> None:
     """Build the atlas: invented cities, people and firms, their pages, a search index, and tasks in three splits."""
     from coa.cli.progress import terminal_progress
@@ -53,7 +53,7 @@ def show(
     examples: Annotated[int, typer.Option(min=0, help="Number of example questions of each family.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
-    """What is in a world: families of questions with examples, and the tokens of an ideal trajectory of each."""
+    """Show a world: its families of questions with examples, and the tokens of an ideal trajectory for each."""
     import asyncio
     from collections import Counter
 
@@ -94,10 +94,10 @@ def show(
 @world.command()
 def tasks(
     out: Annotated[Path, typer.Option(help="File for the tasks, .jsonl.")],
-    source: Annotated[str, typer.Option(help="Whose tasks: reasoning-gym.")] = "reasoning-gym",
+    source: Annotated[str, typer.Option(help="Source of the tasks: reasoning-gym.")] = "reasoning-gym",
     dataset: Annotated[list[str] | None, typer.Option(help=_GENERATOR)] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of tasks.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same tasks.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the tasks; the same seed gives the same tasks.")] = 7,
     as_json: options.Json = False,
 ) -> None:
     """Write tasks of another source, which a program can answer."""

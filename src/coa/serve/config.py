@@ -24,7 +24,7 @@ class ServeConfig(Frozen):
     agents: dict[str, RunConfig] = Field(default_factory=dict)
     """Several agents, each under the model name that clients use. They take the place of `run`."""
     host: str = "127.0.0.1"
-    """Address to listen on. Any other than a loopback address requires a key."""
+    """Address to listen on. Any other than a loopback address requires a key, or `public`."""
     port: int = Field(8080, ge=0, le=65535)
     """Port to listen on; 0 chooses a free one."""
     api: bool = True
@@ -36,6 +36,9 @@ class ServeConfig(Frozen):
     view: tuple[Path, ...] = ()
     """Files and folders that the viewer at /view/ shows. Default: the runs of this server, unless it has keys; with
     keys, every holder of one can see the folders that are named here."""
+    public: bool = False
+    """Whether to let everybody use the agents without a key, on any address. For a demo whose model and tools cost
+    nothing and reach nothing, such as nano."""
     keys_env: str = KEYS_ENV
     """Environment variable with the keys that clients may use, separated by commas."""
     keys_file: Path | None = None
@@ -44,6 +47,8 @@ class ServeConfig(Frozen):
     """Host names under which clients reach the server, besides its address and localhost."""
     origins: tuple[str, ...] = ()
     """Origins of web pages that may call the API from a browser, such as https://chat.example.org."""
+    framed_by: tuple[str, ...] = ()
+    """Origins of web pages that may show the page of this server in a frame, such as https://huggingface.co."""
     max_runs: int = Field(64, ge=1)
     """Number of runs at a time."""
     max_queue: int = Field(256, ge=0)

@@ -50,7 +50,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sending = _Sending(send)
+        sending = _Sending(send, self._config.framed_by)
         try:
             headers = _headers(scope["headers"])
             sending.origin = self._checked_origin(scope, headers)
@@ -152,8 +152,9 @@ class _Body:
 class _Sending:
     """`send`, with the headers that every answer gets."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, framed_by: Iterable[str]) -> None:
         self._send = send
+        self._ancestors = b"frame-ancestors " + (" ".join(framed_by) or "'none'").encode()
         self.status = 0
         """0 before an answer has begun."""
         self.origin: str | None = None
@@ -161,7 +162,8 @@ class _Sending:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message.get("headers", ()), (b"x-content-type-options", b"nosniff"), *self._cors()]
+            own = ((name, value.replace(b"frame-ancestors 'none'", self._ancestors)) for name, value in _raw(message))
+            headers = [*own, (b"x-content-type-options", b"nosniff"), *self._cors()]
             message = {**message, "headers": headers}
         await self._send(message)
 
@@ -199,6 +201,11 @@ def _missing(scope: Scope, error: HTTPException) -> ApiError:
     if error.status_code == 405:
         return ApiError(405, f"{scope['method']} is not possible for {scope['path']}", code="method_not_allowed")
     return ApiError(error.status_code, f"there is nothing at {scope['path']}", code="not_found")
+
+
+def _raw(message: Message) -> Iterable[tuple[bytes, bytes]]:
+    found: Iterable[tuple[bytes, bytes]] = message.get("headers", ())
+    return found
 
 
 def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -293,8 +293,8 @@ class _Connection(HttpToolsProtocol):
 
 
 def refuse_public_without_keys(config: ServeConfig, keys: Keys) -> None:
-    """Without a key, only this machine may reach the server."""
-    if keys.required or is_loopback(config.host):
+    """Without a key, only this machine may reach the server, unless the settings say that everybody may."""
+    if keys.required or config.public or is_loopback(config.host):
         return
     raise ConfigError(
         f"listening on {config.host} without a key would let anybody use this agent",

@@ -45,11 +45,17 @@ class ScoreVerdict(Frozen):
 
     read: Literal["score"] = "score"
     label: str = Field("score", min_length=1)
+    """Word before the number."""
     low: int = 1
+    """Lowest score."""
     high: int = 4
+    """Highest score."""
     pass_at: int = 3
+    """Lowest score that passes."""
     passed: tuple[str, ...] = Field(min_length=1)
+    """Agents that may follow a score that passes."""
     failed: tuple[str, ...] = Field(min_length=1)
+    """Agents that may follow a score that fails."""
 
     def holds(self, text: str) -> bool | None:
         """Whether the score in the text passes; None if there is no readable score."""
@@ -75,11 +81,13 @@ class GradeVerdict(Frozen):
 
     read: Literal["grades"] = "grades"
     points: tuple[str, ...] = Field(min_length=1)
+    """Points that are graded."""
     grades: tuple[str, ...] = Field(("good", "average", "poor"), min_length=2)
-    """From best to worst; the last one fails."""
+    """Grades from best to worst; the last one fails."""
     passed: tuple[str, ...] = ()
-    """Agents that may follow; empty means all of `next`."""
+    """Agents that may follow if no point has the worst grade; empty means all of `next`."""
     failed: tuple[str, ...] = Field(min_length=1)
+    """Agents that may follow if a point has the worst grade."""
 
     def holds(self, text: str) -> bool | None:
         points = "|".join(re.escape(point) for point in self.points)
@@ -103,16 +111,18 @@ class Agent(Frozen):
     title: str
     """Name for people. Several tags may share a title (the verification agent has two)."""
     kind: Kind
+    """Kind of the agent, which decides what happens to its text."""
     does: str
     """One sentence for the prompt: what to write here."""
     shape: Shape = Shape()
     next: tuple[str, ...] = ()
-    """Who may follow, not counting thoughts and observations."""
+    """Agents that may follow, not counting thoughts and observations."""
     thought: bool = False
-    """Whether a thought must come directly before it. Tool calls in a row need only one, before the first."""
+    """Whether a thought must come directly before it. Consecutive tool calls need only one, before the first."""
     max: int | None = Field(None, ge=1)
-    """How often it may act in one run."""
+    """Number of times that it may act in one run."""
     verdict: Verdict | None = None
+    """Verdict in its text that decides who may follow: a score, or grades."""
     color: str = "white"
     """Colour in the terminal and the viewer."""
 
@@ -123,15 +133,17 @@ class Limits(Frozen):
     steps: int = Field(100, ge=1)
     """Number of steps of the model and the environment together."""
     tool_calls: int = Field(40, ge=0)
+    """Number of tool calls."""
     model_tokens: int = Field(16_384, ge=1)
     """Number of tokens that the model writes."""
     context_tokens: int = Field(32_768, ge=1)
     """Number of tokens of the whole run, prompt included."""
     seconds: float = Field(1_800, gt=0)
+    """Wall time of the run."""
     observation_characters: int = Field(20_000, ge=100)
     """Length of one observation; longer ones are cut."""
     cost: float | None = Field(None, gt=0)
-    """In the currency of the model's prices, which are then required."""
+    """Cost of the run, in the currency of the model's prices, which are then required."""
 
     @model_validator(mode="after")
     def _context_holds_the_output(self) -> Limits:
@@ -161,10 +173,13 @@ class Profile(Frozen):
     """A protocol: the agents, who may follow whom, the prompt and the limits. A profile is written as a TOML file."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    """Name of the profile, recorded in trajectories."""
     about: str
+    """One sentence about the profile."""
     start: tuple[str, ...] = Field(min_length=1)
-    """Who may act first, not counting thoughts."""
+    """Agents that may act first, not counting thoughts."""
     agents: Annotated[Mapping[str, Agent], AfterValidator(FrozenDict)]
+    """Agents of the profile, by tag."""
     prompt: str
     """System prompt. `{agents}` and `{rules}` in it are replaced by descriptions of the agents and the rules, and
     `{example}` by the example."""
@@ -172,6 +187,7 @@ class Profile(Frozen):
     """A short run, for models that were not trained on chains: one example teaches them the format."""
     limits: Limits = Limits()
     answers: AnswerKind = AnswerKind.TEXT
+    """Kind of the answers, which decides how they are compared with the right ones."""
     distill: Thresholds = Thresholds()
     recognised: bool = True
     """Whether tagged text that names no profile (AFM rows) may be read with this one if its tags fit best."""

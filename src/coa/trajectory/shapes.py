@@ -50,14 +50,18 @@ class ArgumentField(Frozen):
     """One field of a JSON argument object."""
 
     type: FieldType = FieldType.STRING
+    """JSON type of the field."""
     required: bool = True
+    """Whether the model must give it."""
     about: str = ""
+    """Description of the field for the prompt."""
 
 
 class Shape(Frozen):
     """What the text of an agent looks like, and how it becomes the arguments of a tool."""
 
     form: Form = Form.TEXT
+    """Form of the text."""
     separator: str = Field("|", min_length=1)
     """Separates the items of a `list`."""
     language: str = "py"

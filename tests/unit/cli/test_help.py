@@ -69,7 +69,7 @@ def test_what_a_command_cannot_do_without_is_marked(name: str, option: str) -> N
     assert parameter.required or parameter.help.startswith("Required: ")
 
 
-SERVERS_AND_TOURS = {"mcp", "record", "sandbox serve", "serve", "view", "world serve", "demo"}
+SERVERS_AND_TOURS = {"mcp", "record", "sandbox serve", "serve", "view", "world serve", "demo", "setup"}
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - SERVERS_AND_TOURS))

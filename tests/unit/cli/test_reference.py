@@ -28,7 +28,7 @@ def test_the_reference_is_up_to_date() -> None:
     assert not reference.stale(), "\n".join(reference.stale())
 
 
-def test_a_stale_page_is_named_with_the_command_that_cures_it(tmp_path: Path) -> None:
+def test_a_stale_page_is_named_with_the_command_that_fixes_it(tmp_path: Path) -> None:
     reference.write(tmp_path)
     assert reference.stale(tmp_path) == []
     page = tmp_path / "cli.md"
@@ -53,7 +53,7 @@ def test_commands_options_and_settings_are_all_there() -> None:
     assert "| `--model-name` | text |  | Name of the model on a server that serves several. |" in cli
     assert "| `--max-without-tools` | number, ≥ 0 and ≤ 1 |" in cli
     assert "| `--mcp` | list of text |" in cli
-    assert "| `--plan` |  |  | Print the commands, and stop. |" in cli
+    assert "| `--plan` |  |  | Print the commands of the demo without running them. |" in cli
     assert "| `PATHS` | list of path | required |" in cli
     for name in SftConfig.model_fields:
         assert f"| `{name}` |" in config

@@ -65,7 +65,7 @@ class TeachConfig(Frozen):
     world: str | None = None
     """Offline world of the team `world`: atlas, atlas:SEED, or a folder of `coa world build`."""
     seed: int = Field(0, ge=0)
-    """Decides where the scripted expert errs. For the team `world` without a model."""
+    """Seed of the scripted expert's errors. For the team `world` without a model."""
     errors: float = Field(0.25, ge=0, le=1)
     """Probability that the scripted expert errs where it can. For the team `world` without a model."""
     jobs: int = Field(8, ge=1)
