@@ -25,9 +25,9 @@ from coa.models.tokenizer import load_tokenizer
 from coa.scoring import scorer_for
 from coa.trajectory import load_profile
 
-SIZES = (1_000, 10_000)
 TOKENIZED = "tokenized"
 KINDS = {"plain": "without a tokenizer", TOKENIZED: "with length by tokenizer"}
+SIZES = {"plain": (10_000, 100_000), TOKENIZED: (1_000, 10_000)}
 
 
 class Unclocked:
@@ -73,16 +73,15 @@ def main() -> None:
         return
     figures = list[Figure]()
     for kind, what in KINDS.items():
-        peaks = []
-        for size in SIZES:
+        peaks, (small, large) = [], SIZES[kind]
+        for size in (small, large):
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
                 speed, peak = process.submit(measure, size, tokenized=kind == TOKENIZED).result()
             peaks.append(peak)
             figures.append(Figure(f"{size:,} team runs, {what}", speed, "runs a CPU second"))
             figures.append(Figure(f"{size:,} team runs, {what}: peak memory", peak, "MB"))
-        beside = f"that of {SIZES[0]:,}"
         grown = peaks[-1] / peaks[0]
-        figures.append(Figure(f"peak memory of {SIZES[-1]:,} team runs, {what}", grown, "x", beside, "about 1"))
+        figures.append(Figure(f"peak memory of {large:,} team runs, {what}", grown, "x", f"{small:,}", "about 1"))
     save("distill", "python -m benchmarks.distill", figures)
 
 

@@ -118,7 +118,10 @@ def _pass_seconds(
 
     The types take turns, and the least of the rounds counts.
     """
-    models = {name: LocalModel(model, tokenizer, name="smollm2", max_rows=64, bf16=name == "bf16") for name in types}
+    models = {
+        name: LocalModel(model, tokenizer, name="smollm2", max_rows=64, kv_bytes=1 << 29, bf16=name == "bf16")
+        for name in types
+    }
     contexts = [[*prompt, 100 + row] for row in range(rows)]
     short, long = 4, 20
     least = {(name, new): math.inf for name in models for new in (short, long)}
