@@ -41,9 +41,10 @@ BUDGET: Final = 48
 PATIENCE: Final = 160
 """Tokens after which a step that goes beyond its budget is given up."""
 BUDGET_PROFILE: Final = "nano"
-COMPILE: Final = "CPU s to compile a profile"
-FIRST: Final = "CPU us a token, first visit"
-AGAIN: Final = "CPU us a token, second visit"
+COMPILE: Final = "compiling a profile, CPU time"
+FIRST: Final = "a token, first time on its path, CPU time"
+AGAIN: Final = "a token, second time on its path, CPU time"
+UNITS: Final = {COMPILE: "s", FIRST: "µs", AGAIN: "µs"}
 
 
 class Side(Protocol):
@@ -242,11 +243,13 @@ def main() -> None:
             _measure(profile, sides, list(_paths(ours, profile, lambda text: list(tokenizer.encode([text])[0]))), spent)
     mean = {key: sum(values) / len(values) for key, values in spent.items()}
     print("all of them:")
-    for what in (COMPILE, FIRST, AGAIN):
+    for what, unit in UNITS.items():
+        figures.append(Figure(what, mean[what, ours.name], unit))
         for side, peer in zip(sides[1:], PEERS, strict=False):
             ratio = mean[what, ours.name] / mean[what, side.name]
-            figures.append(Figure(f"constrained decoding, {what}: CPU", ratio, beside=peer))
-            print(f"  {what}: {mean[what, ours.name]:.4g}, {side.name} {mean[what, side.name]:.4g}, ratio {ratio:.2f}")
+            figures.append(Figure(what, ratio, beside=peer))
+            theirs = mean[what, side.name]
+            print(f"  {what}: {mean[what, ours.name]:.4g} {unit}, {side.name} {theirs:.4g}, ratio {ratio:.2f}")
     save("grammar", " ".join(["python -m benchmarks.grammar", *sys.argv[1:]]), figures)
 
 
@@ -316,7 +319,9 @@ def _budgets(profile: Profile, sides: Sequence[Side], spellings: Sequence[bytes 
             legal = _grammar(profile, [tag]).admits(text.decode(errors="replace"), whole=True)
             ends.append(legal and complete and length <= BUDGET)
             print(f"  {side.name:<10} <{tag}> {length} tokens, legal {legal}: ...{text[-50:]!r}", flush=True)
-        figures.append(Figure(f"legal steps within {BUDGET} tokens, {side.name}", sum(ends) / len(ends), unit="share"))
+        figures.append(
+            Figure(f"steps that end legally within {BUDGET} tokens, {side.name}", sum(ends), unit=f"of {len(ends)}")
+        )
     return figures
 
 

@@ -96,8 +96,9 @@ def _section(name: str, record: Mapping[str, Any]) -> Iterator[str]:
     )
     yield f"### {TITLES[name]}\n"
     yield f"{_about(name)}.\n"
-    yield f"`{record['command']}` on {record['date']}, {machine['cores']} cores of {machine['cpu']} ({units});"
-    yield f"Python {machine['python']}, {versions}.{_load(record)}\n"
+    yield f"`{record['command']}`\n"
+    yield f"Measured on {record['date']} on {machine['cores']} cores of {machine['cpu']} ({units}), with Python"
+    yield f"{machine['python']}, {versions}.{_load(record)}\n"
     yield "| measured | figure | beside | goal |"
     yield "|---|---|---|---|"
     for figure in record["figures"]:

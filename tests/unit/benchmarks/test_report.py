@@ -26,7 +26,7 @@ def test_a_figure_is_shown_with_what_it_is_compared_with_and_its_goal(folder: Pa
     save("codec", "python -m benchmarks.codec", [Figure("CPU per run", 2.934, beside="a bare loop", goal="at most 3")])
     shown = report.tables(folder)
     assert "| CPU per run | 2.93 x | a bare loop | at most 3 |" in shown
-    assert "`python -m benchmarks.codec` on 20" in shown
+    assert "`python -m benchmarks.codec`\n\nMeasured on 20" in shown
 
 
 def test_absolute_values_have_their_unit(folder: Path) -> None:
