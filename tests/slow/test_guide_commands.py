@@ -1,4 +1,4 @@
-"""Every command block of the guides that can run is run, in a folder where the earlier stages have run."""
+"""Command blocks of all pages that no faster test runs, in a folder where the earlier stages have run."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from support.documents import ROOT, Block, blocks, fresh_folder, run_blocks
+from support.documents import FAST_PAGES, OTHER_TESTS, Block, fresh_folder, run_blocks, runnable_pages
 
 pytestmark = pytest.mark.slow
 
-_FOLDERS = ("guides", "concepts", "evidence", "coming-from")
-_RUN = {
-    str(page.relative_to(ROOT)): run
-    for folder in _FOLDERS
-    for page in sorted((ROOT / "docs" / folder).glob("*.md"))
-    if (run := [block for block in blocks(page) if block.is_run])
-}
+_RUN = {name: run for name, run in runnable_pages().items() if name not in FAST_PAGES + OTHER_TESTS}
 _PREPARED = """
 mkdir models && cp -r model models/tiny
 coa world build --out world --people 40 --seed 3

@@ -11,15 +11,32 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
-from scripts.lint_docs import fences
+from scripts.lint_docs import fences, pages
 
 from support.commands import save_tiny_model
 
 ROOT = Path(__file__).parents[2]
 NOT_RUN = re.compile(r"<!-- not run: .+ -->")
+
+
+FAST_PAGES: Final = (
+    "README.md",
+    "docs/concepts/ledger.md",
+    "docs/concepts/protocol.md",
+    "docs/concepts/trajectory.md",
+    "docs/project/releases.md",
+    "docs/quickstart.md",
+    "docs/tutorials/cluster.md",
+    "docs/tutorials/distil-your-team.md",
+    "docs/tutorials/fine-tune.md",
+    "docs/tutorials/rl-own-reward.md",
+)
+"""Pages whose commands `make test` runs, each in a folder that has `configs/`, `examples/` and a tiny model."""
+OTHER_TESTS: Final = ("docs/tutorials/serve.md",)
+"""Pages that have a test file of their own."""
 
 
 class Block(NamedTuple):
@@ -40,6 +57,12 @@ def blocks(page: Path) -> Iterator[Block]:
         if language == "sh":
             marked = start > 0 and NOT_RUN.fullmatch(lines[start - 1].strip())
             yield Block(page, start + 1, "\n".join(lines[start + 1 : end]), not marked)
+
+
+def runnable_pages() -> dict[str, list[Block]]:
+    """Every page of the project with commands, by its path, and the blocks of it that are to be run."""
+    found = {str(page.relative_to(ROOT)): [block for block in blocks(page) if block.is_run] for page in pages()}
+    return {name: run for name, run in found.items() if run}
 
 
 def commands(block: Block) -> Iterator[list[str]]:
