@@ -7,6 +7,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from coa.errors import ConfigError
+from coa.serve.config import ServeConfig
+from coa.serve.keys import Keys
+from coa.serve.server import refuse_public_without_keys
 from support.served import ServedAgent, served
 
 KEY = "a-key-of-a-tester-0123456789"
@@ -88,3 +92,18 @@ def test_without_the_right_key_only_health_and_the_empty_page_are_open(monkeypat
         status, answer, headers = ask(found, "/metrics", Authorization="Bearer wrong")
         assert (status, code(answer)) == (401, "invalid_api_key") and headers["www-authenticate"] == "Bearer"
         assert ask(found, "/metrics", Authorization=f"Bearer {KEY}")[0] == 200
+
+
+def test_pages_may_be_framed_by_listed_origins_alone() -> None:
+    with served(config={"framed_by": ("https://spaces.example",)}) as framed:
+        policy = ask(framed, "/")[2]["content-security-policy"]
+    assert "frame-ancestors https://spaces.example;" in policy and "default-src 'none'" in policy
+
+
+def test_an_agent_is_public_only_if_the_settings_say_so() -> None:
+    none = Keys.of(ServeConfig())
+    for host in ("127.0.0.1", "::1", "localhost"):
+        refuse_public_without_keys(ServeConfig(host=host), none)
+    with pytest.raises(ConfigError, match="without a key would let anybody use this agent"):
+        refuse_public_without_keys(ServeConfig(host="0.0.0.0"), none)
+    refuse_public_without_keys(ServeConfig(host="0.0.0.0", public=True), none)
