@@ -92,10 +92,10 @@ def _conclude(out: Path, seconds: float, seed: int) -> None:
     for row in rows:
         table.add_row(*row)
     echo()
-    echo("Results on questions that were in no training data, with 95 % intervals:")
+    echo("Results on questions that no model was trained on, with 95 % intervals:")
     SafeConsole().print(table)
     for goal in goals(found):
-        echo_text(goal.lines())
+        echo_text(goal.line())
     if (tasks := max(run["results"]["tasks"] for run in found["runs"])) < ENOUGH_TASKS:
         whole = "" if seed == SEED else f" --seed {seed} --out runs/demo-{seed}"
         echo(f"{tasks} questions are too few to measure anything. The full demo asks {ENOUGH_TASKS}:")
@@ -106,8 +106,9 @@ def _conclude(out: Path, seconds: float, seed: int) -> None:
     echo(f"The demo took {in_words(seconds)}. Three things to try next:")
     echo("1. See every run, curve and comparison in your browser:")
     echo(f"     {coa} view {shlex.quote(str(out))}")
-    echo(f"2. Ask the trained model a new question. {expected}")
+    echo("2. Ask the trained model a new question:")
     echo(f"     {coa} run --model {model} --world {world} --temperature 0 \\")
     echo(f"       {shlex.quote(question)}")
+    echo(f"   {expected}")
     echo("3. Put the trained model behind an API, with a web page to ask it:")
     echo(f"     {coa} serve --model {model} --world {world}")

@@ -29,8 +29,8 @@ class Goal:
     found: str
     reached: bool
 
-    def lines(self) -> str:
-        return f"{'shown' if self.reached else 'NOT shown'}: {self.claim}\n  {self.found}"
+    def line(self) -> str:
+        return f"{'shown:' if self.reached else 'not shown:':<10} {self.claim}: {self.found}"
 
 
 def short_table(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -55,8 +55,8 @@ def goals(found: Mapping[str, Any]) -> list[Goal]:
     """What the demo should show beyond noise: the end of each interval counts, not the value in it."""
     pairs = {(pair["first"], pair["second"]): pair for pair in found["pairs"]}
     claims = {
-        ("base", "sft"): "Fine-tuning on the team's runs raises the share of solved questions.",
-        ("sft", "rl"): "Reinforcement learning raises it further.",
+        ("base", "sft"): "fine-tuning solves more questions",
+        ("sft", "rl"): "RL solves more again",
     }
     found_goals = [_above(pairs[pair], claim) for pair, claim in claims.items() if pair in pairs]
     if cheaper := pairs.get(("team", "rl")):
@@ -66,20 +66,18 @@ def goals(found: Mapping[str, Any]) -> list[Goal]:
 
 def _above(pair: Mapping[str, Any], claim: str) -> Goal:
     gain = pair["success"]
-    found = (
-        f"{100 * gain['value']:+.1f} points, paired 95 % interval [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
-    )
-    return Goal(claim, f"{found}, {plural(pair['tasks'], 'question')}", gain["low"] > 0)
+    found = f"{100 * gain['value']:+.1f} points [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
+    return Goal(claim, found, gain["low"] > 0)
 
 
 def _cheaper(pair: Mapping[str, Any]) -> Goal:
-    claim = f"One model needs {FEWER_TOKENS:.1%} fewer tokens per solved question than the team."
+    claim = f"at least {FEWER_TOKENS:.1%} fewer tokens than the team"
     ratio = pair["tokens_per_success"]
     if ratio is None or ratio["high"] is None:
-        return Goal(claim, "too few solved questions to decide", False)
-    found = f"{1 - ratio['value']:.1%} fewer, 95 % interval [{1 - ratio['high']:.1%}, {1 - ratio['low']:.1%}]"
+        return Goal(claim, "too few solved to decide", False)
+    found = f"{1 - ratio['value']:.1%} [{1 - ratio['high']:.1%}, {1 - ratio['low']:.1%}]"
     reached = 1 - ratio["high"] >= FEWER_TOKENS and pair["tasks"] >= ENOUGH_TASKS
-    return Goal(claim, f"{found}, {plural(pair['tasks'], 'question')}", reached)
+    return Goal(claim, found, reached)
 
 
 def is_right(run: Trajectory) -> bool:
@@ -104,4 +102,6 @@ def new_question(out: Path) -> tuple[str, str]:
     task = max((task for task in tasks if task["id"] not in asked), key=worth)
     rights = found.get(task["meta"]["family"], [])
     answer = task["answer"] if isinstance(task["answer"], str) else task["answer"][0]
-    return task["question"], f"(Right: {answer}. It solved {sum(rights)} of {len(rights)} such questions.)"
+    return task[
+        "question"
+    ], f"The right answer: {answer}. It solved {sum(rights)} of {plural(len(rights), 'such question')}."
