@@ -56,7 +56,7 @@ def join_ray(config: RlConfig, out: Path) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Ray says much about an error; this is the line of it that tells what happened."""
+    """Ray says much about an error; this is the line that says what happened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any("running low on memory" in line for line in lines):
         return "a machine ran out of memory, and Ray killed one of its processes"
