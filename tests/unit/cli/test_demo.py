@@ -217,7 +217,8 @@ def test_a_goal_is_reached_when_the_whole_interval_is_beyond_it() -> None:
     some = (0.05, 0.04, 0.06)
     found = goals({"pairs": [_pair("base", "sft", 0.01, some), _pair("sft", "rl", -0.01, some)]})
     assert [goal.reached for goal in found] == [True, False]
-    assert found[1].lines().startswith("NOT shown: Reinforcement learning raises it further.\n  +10.0 points")
+    assert found[0].line() == "shown:     fine-tuning solves more questions: +10.0 points [+1.0, +20.0]"
+    assert found[1].line() == "not shown: RL solves more again: +10.0 points [-1.0, +20.0]"
     # 84.6 % below: a ratio of 0.154 at its upper end, on 200 tasks.
     for tokens, tasks, reached in (((0.1, 0.09, 0.15), 200, True), ((0.1, 0.09, 0.16), 200, False), (some, 199, False)):
         assert [goal.reached for goal in goals({"pairs": [_pair("team", "rl", 0, tokens, tasks)]})] == [reached]
@@ -256,6 +257,35 @@ def test_the_table_names_all_four_and_their_success(tmp_path: Path) -> None:
     assert len(goals(found)) == 3
 
 
+def test_a_demo_that_is_done_ends_with_lines_that_fit_a_small_terminal_and_three_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    out = tmp_path / "demo"
+    for name, answers in (("team", "44"), ("base", "33"), ("sft", "43"), ("rl", "44")):
+        runs = [_attempt(str(n), a) for n, a in enumerate(answers)]
+        asked = [
+            one.model_copy(update={"task": one.task.model_copy(update={"meta": {"family": "sum"}})}) for one in runs
+        ]
+        write(out / "eval" / name / "trajectories.jsonl", asked)
+    folders = [str(out / "eval" / name) for name in ("team", "base", "sft", "rl")]
+    assert run(app, ["compare", *folders, "--all", "--out", str(out / "comparison")]).exit_code == 0
+    new = Task(id="new", question="What is it?", answer="12", meta={"family": "sum"})
+    (out / "world" / "tasks").mkdir(parents=True)
+    (out / "world" / "tasks" / "test.jsonl").write_text(new.model_dump_json() + "\n")
+    seconds = {stage.name: 30.0 for stage in stages_of(RECIPES["quick"], out, 7)}
+    (out / "demo.json").write_text(json.dumps({"recipe": "quick", "seed": 7, "seconds": seconds, "begun": ""}))
+    done = run(app, ["demo", "--quick", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("finished before, in 0:30") == len(seconds) and "\x1b" not in done.stdout
+    last = done.stdout[done.stdout.index("Results on questions") :].splitlines()
+    assert len(last) < 24 and max(len(line.replace(str(out), "runs/demo-quick")) for line in last) <= 80, done.stdout
+    assert "The demo took about 5 minutes. Three things to try next:" in last
+    commands = [words for line in last if (words := line.split()) and words[0] == "coa"]
+    assert [words[1] for words in commands] == ["demo", "view", "run", "serve"]
+    assert "   The right answer: 12. It solved 2 of 2 such questions." in last
+
+
 @pytest.mark.parametrize(("sums", "asked"), [(1, "sum-new"), (0, "hop-new")])
 def test_the_question_to_try_is_new_and_of_a_kind_that_the_model_can_do(sums: int, asked: str, tmp_path: Path) -> None:
     def task(name: str, family: str) -> Task:
@@ -269,4 +299,4 @@ def test_the_question_to_try_is_new_and_of_a_kind_that_the_model_can_do(sums: in
     (tmp_path / "world" / "tasks").mkdir(parents=True)
     write(tmp_path / "eval" / "rl" / "trajectories.jsonl", runs)
     (tmp_path / "world" / "tasks" / "test.jsonl").write_text("".join(one.model_dump_json() + "\n" for one in tasks))
-    assert new_question(tmp_path) == (asked, "(Right: 1. It solved 1 of 1 such questions.)")
+    assert new_question(tmp_path) == (asked, "The right answer: 1. It solved 1 of 1 such question.")
