@@ -94,7 +94,7 @@ def fresh_folder(folder: Path) -> Path:
     return folder
 
 
-def run_blocks(run: list[Block], folder: Path, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+def run_blocks(run: list[Block], folder: Path, timeout_s: float = 1_800) -> subprocess.CompletedProcess[str]:
     """One shell for a page, since a block builds on the ones before it. The block that fails is named."""
     named = (f"trap 'echo failed in {block.place} >&2' ERR\n{block.text}" for block in run)
     script = "set -Eeuo pipefail\n" + "\n".join(named)
