@@ -154,7 +154,7 @@ def main() -> None:
                     what = f"{requests} requests, {threads} thread{'s' if threads > 1 else ''}"
                     measure(running, what, requests, clock, encode)
                     figures += compared({side.name: side.least[what] for side in running}, what, clock)
-    save("decoding", " ".join(["python -m benchmarks.decoding", *sys.argv[1:]]), figures)
+                    save("decoding", " ".join(["python -m benchmarks.decoding", *sys.argv[1:]]), figures)
 
 
 def measure(running: Sequence[Side], what: str, requests: int, clock: str, encode: Callable[[str], list[int]]) -> None:

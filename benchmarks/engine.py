@@ -12,7 +12,8 @@ import gc
 import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import torch
 from transformers import PreTrainedModel
@@ -39,8 +40,10 @@ def main() -> None:
     model, tokenizer = load_weights("smollm2")
     if "decode" in sys.argv[1:]:
         question = [Message(role="user", content="Tell me about the places on the coast.")]
-        figures = _decoding(model, tokenizer, tokenizer.encode_prompt(question)[1])
-        save("engine", "python -m benchmarks.engine decode", figures)
+        figures = list[Figure]()
+        for some in _decoding(model, tokenizer, tokenizer.encode_prompt(question)[1]):
+            figures += some
+            save("engine", "python -m benchmarks.engine decode", figures)
         return
     prompts = [
         tokenizer.encode_prompt([Message(role="user", content=f"Tell me about place number {row} on the coast.")])[1]
@@ -74,26 +77,28 @@ def main() -> None:
         Figure("32 runs with tools: tokens/s", padded / with_tools, beside="transformers.generate", goal="at least 2"),
         Figure("32 runs: tokens/s with tools", plain / with_tools, beside="without tools", goal="at least 0.8"),
     ]
-    save("engine", "python -m benchmarks.engine", [*figures, *_decoding(model, tokenizer, prompts[0])])
+    save("engine", "python -m benchmarks.engine", [*figures, *chain(*_decoding(model, tokenizer, prompts[0]))])
 
 
-def _decoding(model: PreTrainedModel, tokenizer: TextTokenizer, prompt: Sequence[int]) -> list[Figure]:
+def _decoding(model: PreTrainedModel, tokenizer: TextTokenizer, prompt: Sequence[int]) -> Iterator[list[Figure]]:
+    """The limits, then the figures of each number of rows."""
     torch.set_num_threads(1)
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     layers = [part for part in model.get_decoder().modules() if isinstance(part, torch.nn.Linear)]  # type: ignore[no-untyped-call]
     weights = sum(part.weight.numel() for part in [*layers, head])
     types = {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if cpu_has_bf16() else {})
     limits = {name: measure_limits(dtype, clock=time.process_time) for name, dtype in types.items()}
-    figures = list[Figure]()
+    figures = []
     for name, limit in limits.items():
         print(f"one core, {name}: {limit.flops / 1e9:.0f} GFLOP/s, {limit.bytes / 1e9:.1f} GB/s at best")
         figures += [
             Figure(f"one core, {name}: {GEMM}", limit.flops / 1e9, "GFLOP/s"),
             Figure(f"one core, {name}: {MEMORY}", limit.bytes / 1e9, "GB/s"),
         ]
-    for rows in (1, 4, 16, 64):
+    for rows in (64, 16, 4, 1):
+        yield figures
         gc.collect()  # engines refer to themselves, and their contexts take gigabytes
-        spent = _pass_seconds(model, tokenizer, types, prompt, rows)
+        spent, figures = _pass_seconds(model, tokenizer, types, prompt, rows), []
         for name, seconds in spent.items():
             least, limited_by = limits[name].of_pass(weights, rows, types[name].itemsize)
             share = least / seconds
@@ -108,7 +113,7 @@ def _decoding(model: PreTrainedModel, tokenizer: TextTokenizer, prompt: Sequence
             figures.append(
                 Figure(f"decode, bf16, {rows} rows: tokens per CPU second", gain, beside="coa in fp32", goal=goal)
             )
-    return figures
+    yield figures
 
 
 def _pass_seconds(

@@ -58,7 +58,7 @@ def main() -> None:
     for size in SIZES:
         if size[0] in (sys.argv[1:] or GOALS):
             figures += _compare(*size)
-    save("rl", " ".join(["python -m benchmarks.rl", *sys.argv[1:]]), figures)
+            save("rl", " ".join(["python -m benchmarks.rl", *sys.argv[1:]]), figures)
 
 
 def _compare(profile: str, group: int, tokens: int) -> list[Figure]:

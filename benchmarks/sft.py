@@ -84,9 +84,9 @@ def main() -> None:
                 f"second  {peak:5.2f} GB{limit}"
             )
         figures += _figures(f"up to {length:,} tokens", length, found)
+        save("sft", " ".join(["python -m benchmarks.sft", *sys.argv[1:]]), figures)
     for figure in figures:
         print(f"  {figure.what}: {figure.value:.2f} {figure.unit} {figure.beside} {figure.goal}")
-    save("sft", " ".join(["python -m benchmarks.sft", *sys.argv[1:]]), figures)
 
 
 def _figures(what: str, length: int, found: Mapping[str, Measured]) -> list[Figure]:
