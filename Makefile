@@ -5,7 +5,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-slow test-verl lint docs reference demo bench wheel space clean
+.PHONY: help setup test test-slow test-packages test-verl lint docs reference demo bench wheel space clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,9 @@ test-slow: setup  ## train SmolLM2 for real, run teams of a dozen frameworks and
 	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n auto tests/unit
 	$(BIN)/python -m pytest -m slow
 	$(MAKE) test-verl
+
+test-packages: setup  ## install the wheel and its extras from the package index, as a user would (needs the network)
+	$(BIN)/python -m pytest -m slow tests/slow/test_packages.py
 
 test-verl: .venv-verl/.ready  ## the verl engine on Ray, in .venv-verl (installs 1.5 GB); most of an hour on two idle cores
 	scripts/test-verl $(TESTS)

@@ -12,20 +12,9 @@ from pathlib import Path
 import pytest
 
 from support.documents import ROOT
+from support.notebooks import RUN_CELLS, cells
 
 PAGE = ROOT / "docs" / "guides" / "python.md"
-NOTEBOOK = ROOT / "examples" / "first-steps.ipynb"
-CELLS = """
-import ast, asyncio, json, sys
-async def main():  # as a notebook does it: one namespace, inside a running loop, with `await` at the top level
-    names = {"__name__": "__main__"}
-    for number, cell in enumerate(json.load(open(sys.argv[1]))):
-        code = compile(cell, f"cell {number}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        waiting = eval(code, names)
-        if waiting is not None:
-            await waiting
-asyncio.run(main())
-"""
 
 
 def python(code: str, folder: Path, *arguments: str) -> str:
@@ -47,11 +36,8 @@ def test_every_block_of_the_python_page_runs_in_one_session(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_every_cell_of_the_notebook_runs_inside_a_loop(tmp_path: Path) -> None:
-    notebook = json.loads(NOTEBOOK.read_text())
-    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert len(cells) > 4 and all(not cell.get("outputs") for cell in notebook["cells"])
-    (tmp_path / "cells.json").write_text(json.dumps(cells))
-    python(CELLS, tmp_path, "cells.json")
+    (tmp_path / "cells.json").write_text(json.dumps(cells()))
+    python(RUN_CELLS, tmp_path, "cells.json")
     assert (tmp_path / "runs" / "sft" / "model").is_dir()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +48,13 @@ def test_both_workflows_are_there() -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_follow_the_schema_of_github_actions(path: Path) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+    ended = subprocess.run([*command, path], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_commands_of_a_workflow_exist(path: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for command in commands_of(path):
@@ -65,8 +74,10 @@ def test_jobs_of_a_workflow_need_jobs_that_exist(path: Path) -> None:
 
 def test_ci_tries_every_python_that_the_package_declares() -> None:
     declared = [text.rpartition(" ")[2] for text in project()["classifiers"] if "Python :: 3." in text]
-    assert jobs_of(ROOT / ".github/workflows/ci.yml")["test"]["strategy"]["matrix"]["python"] == declared
-    assert any(command == ["make", "test"] for command in commands_of(ROOT / ".github/workflows/ci.yml"))
+    ci = ROOT / ".github/workflows/ci.yml"
+    for name in ("test", "packages"):
+        assert jobs_of(ci)[name]["strategy"]["matrix"]["python"] == declared
+    assert {"test", "test-packages"} <= {command[1] for command in commands_of(ci) if command[0] == "make"}
 
 
 def test_only_the_job_that_publishes_may_speak_for_the_project() -> None:
