@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -100,9 +101,21 @@ def run_blocks(run: list[Block], folder: Path, timeout_s: float = 1_800) -> subp
     script = "set -Eeuo pipefail\n" + "\n".join(named)
     environment = {**os.environ, "MODEL": str(folder / "model"), "COLUMNS": "120", "NO_COLOR": "1"}
     environment["PATH"] = f"{_programs(folder / 'bin')}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s
-    )
+    with subprocess.Popen(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as shell:
+        try:
+            out, err = shell.communicate(timeout=timeout_s)
+        except BaseException:  # also where the test is stopped: nothing that a page started stays behind
+            os.killpg(shell.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(shell.args, shell.returncode, out, err)
 
 
 def built_site(temporary: pytest.TempPathFactory) -> Path:
