@@ -27,7 +27,7 @@ test-slow: setup  ## train SmolLM2 for real, run teams of a dozen frameworks and
 test-packages: setup  ## install the wheel and its extras from the package index, as a user would (needs the network)
 	$(BIN)/python -m pytest -m slow tests/slow/test_packages.py
 
-test-verl: .venv-verl/.ready  ## the verl engine on Ray, in .venv-verl (installs 1.5 GB); most of an hour on two idle cores
+test-verl: .venv-verl/.ready  ## the verl engine on Ray, in .venv-verl (installs 1.5 GB); more than an hour on two idle cores
 	scripts/test-verl $(TESTS)
 
 .venv-verl/.ready: pyproject.toml constraints-verl.txt scripts/setup-verl

@@ -29,10 +29,10 @@ def gaps(rows: list[dict[str, Any]]) -> list[float]:
 
 
 def learnt(rows: list[dict[str, Any]]) -> None:
-    """Within 30 steps, and for good: the last steps are as good as the best."""
+    """Within 30 steps, and for good."""
     success = [row["success"] for row in rows]
     assert [row["step"] for row in rows] == list(range(1, 31))
-    assert success[0] < 0.4 and max(success) > 0.9 and sum(success[-3:]) / 3 > 0.9, success
+    assert success[0] < 0.4 and max(success) > 0.9 and min(success[-3:]) > 0.8, success
 
 
 def solved(model: Path, folder: Path) -> float:
