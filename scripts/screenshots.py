@@ -104,8 +104,8 @@ def of_viewer(browser: Browser, demo: Path) -> None:
             shoot(page, name)
             page.close()
 
-        right = one(f"folder={folders['rl']}&outcome=right")
-        long = one(f"folder={folders['eval/rl']}&outcome=right&sort=-tokens")
+        right = one(f"folder={folders['rl']}&outcome=right&stop=answered&sort=-tokens")
+        long = one(f"folder={folders['eval/rl']}&outcome=right&stop=answered&sort=-tokens")
         taken("view-demo.png", f"#/folder/{folders['.']}")
         taken("view-list.png", "#/runs?q=workforce&sort=-tokens")
         taken("view-run.png", f"#/run/{right}?overlay=mask")

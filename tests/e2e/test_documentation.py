@@ -100,7 +100,7 @@ def test_an_example_with_a_name_that_is_gone_is_found() -> None:
 
 def test_the_quickstart_goes_the_whole_way() -> None:
     run = "\n".join(block.text for block in blocks(ROOT / "docs" / "quickstart.md") if block.is_run)
-    for command in ("run", "teach", "distill", "sft", "eval", "compare"):
+    for command in ("teach", "distill", "sft", "eval", "compare"):
         assert f"coa {command} " in run, f"{command} is no longer run"
 
 

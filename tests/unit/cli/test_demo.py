@@ -105,7 +105,8 @@ raise SystemExit(done is None)
 
 
 def test_the_screen_shows_stages_curves_and_the_last_line(tmp_path: Path) -> None:
-    out, screen = tmp_path / "demo", Console(file=io.StringIO(), width=80, color_system=None)
+    out, file = tmp_path / "demo", io.StringIO()
+    screen = Console(file=file, width=80, color_system=None)
     stages = [
         DemoStage("sft", "Fine-tune", ("--version",), 10),
         DemoStage("eval-sft", "Evaluate", (), 10),
@@ -123,10 +124,12 @@ def test_the_screen_shows_stages_curves_and_the_last_line(tmp_path: Path) -> Non
     report.write_text('{"results": {"metrics": {"pass@1": {"value": 0.415}}}}')
     dashboard = Dashboard(out, screen)
     dashboard.stage(stages, {"sft": 61.0, "eval-sft": 5.0}, stages[2], "coa rl")
-    with dashboard.output(stages[2]) as log:
+    log = dashboard.output(stages[2])
+    assert log is not None
+    with log:
         log.write(b"first\nstep 2/9\x1b[2J\n")
     screen.print(dashboard.screen())
-    shown = screen.file.getvalue()
+    shown = file.getvalue()
     assert "2 of 4 stages done" in shown and "41.5% solved" in shown and " 1:01\n" in shown
     assert "█▁  2.00 → 0.50, 2 steps" in shown and "▁█  25% → 50%, 2 steps" in shown
     assert "now: step 2/9" in shown and "\x1b" not in shown
@@ -148,17 +151,20 @@ def test_what_a_stage_prints_goes_to_its_log_and_the_end_of_it_into_the_error(tm
 def test_the_screen_fits_the_terminal_and_keeps_its_columns(
     recipe: str, width: int, height: int, tmp_path: Path
 ) -> None:
-    screen = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    file = io.StringIO()
+    screen = Console(file=file, width=width, height=height, color_system=None)
     stages = stages_of(RECIPES[recipe], tmp_path, 7)
     for folder, key in (("sft", "loss"), ("rl", "success")):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "metrics.jsonl").write_text("".join(f'{{"{key}": {n / 100}}}\n' for n in range(80)))
     dashboard = Dashboard(tmp_path, screen)
     dashboard.stage(stages, {stage.name: 4_000.0 for stage in stages[:-2]}, stages[-2], "coa teach")
-    with dashboard.output(stages[-2]) as log:
+    log = dashboard.output(stages[-2])
+    assert log is not None
+    with log:
         log.write(b"x" * 300)
     screen.print(dashboard.screen())
-    lines = screen.file.getvalue().splitlines()
+    lines = file.getvalue().splitlines()
     assert len(lines) < height and all(len(line) <= width for line in lines)
     table = lines[2 : 2 + len(stages)]
     assert [line[0] for line in table] == ["✓"] * (len(stages) - 2) + ["▶", " "]
