@@ -103,7 +103,7 @@ def _section(name: str, record: Mapping[str, Any]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for figure in record["figures"]:
         if not figure["what"].endswith(SHARE):
-            yield f"| {figure['what']} | {_value(figure)} | {figure['beside'] or '–'} | {figure['goal'] or '–'} |"
+            yield f"| {figure['what']} | {_value(figure)} | {figure['beside'] or '–'} | {_goal(figure)} |"
 
 
 def _load(record: Mapping[str, Any]) -> str:
@@ -120,6 +120,16 @@ def _about(name: str) -> str:
     source = Path(__file__).with_name(f"{name}.py")
     said = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
     return said.partition("\n")[0].rstrip(".")
+
+
+def _goal(figure: Mapping[str, Any]) -> str:
+    """With a mark where it is missed, which a rounded value may not show."""
+    goal: str = figure["goal"]
+    side, _, number = goal.rpartition(" ")
+    missed = (side == "at least" and figure["value"] < float(number)) or (
+        side in ("at most", "less than") and figure["value"] > float(number)
+    )
+    return f"{goal}: missed" if missed else goal or "–"
 
 
 def _value(figure: Mapping[str, Any]) -> str:

@@ -34,6 +34,22 @@ def test_absolute_values_have_their_unit(folder: Path) -> None:
     assert "| peak memory | 12,346 MB | – | – |" in report.tables(folder)
 
 
+@pytest.mark.parametrize(
+    ("value", "goal", "shown"),
+    [
+        (1.4467, "at least 1.45", "1.45 x | – | at least 1.45: missed"),
+        (1.4501, "at least 1.45", "1.45 x | – | at least 1.45"),
+        (0.66, "at most 0.65", "0.66 x | – | at most 0.65: missed"),
+        (0.64, "at most 0.65", "0.64 x | – | at most 0.65"),
+        (1.2, "less than 1", "1.2 x | – | less than 1: missed"),
+        (1.2, "about 1", "1.2 x | – | about 1"),
+    ],
+)
+def test_a_missed_goal_is_marked(folder: Path, value: float, goal: str, shown: str) -> None:
+    save("codec", "python -m benchmarks.codec", [Figure("ratio", value, goal=goal)])
+    assert f"| ratio | {shown} |" in report.tables(folder)
+
+
 def test_only_the_part_between_the_marks_is_replaced() -> None:
     page = f"above\n{report.BEGIN}old\n{report.END}below\n"
     assert report.with_tables(page, "new") == f"above\n{report.BEGIN}\nnew\n{report.END}below\n"
