@@ -6,15 +6,14 @@
 # To run or train weights in the container itself, on a CPU, or with CUDA for `docker run --gpus all`:
 #
 #   docker build -t chain-of-agents:cpu --build-arg EXTRAS=serve,tools,train .
-#   docker build -t chain-of-agents:gpu --build-arg EXTRAS=serve,tools,train \
-#       --build-arg TORCH_INDEX=https://pypi.org/simple .
+#   docker build -t chain-of-agents:gpu --build-arg EXTRAS=serve,tools,train --build-arg TORCH_INDEX= .
 #
 # The same image is the sandbox in compose.yaml. docs/guides/serve.md says how to run both.
 
 FROM python:3.13.9-slim-trixie AS build
 ARG EXTRAS=serve,tools
-# Where torch comes from, if an extra needs it. A local version such as 2.13.0+cpu goes before 2.13.0 of PyPI, which is
-# built with CUDA. Other builds: https://download.pytorch.org/whl/cu130, rocm6.4 and the like.
+# Where torch comes from, if an extra needs it: pip prefers a local version such as 2.13.0+cpu to the default 2.13.0,
+# which is built with CUDA. Empty: the default. PyTorch has an index like this one for each build (cu130, rocm6.4, ...).
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 # For programs that the model writes, where this image is the sandbox.
 ARG PACKAGES="numpy sympy"
@@ -23,8 +22,8 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src ./src
 RUN --mount=type=cache,target=/root/.cache/pip \
     python -m venv /opt/coa \
-    && /opt/coa/bin/pip install --disable-pip-version-check -c constraints.txt --extra-index-url "${TORCH_INDEX}" \
-        ".[${EXTRAS}]" ${PACKAGES}
+    && /opt/coa/bin/pip install --disable-pip-version-check -c constraints.txt \
+        ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}"} ".[${EXTRAS}]" ${PACKAGES}
 
 FROM python:3.13.9-slim-trixie
 RUN useradd --system --uid 10001 --user-group --create-home --home-dir /var/lib/coa coa \

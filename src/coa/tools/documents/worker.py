@@ -18,7 +18,7 @@ def _reply(job: Job, body: bytes) -> Reply:
     except MemoryError:
         return Reply(error="it needs more memory to read than it is given")
     except ImportError as error:
-        return Reply(error=f"reading it needs another package ({error}): pip install 'chain-of-agents[tools]'")
+        return Reply(error=f"reading it needs another package ({error}): coa setup tools")
     except Exception as error:  # parsers of hostile bytes raise anything
         why = str(error) if type(error).__name__ == "Damaged" else f"it is damaged ({type(error).__name__}: {error})"
         return Reply(error=_writable(why[:300]))
