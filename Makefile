@@ -51,7 +51,7 @@ reference: setup  ## write docs/reference/ anew from the commands and settings
 demo: setup  ## set up, then teach, distil, fine-tune, reinforce and evaluate on the embedded world (DEMO=--quick)
 	scripts/demo $(DEMO)
 
-bench: setup  ## measure every part beside what it is compared with
+bench: setup  ## measure every part, and the tools it is compared with
 	$(BIN)/python -m benchmarks.codec
 	$(BIN)/python -m benchmarks.ledger
 	$(BIN)/python -m benchmarks.runtime

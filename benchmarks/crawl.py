@@ -1,4 +1,4 @@
-"""Pages a second: a site on loopback, fetched and read by `crawl_page`, beside the same without guard and workers."""
+"""Pages a second: a site on loopback, read by `crawl_page`, compared with the same without guard and workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding in one process: the local engine beside vLLM on the CPU and llama.cpp, same prompts, greedy.
+"""Decoding in one process: the local engine compared with vLLM on the CPU and llama.cpp, same prompts, greedy.
 
 SmolLM2-135M writes 64 tokens after each of 16 and of 64 prompts of 96 tokens. First on one thread, in CPU seconds of
 all processes of a side; then on two, in seconds. Every side is a process of its own that stays loaded; they take turns,

@@ -1,8 +1,8 @@
-"""Local engine: 32 three-turn runs with tools, beside `transformers.generate` called turn by turn on padded batches.
+"""Local engine: 32 three-turn runs with tools, compared with `transformers.generate`, turn by turn on padded batches.
 
-Then decoding alone on one core, at 1, 4, 16 and 64 rows, beside what the core can do at best: a pass cannot take less
-time than reading all weights, nor less than its multiplications. Both limits are measured in the same run. In bf16 as
-well where the CPU has units for it. `python -m benchmarks.engine decode` measures only this part.
+Then decoding alone on one core, at 1, 4, 16 and 64 rows, compared with what the core can do at best: a pass cannot
+take less time than reading all weights, nor less than its multiplications. Both limits are measured in the same run. In
+bf16 as well where the CPU has units for it. `python -m benchmarks.engine decode` measures only this part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CPU milliseconds a task of `coa eval`, beside Inspect AI and verifiers: 4 model calls, 3 tool calls, a score, a log.
+"""CPU milliseconds a task of `coa eval`, compared with Inspect AI and verifiers: 4 model calls, 3 tool calls, a score.
 
 All are whole processes against a server that answers at once; start-up is in the figures. Inspect AI and verifiers get
 environments of their own in build/, or those whose python $COA_BENCH_INSPECT and $COA_BENCH_VERIFIERS name; one that

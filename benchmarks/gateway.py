@@ -1,4 +1,4 @@
-"""CPU milliseconds per call of the recording gateway, beside a bare proxy loop, and 1,000 streams held at once.
+"""CPU milliseconds per call of the recording gateway, compared with a bare proxy loop, and 1,000 streams held at once.
 
 A scripted server, the proxy and the client are processes of their own; only the proxy's CPU time counts (user and
 system, all threads). The bare loop forwards with the same libraries and records nothing: what nobody can go below.

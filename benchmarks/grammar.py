@@ -1,4 +1,4 @@
-"""Constrained decoding: our automaton beside xgrammar and llguidance, on the shipped profiles and SmolLM2's vocabulary.
+"""Constrained decoding compared with xgrammar and llguidance, on the shipped profiles and SmolLM2's vocabulary.
 
 Every side follows the same tokens in the same process, in turns at each token. What is timed is the work of the decoder
 for one row and token: the row of `allowed` that `sampling.choose` takes, and the step to the next state. Before that,

@@ -1,4 +1,4 @@
-"""Ledger tokens/s (render, tokenise span by span, mask, sample) beside one call of the tokenizer on the whole text."""
+"""Ledger tokens/s (render, tokenise span by span, mask, sample) compared with one call of the tokenizer on all text."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _section(name: str, record: Mapping[str, Any]) -> Iterator[str]:
     yield f"`{record['command']}`\n"
     yield f"Measured on {record['date']} on {machine['cores']} cores of {machine['cpu']} ({units}), with Python"
     yield f"{machine['python']}, {versions}.{_load(record)}\n"
-    yield "| measured | figure | beside | goal |"
+    yield "| measured | figure | compared with | goal |"
     yield "|---|---|---|---|"
     for figure in record["figures"]:
         if not figure["what"].endswith(SHARE):
@@ -123,19 +123,28 @@ def _about(name: str) -> str:
 
 
 def _goal(figure: Mapping[str, Any]) -> str:
-    """With a mark where it is missed, which a rounded value may not show."""
+    """The goal, with a mark where it is missed."""
     goal: str = figure["goal"]
+    return f"{goal}: missed" if _missed(figure["value"], goal) else goal or "–"
+
+
+def _missed(value: float, goal: str) -> bool:
     side, _, number = goal.rpartition(" ")
-    missed = (side == "at least" and figure["value"] < float(number)) or (
-        side in ("at most", "less than") and figure["value"] > float(number)
+    return (side == "at least" and value < float(number)) or (
+        side in ("at most", "less than") and value > float(number)
     )
-    return f"{goal}: missed" if missed else goal or "–"
 
 
 def _value(figure: Mapping[str, Any]) -> str:
-    value, unit = figure["value"], figure["unit"]
-    digits = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return f"{digits} {unit}"
+    """Three digits, and more where a missed goal would look reached after rounding."""
+    value, goal = figure["value"], figure["goal"]
+    if abs(value) >= 1000:
+        return f"{value:,.0f} {figure['unit']}"
+    for digits in range(3, 8):
+        shown = f"{value:.{digits}g}"
+        if _missed(float(shown), goal) == _missed(value, goal):
+            break
+    return f"{shown} {figure['unit']}"
 
 
 if __name__ == "__main__":

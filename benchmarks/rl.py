@@ -1,4 +1,4 @@
-"""RL: seconds a step and peak memory beside TRL's GRPOTrainer with its own generation, same weights, prompts and group.
+"""RL: seconds a step and peak memory compared with TRL's GRPOTrainer, which generates itself; same weights and prompts.
 
 Each side runs in a process of its own, so that its peak memory is its own. All weights are trained, in fp32, with one
 update a step. TRL writes one completion of exactly so many tokens; ours goes through the runtime, which also leads

@@ -1,4 +1,4 @@
-"""CPU milliseconds of the client per run of 4 model calls and 3 tool calls, beside a bare aiohttp loop's.
+"""CPU milliseconds of the client per run of 4 model calls and 3 tool calls, compared with a bare aiohttp loop's.
 
 python -m benchmarks.runtime [CHARACTERS [RUNS]]      length of an observation (440 without it), runs in a round
 """

@@ -1,4 +1,4 @@
-"""Milliseconds of a program in the sandbox, beside the same in a cold interpreter.
+"""Milliseconds of a program in the sandbox, compared with the same in a cold interpreter.
 
 `python -m benchmarks.sandbox [REPEATS]`
 

@@ -1,4 +1,4 @@
-"""SFT: trained tokens/s and peak memory beside TRL's SFTTrainer with its defaults, on the same samples and weights.
+"""SFT: trained tokens/s and peak memory compared with TRL's SFTTrainer at its defaults, on equal samples and weights.
 
 Each side runs in a process of its own, so that its peak memory is its own; the sides take turns, and the best update of
 all rounds counts. Speeds are given by the clock and by CPU seconds, which other load on the machine falsifies less.

@@ -37,8 +37,9 @@ def test_absolute_values_have_their_unit(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "goal", "shown"),
     [
-        (1.4467, "at least 1.45", "1.45 x | – | at least 1.45: missed"),
+        (1.4467, "at least 1.45", "1.447 x | – | at least 1.45: missed"),
         (1.4501, "at least 1.45", "1.45 x | – | at least 1.45"),
+        (10.04, "at most 10", "10.04 x | – | at most 10: missed"),
         (0.66, "at most 0.65", "0.66 x | – | at most 0.65: missed"),
         (0.64, "at most 0.65", "0.64 x | – | at most 0.65"),
         (1.2, "less than 1", "1.2 x | – | less than 1: missed"),
