@@ -2,8 +2,7 @@
 
 from towns import calculator, lookup
 
-from coa.tools import Observation
-from coa.trajectory import Form, Shape
+from coa import Form, Observation, Shape
 
 
 class Lookup:
