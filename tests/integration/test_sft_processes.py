@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from coa.choices import Precision
 from coa.sft.config import SftConfig
 from coa.sft.train import train
 from coa.trajectory import write
@@ -31,10 +33,13 @@ def test_two_processes_end_with_the_weights_of_one(tmp_path: Path) -> None:
         eval_steps=2,
         save_steps=3,
         report_to=(),
+        precision=Precision.FP32,  # the other processes would find the CPU's units for bf16
     )
     train(config, tmp_path / "one")
     settings = config.model_dump(mode="json", exclude_defaults=True, exclude={"model", "data", "report_to"})
-    (tmp_path / "recipe.toml").write_text("report_to = []\n" + "\n".join(f"{k} = {v}" for k, v in settings.items()))
+    (tmp_path / "recipe.toml").write_text(
+        "report_to = []\n" + "\n".join(f"{k} = {json.dumps(v)}" for k, v in settings.items())
+    )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "coa.cli"]
     command += ["sft", str(tmp_path / "recipe.toml"), "--model", config.model, "--data", config.data[0]]
     done = subprocess.run(

@@ -49,6 +49,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "eval_steps": 5,
         "save_steps": 3,
         "report_to": [],
+        "precision": "fp32",  # the process that is killed would find the CPU's units for bf16
     }
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from coa.choices import Device, Sharding
+from coa.choices import Device, Precision, Sharding
 from coa.errors import TrainingError
 from coa.sft.config import SftConfig
 from coa.sft.launch import Launch, start
@@ -38,7 +38,8 @@ def recipe(tmp_path: Path, **settings: Any) -> SftConfig:
     write(tmp_path / "data.jsonl", copying(40))
     return SftConfig(
         model=str(tmp_path / "random"), data=(str(tmp_path / "data.jsonl"),), lr=1e-3, max_steps=4, batch_size=8,
-        max_length=64, held_out=6, eval_steps=2, save_steps=2, report_to=(), **settings,
+        max_length=64, held_out=6, eval_steps=2, save_steps=2, report_to=(),
+        precision=Precision.FP32, **settings,  # processes of their own would find the CPU's units for bf16
     )  # fmt: skip
 
 

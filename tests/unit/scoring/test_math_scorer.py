@@ -250,7 +250,7 @@ def test_a_missing_math_verify_is_named_with_a_hint(tmp_path: Path, monkeypatch:
         finally:
             await scorer.close()
 
-    with pytest.raises(ScoringError, match=r"chain-of-agents\[eval\]"):
+    with pytest.raises(ScoringError, match="coa setup eval"):
         asyncio.run(one())
 
 

@@ -144,9 +144,9 @@ def test_a_parser_that_takes_too_long_is_ended_and_the_next_job_runs() -> None:
 
 
 def test_a_parser_that_needs_too_much_memory_fails_alone() -> None:
-    pool = Parsers(processes=1, memory_bytes=512 << 20)
+    pool = Parsers(processes=1, memory_bytes=384 << 20)
     with pytest.raises(Unreadable, match=r"memory|crashed"):
-        asyncio.run(pool.read(FileKind.TEXT, b"word " * (16 << 20)))
+        asyncio.run(pool.read(FileKind.TEXT, b"word " * (32 << 20)))
     assert asyncio.run(pool.read(FileKind.TEXT, b"fine")).text == "fine"
     pool.close()
 
