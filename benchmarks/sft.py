@@ -65,13 +65,16 @@ def main() -> None:
         print(json.dumps(_trl(length, bf16=bf16) if side.startswith("trl") else _ours(length, bf16=bf16)))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("lengths", type=int, nargs="*", choices=[*SIZES], default=[*SIZES])
+    parser.add_argument("lengths", type=int, nargs="*", help="512 or 4096; by default both")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
+    lengths = given.lengths or [*SIZES]
+    if wrong := [length for length in lengths if length not in SIZES]:
+        parser.error(f"there is no measurement for {wrong[0]} tokens: choose from {', '.join(map(str, SIZES))}")
     print("SFT of SmolLM2-135M, full: trained tokens/s and peak memory")
     sides = [side for side in NAMES if cpu_has_bf16() or not side.endswith("bf16")]
     figures = list[Figure]()
-    for length in given.lengths:
+    for length in lengths:
         found = {side: Measured(0.0, 0.0, 0.0, 0.0) for side in sides}
         for _ in range(given.rounds):
             for side, best in found.items():
