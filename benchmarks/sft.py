@@ -241,6 +241,7 @@ def _trl(length: int, *, bf16: bool) -> Measured:
         args = SFTConfig(
             output_dir=folder,
             bf16=bf16,
+            use_cpu=True,
             max_length=length,
             per_device_train_batch_size=batch,
             max_steps=updates,
