@@ -24,7 +24,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
 
 
 class Manager:
-    """In the place of verl's client of its servers: it says what it was told to, and keeps what it was asked."""
+    """Replaces verl's client of its servers: it returns the given answer and keeps the requests."""
 
     def __init__(self, ids: Sequence[int], logprobs: Sequence[float] | None) -> None:
         self._said = TokenOutput(
